@@ -24,8 +24,8 @@ ALLOWED = {
     "evaluators": {"core", "datasets", "baselines", "agents", "evaluators"},
 }
 MODULES_IN_A_FOLDER = 15
-LINES_IN_A_MODULE = 320
-"""What "about 300" in the guide for contributors means at most."""
+LINES_IN_A_MODULE = 500
+"""As in CONTRIBUTING.md."""
 HIDDEN_FROM_METHODS = ("truth", "versions", "dataset", "Dataset", "open_dataset")
 
 

@@ -23,8 +23,7 @@ from faultset.collector.episodes.messages import (
     read_message,
     write_message,
 )
-from faultset.collector.ipc.calls import error_line, read_answer, read_request, request_line, result_line
-from faultset.collector.ipc.messages import (
+from faultset.collector.ipc.channel import (
     InvalidMessage,
     Message,
     Request,
@@ -32,7 +31,12 @@ from faultset.collector.ipc.messages import (
     decode_value,
     encode,
     encode_value,
+    error_line,
     message_types,
+    read_answer,
+    read_request,
+    request_line,
+    result_line,
 )
 from faultset.core.errors import PlatformError
 

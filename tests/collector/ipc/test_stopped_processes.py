@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from faultset.collector.ipc.helper_processes import HelperProcess
+from faultset.collector.ipc.processes import HelperProcess
 from faultset.core.errors import PlatformError
 
 

@@ -25,7 +25,7 @@ from faultset.collector.episodes.messages import (
     read_message,
     write_message,
 )
-from faultset.collector.ipc.helper_processes import is_stopped
+from faultset.collector.ipc.processes import is_stopped
 from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan
 from faultset.core.errors import FaultsetError

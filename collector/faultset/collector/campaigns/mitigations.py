@@ -20,7 +20,7 @@ from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.episodes.working_folders import FAILED, RUNNING
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.faults.unsupported import unsupported_faults
-from faultset.collector.ipc.messages import encode
+from faultset.collector.ipc.channel import encode
 from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
 from faultset.collector.plans.chosen_stores import check_planned_stores
 from faultset.collector.plans.code import campaign_code

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.ipc.messages import Message, decode_value, encode
+from faultset.collector.ipc.channel import Message, decode_value, encode
 from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
 from faultset.collector.plans.plan import Plan
 

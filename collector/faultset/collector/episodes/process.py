@@ -27,7 +27,7 @@ from faultset.collector.episodes.messages import (
 from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.episodes.state_machine import Phase
 from faultset.collector.episodes.working_folders import FAILED, MARKER, WorkingFolder
-from faultset.collector.ipc.messages import decode
+from faultset.collector.ipc.channel import decode
 from faultset.collector.plans.chosen_stores import original_servers, planned_app, store_servers
 from faultset.collector.platforms.hosts import open_host
 from faultset.collector.platforms.journal.journal import Journal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from faultset.collector.ipc.messages import InvalidMessage
+from faultset.collector.ipc.channel import InvalidMessage
 from faultset.collector.load.driver import LoadTarget, driver_class
 from faultset.collector.load.generator import Generator
 from faultset.collector.load.messages import BeginLoad, ChangeLoad, LoadStatistics, ReadStatistics, StopLoad

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from faultset.collector.ipc.messages import decode, encode
+from faultset.collector.ipc.channel import decode, encode
 from faultset.collector.load.episode_load import EpisodeLoad
 from faultset.collector.load.messages import BeginLoad, ChangeLoad
 from faultset.core.errors import FaultsetError

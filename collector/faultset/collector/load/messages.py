@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from faultset.collector.ipc.messages import Message, Request
+from faultset.collector.ipc.channel import Message, Request
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from faultset.collector.ipc.messages import Message
+from faultset.collector.ipc.channel import Message
 
 Part = Literal["fault", "requests", "objects", "presence"]
 """One of the oracle's questions."""

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from cluster_campaigns import COLLECT, SHORT, await_phase
 
-from faultset.collector.ipc.helper_processes import tail
+from faultset.collector.ipc.processes import tail
 from faultset.collector.platforms.kubernetes.api.client import MERGE_PATCH, Api
 from faultset.collector.platforms.kubernetes.api.kinds import path_of
 from faultset.collector.platforms.kubernetes.api.namespaces import (

@@ -18,7 +18,7 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.local.control_plane.addresses import AddressBlock
+from faultset.collector.platforms.local.control_plane.routing import AddressBlock
 from faultset.collector.platforms.local.platform import LocalPlatform
 from faultset.collector.runtime.builds import LEAKING
 from faultset.datasets.format.schemas import TABLES

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from faultset.collector.ipc.messages import Message
+from faultset.collector.ipc.channel import Message
 from faultset.core.times import SECOND_NS
 
 Schedule = Literal["constant", "gradual", "intermittent", "delayed"]

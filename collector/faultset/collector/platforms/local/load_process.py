@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from faultset.collector.ipc.channel import Channel
-from faultset.collector.ipc.helper_processes import is_stopped, tail
+from faultset.collector.ipc.processes import is_stopped, tail
 from faultset.collector.load.messages import ChangeLoad, StopLoad
 from faultset.collector.load.workloads.traffic import Traffic
 from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane

@@ -16,15 +16,14 @@ from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.journal.journaled_verbs import JournaledCommands, JournaledImpairments, JournaledKills
 from faultset.collector.platforms.journal.undo import undo_all
-from faultset.collector.platforms.local.control_plane.addresses import AddressBlock
-from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane
-from faultset.collector.platforms.local.control_plane.pod_networks import PodNetworks
-from faultset.collector.platforms.local.control_plane.readiness import unready
+from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane, PodNetworks
+from faultset.collector.platforms.local.control_plane.prober import unready
+from faultset.collector.platforms.local.control_plane.routing import AddressBlock
 from faultset.collector.platforms.local.controllers.cluster import Cluster
-from faultset.collector.platforms.local.controllers.start_times import AS_ON_A_CLUSTER, BEFORE_CLIENTS
+from faultset.collector.platforms.local.controllers.context import AS_ON_A_CLUSTER, BEFORE_CLIENTS
 from faultset.collector.platforms.local.load_process import Load
 from faultset.collector.platforms.local.node.messages import Execute, SendSignal
-from faultset.collector.platforms.local.node.programs import write_scripts
+from faultset.collector.platforms.local.node.processes import write_scripts
 from faultset.collector.platforms.local.telemetry.messages import ReadHealth
 from faultset.collector.platforms.local.telemetry.source import TelemetrySource
 from faultset.collector.platforms.local.undo import LocalUndoExecutor

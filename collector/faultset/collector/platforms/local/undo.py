@@ -7,8 +7,7 @@ from typing import Any
 
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.journal.undo import UndoExecutor
-from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane
-from faultset.collector.platforms.local.control_plane.pod_networks import PodNetworks
+from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane, PodNetworks
 
 
 class LocalUndoExecutor(UndoExecutor):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.collector.platforms.local.api_server.validation import InvalidObject, check_object
+from faultset.collector.platforms.local.api_server.object_store import InvalidObject, check_object
 
 
 def workload(kind="StatefulSet", pod=None, **spec):

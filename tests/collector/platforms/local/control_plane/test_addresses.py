@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from faultset.collector.platforms.local.control_plane.addresses import AddressBlock
+from faultset.collector.platforms.local.control_plane.routing import AddressBlock
 from faultset.core.errors import PlatformError
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.collector.platforms.local.control_plane.addresses import AddressBlock
-from faultset.collector.platforms.local.control_plane.routing import hosts, relay_configuration, scrape_targets
+from faultset.collector.platforms.local.control_plane.routing import (
+    AddressBlock,
+    hosts,
+    relay_configuration,
+    scrape_targets,
+)
 from faultset.collector.platforms.local.relay.messages import Target
 
 SCRAPED = {"prometheus.io/scrape": "true", "prometheus.io/port": "9464"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.collector.platforms.local.api_server.validation import InvalidObject
-from faultset.collector.platforms.local.controllers.start_times import AS_ON_A_CLUSTER
+from faultset.collector.platforms.local.api_server.object_store import InvalidObject
+from faultset.collector.platforms.local.controllers.context import AS_ON_A_CLUSTER
 from faultset.collector.platforms.observation.object_changes import WHITELISTS
 from faultset.datasets.kubectl.object_tables import object_cells, pod_status
 

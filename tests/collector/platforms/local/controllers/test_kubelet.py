@@ -9,7 +9,7 @@ from faultset.collector.platforms.local.controllers.commands import (
     RefreshMounts,
     SignalContainer,
 )
-from faultset.collector.platforms.local.controllers.start_times import AS_ON_A_CLUSTER
+from faultset.collector.platforms.local.controllers.context import AS_ON_A_CLUSTER
 
 PAUSE = "faultset/pause:3.9"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from faultset.collector.platforms.local.controllers.commands import ProbeContainer, ProbeResult
-from faultset.collector.platforms.local.controllers.start_times import AS_ON_A_CLUSTER, BEFORE_CLIENTS
+from faultset.collector.platforms.local.controllers.context import AS_ON_A_CLUSTER, BEFORE_CLIENTS
 
 READINESS = {"readinessProbe": {"tcpSocket": {"port": 4000}, "periodSeconds": 2}}
 LIVENESS = {"livenessProbe": {"httpGet": {"path": "/metrics", "port": "web"}, "periodSeconds": 5}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.collector.platforms.local.node.cpu_quotas import PERIOD_S, Quota
+from faultset.collector.platforms.local.node.resource_usage import PERIOD_S, Quota
 
 
 class Busy:

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from faultset.collector.ipc.helper_processes import HelperProcess
+from faultset.collector.ipc.processes import HelperProcess
 from faultset.collector.platforms.local.controllers.commands import ContainerExited
 from faultset.collector.platforms.local.node.messages import (
     ContainerSample,
@@ -245,7 +245,7 @@ def test_nothing_is_left_when_the_parent_of_the_node_is_killed(tmp_path):
 import os, sys, time
 from pathlib import Path
 sys.path.insert(0, os.environ["HERE"])
-from faultset.collector.ipc.helper_processes import HelperProcess
+from faultset.collector.ipc.processes import HelperProcess
 from faultset.collector.platforms.local.node.messages import Execute, SpawnContainer
 folder = Path(os.environ["FOLDER"])
 node = HelperProcess("node", "faultset.collector.platforms.local.node.node:main", [[]], sockets=folder, logs=folder)

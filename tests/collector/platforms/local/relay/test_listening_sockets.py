@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from faultset.collector.platforms.local.relay.listening_sockets import ListeningSockets
+from faultset.collector.platforms.local.relay.process import ListeningSockets
 
 
 @pytest.mark.parametrize("silent", [True, False])

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from faultset.collector.ipc.messages import decode, encode
+from faultset.collector.ipc.channel import decode, encode
 from faultset.collector.platforms.api.impairments import Abort, Bandwidth, Hold, Impairment, Reset
 from faultset.collector.platforms.local.relay.messages import PodImpairment, ReadDisturbed
-from faultset.collector.platforms.local.relay.requests import RequestRule
+from faultset.collector.platforms.local.relay.pods import RequestRule
 
 from .conftest import Lab
 

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from faultset.collector.ipc.calls import Handlers
-from faultset.collector.ipc.channel import serve
+from faultset.collector.ipc.channel import Handlers, serve
 from faultset.collector.load.messages import ChangeLoad
 from faultset.collector.platforms.local.node.messages import ContainerSample, ReadSamples
 from faultset.collector.platforms.local.relay.messages import PodCounters, ReadCounters

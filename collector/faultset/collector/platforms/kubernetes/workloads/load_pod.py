@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from faultset.collector.ipc.messages import decode, encode
+from faultset.collector.ipc.channel import decode, encode
 from faultset.collector.load.http_server import LOAD_PORT
 from faultset.collector.load.messages import BeginLoad, ChangeLoad, LoadStatistics
 from faultset.collector.load.source import RequestSource

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from faultset.collector.platforms.api.objects import ObjectNotFound
-from faultset.collector.platforms.local.api_server.object_store import CLUSTER_WIDE, ObjectStore
-from faultset.collector.platforms.local.api_server.validation import InvalidObject
+from faultset.collector.platforms.local.api_server.object_store import CLUSTER_WIDE, InvalidObject, ObjectStore
 from faultset.collector.platforms.observation.events import EventRecorder
 from faultset.core.errors import PlatformError
 from faultset.datasets.kubectl.kinds import KINDS

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.ipc.channel import Channel
-from faultset.collector.ipc.launch import environment
+from faultset.collector.ipc.processes import environment
 from faultset.collector.platforms.local.control_plane.prober import Prober
 from faultset.collector.platforms.local.controllers.commands import (
     Command,
@@ -22,9 +22,9 @@ from faultset.collector.platforms.local.controllers.commands import (
     Started,
     StartFailed,
 )
-from faultset.collector.platforms.local.controllers.pod_specs import image_repository
+from faultset.collector.platforms.local.controllers.pods import image_repository
 from faultset.collector.platforms.local.node.messages import SendSignal, SetLimits, SpawnContainer
-from faultset.collector.platforms.local.node.programs import PAUSE, search_path
+from faultset.collector.platforms.local.node.processes import PAUSE, search_path
 from faultset.collector.platforms.local.node.volumes import Volumes
 from faultset.collector.runtime.stores.originals.kafka.installation import installation_variables
 from faultset.collector.spec.containers import PAUSE_REPOSITORY

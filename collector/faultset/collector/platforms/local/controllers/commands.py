@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from faultset.collector.ipc.messages import Message
+from faultset.collector.ipc.channel import Message
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.local.controllers.back_off import BackOff
 from faultset.collector.platforms.local.controllers.commands import (
     Command,
     ContainerExited,
@@ -20,19 +20,122 @@ from faultset.collector.platforms.local.controllers.commands import (
     StartFailed,
 )
 from faultset.collector.platforms.local.controllers.context import Context
-from faultset.collector.platforms.local.controllers.images import RESYNC_S, Images
-from faultset.collector.platforms.local.controllers.pod_mounts import REFRESH_S, PodMounts
-from faultset.collector.platforms.local.controllers.pod_specs import (
+from faultset.collector.platforms.local.controllers.pods import (
+    REFRESH_S,
+    ContainerState,
     MissingReference,
+    PodMounts,
+    PodState,
     definition,
     environment,
+    init_specs,
+    is_known_image,
     limits,
 )
-from faultset.collector.platforms.local.controllers.pod_states import ContainerState, PodState, init_specs
 from faultset.collector.platforms.local.controllers.probes import Probes, probe_of
 from faultset.collector.platforms.local.controllers.scheduler import NODE
 from faultset.collector.platforms.observation.timestamps import rfc3339
 from faultset.collector.runtime.cluster_api import SOCKET_VARIABLE
+
+FIRST_S = 10.0
+LONGEST_S = 300.0
+FORGET_AFTER_S = 2 * LONGEST_S
+
+
+@dataclass
+class _Entry:
+    wait_ns: int
+    updated_ns: int
+
+
+class BackOff:
+    """Waits by key, counted from the event that caused them.
+
+    Parameters
+    ----------
+    factor
+        Multiplies every length: 1 is the ladder of a real kubelet, 10, 20, 40 … 300 s, forgotten after ten
+        minutes without an event.
+    """
+
+    def __init__(self, factor: float = 1.0):
+        self._first_ns = int(FIRST_S * factor * 1e9)
+        self._longest_ns = int(LONGEST_S * factor * 1e9)
+        self._forget_ns = int(FORGET_AFTER_S * factor * 1e9)
+        self._entries: dict[str, _Entry] = {}
+
+    def until_ns(self, key: str, event_ns: int) -> int:
+        """Return when the wait that began with the event at `event_ns` ends; `event_ns` when there is none."""
+        entry = self._entries.get(key)
+        if entry is None or event_ns - entry.updated_ns > self._forget_ns:
+            return event_ns
+        return event_ns + entry.wait_ns
+
+    def next(self, key: str, event_ns: int, now_ns: int) -> None:
+        """Record that it is tried again now after the event at `event_ns`: the next wait is longer."""
+        entry = self._entries.get(key)
+        if entry is None or event_ns - entry.updated_ns > self._forget_ns:
+            self._entries[key] = _Entry(self._first_ns, now_ns)
+        else:
+            self._entries[key] = _Entry(min(self._longest_ns, 2 * entry.wait_ns), now_ns)
+
+    def forget(self, prefix: str) -> None:
+        """Drop all keys that begin with `prefix`."""
+        for key in [key for key in self._entries if key.startswith(prefix)]:
+            del self._entries[key]
+
+
+RESYNC_S = 10.0
+"""Time between two looks of the kubelet at a pod that waits."""
+
+
+class Images:
+    """Finds images for containers, and says in their status and in events when it cannot."""
+
+    def __init__(self, context: Context):
+        self._context = context
+        self._pulls = BackOff(context.factor)
+        self._failed_ns: dict[str, int] = {}
+
+    def has(self, state: PodState, container: ContainerState, image: str) -> bool:
+        """Say whether the image is there; if not, the pod waits and tries again."""
+        container.image = image
+        if is_known_image(image):
+            message = f'Container image "{image}" already present on machine'
+            self._context.events.normal(state.pod, "Pulled", message)
+            return True
+        container.terminated_shown = False
+        key, now_ns = f"{state.uid}/{image}", self._context.now_ns
+        failed_ns = self._failed_ns.get(key)
+        if failed_ns is None or now_ns >= self._pulls.until_ns(key, failed_ns):
+            self._pulls.next(key, now_ns if failed_ns is None else failed_ns, now_ns)
+            self._failed_ns[key] = now_ns
+            self._fail(state, container, image)
+        elif now_ns >= container.reported_ns + self._context.scaled_ns(1):
+            self._back_off(state, container, image)
+        soon_ns = container.reported_ns + self._context.scaled_ns(1)
+        if now_ns >= soon_ns:
+            soon_ns = container.reported_ns + self._context.scaled_ns(RESYNC_S)
+        self._context.requeue(min(self._pulls.until_ns(key, self._failed_ns[key]), soon_ns))
+        return False
+
+    def _fail(self, state: PodState, container: ContainerState, image: str) -> None:
+        events, pod = self._context.events, state.pod
+        reason = f'rpc error: code = NotFound desc = failed to pull and unpack image "{image}": not found'
+        events.normal(pod, "Pulling", f'Pulling image "{image}"')
+        events.warning(pod, "Failed", f'Failed to pull image "{image}": {reason}')
+        events.warning(pod, "Failed", "Error: ErrImagePull")
+        container.waiting = {"reason": "ErrImagePull", "message": reason}
+        container.reported_ns = self._context.now_ns
+
+    def _back_off(self, state: PodState, container: ContainerState, image: str) -> None:
+        message = f'Back-off pulling image "{image}"'
+        container.waiting = {"reason": "ImagePullBackOff", "message": message}
+        if self._context.now_ns >= container.reported_ns + self._context.scaled_ns(RESYNC_S):
+            container.reported_ns = self._context.now_ns - self._context.scaled_ns(1)
+            self._context.events.normal(state.pod, "BackOff", message)
+            self._context.events.warning(state.pod, "Failed", "Error: ImagePullBackOff")
+
 
 _RUNTIME = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed"
 

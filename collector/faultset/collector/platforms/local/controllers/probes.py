@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from faultset.collector.platforms.local.controllers.commands import Command, ProbeContainer, ProbeResult
 from faultset.collector.platforms.local.controllers.context import Context
-from faultset.collector.platforms.local.controllers.pod_states import ContainerState, PodState
+from faultset.collector.platforms.local.controllers.pods import ContainerState, PodState
 
 Purpose = Literal["readiness", "liveness"]
 PURPOSES: tuple[Purpose, ...] = ("readiness", "liveness")

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import os
+import selectors
+import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from faultset.collector.platforms.local.node.cpu_quotas import Quota
-from faultset.collector.platforms.local.node.resource_usage import ProcessUse, process_use, resident_bytes
+from faultset.collector.ipc.processes import DeferredAnswer
+from faultset.collector.platforms.local.controllers.commands import ContainerExited
+from faultset.collector.platforms.local.node.messages import JobExited, PollExits
+from faultset.collector.platforms.local.node.resource_usage import (
+    PERIOD_S,
+    ProcessTable,
+    ProcessUse,
+    Quota,
+    cpu_ns,
+    process_use,
+    resident_bytes,
+)
 from faultset.collector.platforms.observation.timestamps import rfc3339_ns
 
 _LONGEST_LINE = 16_384
@@ -202,3 +215,174 @@ class Container:
 
     def _disk_total(self, which: int) -> float:
         return float(self._ended_disk[which] + sum(values[which] for values in self._disk.values()))
+
+
+_MEMBERS_EVERY = 10
+_MEMORY_EVERY = 10
+_NEAR_LIMIT_EVERY = 2
+_NEAR_LIMIT = 0.5
+
+
+class Limiter:
+    """Holds the limits of all containers of a node; its loop calls `run` at least every `timeout_s`.
+
+    Parameters
+    ----------
+    table
+        Finds the processes of containers.
+    containers
+        The node's containers by process group, kept current by the node.
+    """
+
+    def __init__(self, table: ProcessTable, containers: Mapping[int, Container]):
+        self._table = table
+        self._containers = containers
+        self._period_at = self._next_at = time.monotonic() + PERIOD_S
+        self._periods = 0
+        self._oom_events: dict[tuple[str, str], int] = {}
+
+    def run(self, now: float) -> None:
+        """Begin a period when it is time, and look at containers that may have used up their quota."""
+        if now < self._next_at:
+            return
+        if now >= self._period_at:
+            self._begin_period(now)
+        else:
+            for container in self._containers.values():
+                if container.quota.hot:
+                    _obey(container, container.quota.check(now, container.quick_cpu_s(cpu_ns)))
+        self._next_at = self._period_at
+        for container in self._containers.values():
+            if container.quota.hot and not container.quota.stopped:
+                check_s = container.quota.next_check_s(container.quick_cpu_s(cpu_ns))
+                if check_s is not None:
+                    self._next_at = min(self._next_at, now + check_s)
+
+    def timeout_s(self, now: float) -> float:
+        """Return in how many seconds `run` has to be called again."""
+        return self._next_at - now
+
+    def find_members(self) -> None:
+        """Find out which processes belong to which container."""
+        found = self._table.members({group: container.mark for group, container in self._containers.items()})
+        for group, container in self._containers.items():
+            container.set_members(found[group])
+
+    def oom_events(self, uid: str, container: str) -> int:
+        """Return how often a pod's container was ended for its memory, over all its restarts."""
+        return self._oom_events.get((uid, container), 0)
+
+    def _begin_period(self, now: float) -> None:
+        self._periods += 1
+        self._period_at = max(self._period_at + PERIOD_S, now)
+        if self._periods % _MEMBERS_EVERY == 0 or any(found.quota.stopped for found in self._containers.values()):
+            self.find_members()
+        for container in self._containers.values():
+            _obey(container, container.quota.begin(now, container.quick_cpu_s(cpu_ns)))
+        if self._periods % _NEAR_LIMIT_EVERY == 0:
+            everyone = self._periods % _MEMORY_EVERY == 0
+            self._check_memory(found for found in self._containers.values() if everyone or found.near_memory_limit)
+
+    def _check_memory(self, containers: Iterable[Container]) -> None:
+        for container in containers:
+            limit = container.memory_limit
+            if limit is None or container.oom_detail or container.exit_code is not None:
+                continue
+            resident = container.resident()
+            container.near_memory_limit = resident > _NEAR_LIMIT * limit
+            if resident > limit:
+                container.oom_events += 1
+                self._oom_events[container.uid, container.name] = container.oom_events
+                container.oom_detail = (
+                    f"Memory cgroup out of memory: Killed process {container.pid} of pod {container.pod}, "
+                    f"resident:{resident >> 10}kB, limit:{limit >> 10}kB"
+                )
+                container.signal(signal.SIGKILL)
+
+
+def _obey(container: Container, stop: bool | None) -> None:
+    if stop is not None:
+        container.signal(signal.SIGSTOP if stop else signal.SIGCONT)
+
+
+_READ = 1 << 16
+
+
+class Outputs:
+    """Pipes of all containers, read as soon as something comes.
+
+    Parameters
+    ----------
+    selector
+        Loop of the node.
+    """
+
+    def __init__(self, selector: selectors.BaseSelector):
+        self._selector = selector
+        self._pipes: dict[int, tuple[Container, str]] = {}
+
+    def open(self, container: Container, *, stdout: int, stderr: int) -> None:
+        """Read from the file descriptors into the container's log, until both have ended or `close` is called."""
+        for stream, descriptor in (("stdout", stdout), ("stderr", stderr)):
+            os.set_blocking(descriptor, False)
+            self._pipes[descriptor] = (container, stream)
+            self._selector.register(descriptor, selectors.EVENT_READ, lambda _, fd=descriptor: self._read(fd))
+
+    def close(self, container: Container) -> None:
+        """Read what is left of a container's output and close its log."""
+        for descriptor in [fd for fd, (owner, _) in self._pipes.items() if owner is container]:
+            self._read(descriptor)
+            self._close_pipe(descriptor)
+        container.log.close()
+
+    def _read(self, descriptor: int) -> None:
+        container, stream = self._pipes.get(descriptor, (None, ""))
+        while container is not None:
+            try:
+                data = os.read(descriptor, _READ)
+            except BlockingIOError:
+                return
+            if not data:
+                self._close_pipe(descriptor)
+                return
+            container.log.feed(stream, data)
+            if len(data) < _READ:
+                return
+
+    def _close_pipe(self, descriptor: int) -> None:
+        if self._pipes.pop(descriptor, None) is not None:
+            self._selector.unregister(descriptor)
+            os.close(descriptor)
+
+
+class Reports:
+    """Reports that nobody has asked for yet, and polls that wait for one."""
+
+    def __init__(self) -> None:
+        self._reports: list[ContainerExited | JobExited] = []
+        self._polls: list[tuple[float, DeferredAnswer[tuple[ContainerExited | JobExited, ...]]]] = []
+
+    def add(self, report: ContainerExited | JobExited) -> None:
+        """Keep a report until the next `answer`."""
+        self._reports.append(report)
+
+    def poll(self, request: PollExits) -> DeferredAnswer[tuple[ContainerExited | JobExited, ...]]:
+        """Answer with what has happened since the last poll, at once or when something does."""
+        reply = DeferredAnswer(request)
+        self._polls.append((time.monotonic() + request.timeout_s, reply))
+        self.answer(time.monotonic())
+        return reply
+
+    def answer(self, now: float) -> None:
+        """Answer polls that have waited for a report, or long enough; `now` is in monotonic seconds."""
+        waiting, self._polls = self._polls, []
+        for deadline, reply in waiting:
+            if self._reports or now >= deadline:
+                reply.resolve(tuple(self._reports))
+                self._reports = []
+            else:
+                self._polls.append((deadline, reply))
+
+    def timeout_s(self, now: float) -> float:
+        """Return in how many seconds `answer` has to be called again; infinity without polls."""
+        return min((deadline for deadline, _ in self._polls), default=math.inf) - now

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from faultset.collector.ipc.messages import Message, Request
+from faultset.collector.ipc.channel import Message, Request
 from faultset.collector.platforms.local.controllers.commands import ContainerExited
 
 

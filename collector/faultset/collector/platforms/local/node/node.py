@@ -17,14 +17,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.ipc.calls import Handlers
-from faultset.collector.ipc.launch import call
-from faultset.collector.ipc.server import DeferredAnswer, Server
+from faultset.collector.ipc.channel import Handlers
+from faultset.collector.ipc.processes import DeferredAnswer, Server, call
 from faultset.collector.platforms.local.controllers.commands import ContainerExited
-from faultset.collector.platforms.local.node.child_processes import Ended, Reaper, end_all, spawn
-from faultset.collector.platforms.local.node.containers import Container, LogFile, send
-from faultset.collector.platforms.local.node.executions import Execution
-from faultset.collector.platforms.local.node.limits import Limiter
+from faultset.collector.platforms.local.node.containers import Container, Limiter, LogFile, Outputs, Reports, send
 from faultset.collector.platforms.local.node.messages import (
     ContainerProcess,
     ContainerSample,
@@ -40,9 +36,16 @@ from faultset.collector.platforms.local.node.messages import (
     SignalJob,
     SpawnContainer,
 )
-from faultset.collector.platforms.local.node.outputs import Outputs
-from faultset.collector.platforms.local.node.programs import PRELOADED, PROGRAMS, find_program
-from faultset.collector.platforms.local.node.reports import Reports
+from faultset.collector.platforms.local.node.processes import (
+    PRELOADED,
+    PROGRAMS,
+    Ended,
+    Execution,
+    Reaper,
+    end_all,
+    find_program,
+    spawn,
+)
 from faultset.collector.platforms.local.node.resource_usage import MARK, ProcessTable
 from faultset.core.processes import adopt_orphans, die_with_parent
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from faultset.collector.ipc.messages import Message, Request
+from faultset.collector.ipc.channel import Message, Request
 from faultset.collector.platforms.api.impairments import Abort, Bandwidth, Delay, Hold, Loss, Partition, Reset
 
 

@@ -3,27 +3,225 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import functools
 import gc
 import itertools
+import logging
 import os
 import resource
+import socket
+import struct
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 from faultset.collector.ipc.channel import serve
 from faultset.collector.platforms.api.impairments import Impairment
-from faultset.collector.platforms.local.relay.forwards import Forward
-from faultset.collector.platforms.local.relay.listening_sockets import ListeningSockets
+from faultset.collector.platforms.local.relay.connection import Connection
 from faultset.collector.platforms.local.relay.messages import (
     ConfigureRelay,
     PodCounters,
     ReadCounters,
     ReadDisturbed,
     RelayState,
+    Target,
 )
 from faultset.collector.platforms.local.relay.pods import Pod, link_of, rules_of
 from faultset.collector.platforms.local.relay.schedule import CLEAR, Link
 from faultset.core.processes import die_with_parent
+
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_NLM_F_REQUEST = 1
+_NLMSG_ERROR = 2
+_TCP_LISTEN = 10
+_HEADER = struct.Struct("=IHHII")
+_SELECTION = struct.Struct("=BBBBI")
+_ERROR = struct.Struct("=i")
+_ALL_STATES = 0xFFFFFFFF
+_PROBE_TIMEOUT_S = 0.05
+
+
+class ListeningSockets:
+    """Looks up listening TCP sockets by address.
+
+    A look-up in the kernel's own table (inet_diag, open to every user) takes microseconds and leaves no trace in
+    the process that listens. Where the kernel does not offer it, a short connection is made instead.
+    """
+
+    def __init__(self, *, silent: bool = True):
+        self._netlink: socket.socket | None = None
+        if silent:
+            try:
+                self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)
+                # The kernel answers within send(), so a receive never has to wait.
+                self._netlink.setblocking(False)
+                _ask(self._netlink, "127.0.0.1", 1)
+            except (OSError, AttributeError, struct.error):
+                self.close()
+
+    @property
+    def silent(self) -> bool:
+        """Whether looking does not disturb the process that listens."""
+        return self._netlink is not None
+
+    def accepting(self, ip: str, port: int) -> bool:
+        """Say whether some process listens at an address."""
+        if self._netlink is not None:
+            return _ask(self._netlink, ip, port)
+        with socket.socket() as probe:
+            probe.settimeout(_PROBE_TIMEOUT_S)
+            return probe.connect_ex((ip, port)) == 0
+
+    def close(self) -> None:
+        """Close the connection to the kernel."""
+        if self._netlink is not None:
+            self._netlink.close()
+            self._netlink = None
+
+
+def _ask(netlink: socket.socket, ip: str, port: int) -> bool:
+    netlink.send(_request(ip, port))
+    answer = netlink.recv(1 << 12)
+    if _HEADER.unpack_from(answer)[1] == _NLMSG_ERROR:
+        code = -_ERROR.unpack_from(answer, _HEADER.size)[0]
+        if code == errno.ENOENT:
+            return False
+        raise OSError(code, "the kernel does not look up sockets")
+    return answer[_HEADER.size + 1] == _TCP_LISTEN
+
+
+@functools.lru_cache(maxsize=4096)
+def _request(ip: str, port: int) -> bytes:
+    source = socket.inet_aton(ip) + bytes(12)
+    anyone, any_interface, any_cookie = bytes(16), bytes(4), b"\xff" * 8
+    ports = struct.pack("!HH", port, 0)
+    body = _SELECTION.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _ALL_STATES)
+    body += ports + source + anyone + any_interface + any_cookie
+    return _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0) + body
+
+
+_BACKLOG = 512
+_ACCEPTS_PER_WAKE = 64
+
+logger = logging.getLogger(__name__)
+
+
+class Forward:
+    """Listens on one address as long as some target accepts; otherwise the kernel refuses connections."""
+
+    def __init__(
+        self,
+        name: str,
+        address: tuple[str, int],
+        *,
+        rng: Random,
+        kernel: ListeningSockets,
+        by_ip: Callable[[str], Pod],
+        by_name: Callable[[str | None], Pod],
+    ):
+        self.name = name
+        self.address = address
+        self._rng = rng
+        self._kernel = kernel
+        self._by_ip = by_ip
+        self._by_name = by_name
+        self._targets: tuple[Target, ...] = ()
+        self._accepting: set[Target] = set()
+        self._next = 0
+        self._listener: socket.socket | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self.error: str | None = None
+
+    @property
+    def listening(self) -> bool:
+        """Whether connections are accepted now."""
+        return self._listener is not None
+
+    def retarget(self, targets: tuple[Target, ...]) -> None:
+        """Lead new connections to other targets; established ones stay where they are."""
+        if targets != self._targets:
+            self._targets = targets
+            self._accepting &= set(targets)
+            self.probe()
+
+    def probe(self) -> None:
+        """Look which targets accept, and listen or stop listening accordingly.
+
+        To be called often while not listening, and when a connection ended at the target's side.
+        """
+        for target in self._targets:
+            if target in self._accepting and not self._kernel.silent:
+                continue
+            if self._kernel.accepting(target.ip, target.port):
+                self._accepting.add(target)
+            else:
+                self._accepting.discard(target)
+        self._adjust()
+
+    def close(self) -> None:
+        """Stop listening; established connections live on."""
+        self._targets = ()
+        self._accepting.clear()
+        self._adjust()
+
+    def _adjust(self) -> None:
+        if self._accepting and self._listener is None:
+            self._open()
+        elif not self._accepting:
+            self._stop_listening()
+
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
+
+    def _open(self) -> None:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listener.setblocking(False)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(self.address)
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            listener.close()
+            if self.error is None:
+                logger.error("cannot listen on %s:%d for %s: %s", *self.address, self.name, error)
+            self.error = str(error)
+            return
+        self.error = None
+        self._listener = listener
+        self._loop.add_reader(listener, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTS_PER_WAKE):
+            if self._listener is None:
+                return
+            try:
+                accepted, (client_ip, _) = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                logger.error("cannot accept a connection to %s: %s", self.name, error)
+                self._stop_listening()
+                return
+            accepted.setblocking(False)
+            self._next += 1
+            target = self._targets[self._next % len(self._targets)]
+            task = self._loop.create_task(self._connect(accepted, client_ip, target))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, accepted: socket.socket, client_ip: str, target: Target) -> None:
+        client, pod = self._by_ip(client_ip), self._by_name(target.pod)
+        connection = Connection(self._loop, self._rng, client, pod, on_target_end=self.probe)
+        if not await connection.run(accepted, client_ip, (target.ip, target.port)):
+            self._accepting.discard(target)
+            self._adjust()
+
 
 PROBE_INTERVAL_S = 0.05
 """How often the targets of addresses that refuse are looked at."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from faultset.collector.ipc.calls import read_answer, request_line
-from faultset.collector.ipc.channel import LONGEST_LINE_BYTES
-from faultset.collector.ipc.messages import AnswerT, Request
+from faultset.collector.ipc.channel import LONGEST_LINE_BYTES, AnswerT, Request, read_answer, request_line
 
 
 class Peer:

@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from faultset.collector.ipc.messages import AnswerT, Request
+from faultset.collector.ipc.channel import AnswerT, Request
 from faultset.collector.platforms.local.node.messages import ReadSamples
 from faultset.collector.platforms.local.relay.messages import ReadCounters
 from faultset.collector.platforms.local.telemetry.messages import ScrapeTarget, StateSample

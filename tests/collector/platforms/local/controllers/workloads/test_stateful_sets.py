@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.collector.platforms.local.api_server.validation import InvalidObject
+from faultset.collector.platforms.local.api_server.object_store import InvalidObject
 from faultset.collector.platforms.local.controllers.commands import StartContainer
 from faultset.collector.platforms.local.controllers.workloads.stateful_sets import REVISION_LABEL
 

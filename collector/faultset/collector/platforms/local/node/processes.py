@@ -1,9 +1,11 @@
-"""Children of the node: how they are forked, how it learns of their end, how all are ended."""
+"""Processes of containers: programs, starting, commands run inside, and their exit."""
 
 from __future__ import annotations
 
 import os
 import selectors
+import shlex
+import shutil
 import signal
 import socket
 import sys
@@ -13,7 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from faultset.collector.platforms.local.node.containers import send
+from faultset.collector.ipc.processes import DeferredAnswer
+from faultset.collector.platforms.local.node.containers import Container, send
+from faultset.collector.platforms.local.node.messages import ExecutionResult
 from faultset.collector.platforms.local.node.resource_usage import ProcessTable
 from faultset.core.processes import die_with_parent, name_process
 
@@ -177,3 +181,129 @@ def end_all(table: ProcessTable) -> None:
             except ChildProcessError:
                 return
         time.sleep(0.002)
+
+
+class Execution:
+    """One command; its answer waits for its end, not for that of what it leaves in the background.
+
+    Parameters
+    ----------
+    pid
+        Its process.
+    container
+        Where it runs.
+    reply
+        What is answered.
+    deadline
+        When it is ended, in monotonic seconds.
+    output
+        What it prints comes out of this file descriptor, which is closed here.
+    selector
+        Loop of the node.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        container: Container,
+        reply: DeferredAnswer[ExecutionResult],
+        *,
+        deadline: float,
+        output: int,
+        selector: selectors.BaseSelector,
+    ):
+        self.pid, self.container, self._reply, self._deadline = pid, container, reply, deadline
+        self._output, self._selector, self._text = output, selector, b""
+        os.set_blocking(output, False)
+        selector.register(output, selectors.EVENT_READ, lambda _: self._capture())
+
+    def ended(self, code: int) -> None:
+        """Answer with the exit code and the output so far."""
+        self._capture()
+        self._close()
+        self._reply.resolve(ExecutionResult(code=code, output=self._text.decode(errors="replace")))
+
+    def fail(self, why: str) -> None:
+        """Answer that it could not be done."""
+        self._close()
+        self._reply.fail(why)
+
+    def expire(self, now: float) -> None:
+        """End the command when its time is over."""
+        if now >= self._deadline:
+            self._reply.fail("the command did not end in time")
+            send(os.kill, self.pid, signal.SIGKILL)
+
+    def _capture(self) -> None:
+        if self._output < 0:
+            return
+        try:
+            while data := os.read(self._output, _READ):
+                self._text += data
+        except BlockingIOError:
+            return
+        self._close()
+
+    def _close(self) -> None:
+        if self._output >= 0:
+            self._selector.unregister(self._output)
+            os.close(self._output)
+            self._output = -1
+
+
+PROGRAMS: dict[str, str] = {
+    "faultset-service": "faultset.collector.runtime.service:main",
+    "faultset-store": "faultset.collector.runtime.stores.server:main",
+    "faultset-wait": "faultset.collector.runtime.http.waiting:main",
+}
+"""Programs that a container's process becomes by forking a parent that has imported them already."""
+
+SCRIPTS: dict[str, str] = {
+    **PROGRAMS,
+    "faultset-administer": "faultset.collector.runtime.administration.commands:main",
+    "faultset-work": "faultset.collector.runtime.background.work:main",
+}
+"""Programs that `exec` finds in a container beside those of the system."""
+
+PRELOADED = (
+    "faultset.collector.runtime.service",
+    "faultset.collector.runtime.stores.server",
+    "faultset.collector.runtime.http.waiting",
+    "faultset.collector.load.process",
+)
+
+PAUSE = ("/bin/sh", "-c", 'trap "exit 0" TERM INT; while :; do sleep 3600 & wait $!; done')
+
+
+def write_scripts(folder: Path, redis: Mapping[str, str]) -> None:
+    """Fill a folder with the commands that containers have: ours, and those of the store.
+
+    Parameters
+    ----------
+    folder
+        Made if need be; goes first on the containers' PATH.
+    redis
+        Path of each Redis program by name.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, function in SCRIPTS.items():
+        module, _, attribute = function.partition(":")
+        code = f"import sys; from {module} import {attribute}; sys.exit({attribute}())"
+        script = folder / name
+        command = f"exec {shlex.quote(sys.executable)} -c {shlex.quote(code)}"
+        script.write_text(f'#!/bin/sh\n{command} "$@"\n', encoding="utf-8")
+        script.chmod(0o755)
+    for name, path in redis.items():
+        link = folder / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(path)
+
+
+def search_path(folder: Path) -> str:
+    """Return the PATH of containers."""
+    return os.pathsep.join([str(folder), "/usr/local/bin", "/usr/bin", "/bin"])
+
+
+def find_program(argv: tuple[str, ...] | list[str], path: str) -> str | None:
+    """Return the file that a command runs, or None when there is none on `path`."""
+    return shutil.which(argv[0], path=path)

@@ -1,0 +1,277 @@
+"""Start processes that cannot outlive their parent, and serve their calls.
+
+A child asks the kernel for SIGKILL at its parent's death and then looks whether the parent is still there; run as
+`python -m faultset.collector.ipc.processes PARENT MODULE:FUNCTION ARGUMENTS`."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import selectors
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic
+
+from faultset.collector.ipc.channel import AnswerT, Channel, Handlers, Request, error_line, read_request, result_line
+from faultset.core.errors import PlatformError
+from faultset.core.interpreter import python_command
+from faultset.core.processes import die_with_parent, name_process, session_nice, set_session_nice
+
+
+class DeferredAnswer(Generic[AnswerT]):
+    """An answer that comes later; a handler returns one instead of its result.
+
+    Parameters
+    ----------
+    request
+        What is answered.
+    """
+
+    def __init__(self, request: Request[AnswerT]) -> None:
+        self._request = request
+        self._send: Callable[[bytes], None] | None = None
+        self._line: bytes | None = None
+
+    def resolve(self, result: AnswerT) -> None:
+        """Send the result; only the first answer counts."""
+        self._settle(result_line(self._request, result))
+
+    def fail(self, error: str) -> None:
+        """Send an error; only the first answer counts."""
+        self._settle(error_line(error))
+
+    def attach(self, send: Callable[[bytes], None]) -> None:
+        """Say how to send the answer, which may be there already."""
+        self._send = send
+        if self._line is not None:
+            send(self._line)
+
+    def _settle(self, line: bytes) -> None:
+        if self._line is None:
+            self._line = line
+            if self._send is not None:
+                self._send(line)
+
+
+class Server:
+    """Answers requests from any number of clients on a Unix socket.
+
+    Parameters
+    ----------
+    path
+        The socket.
+    selector
+        Loop that owns the file descriptors; the data of each key is a function of the event mask.
+    handlers
+        Functions by type of request; they may return a DeferredAnswer.
+    """
+
+    def __init__(self, path: Path, selector: selectors.BaseSelector, handlers: Handlers):
+        self._selector = selector
+        self._handlers = handlers
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        path.unlink(missing_ok=True)
+        self._listener.bind(str(path))
+        self._listener.listen(16)
+        self._listener.setblocking(False)
+        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    def _accept(self, _: int) -> None:
+        connection, _address = self._listener.accept()
+        _Client(connection, self._selector, self._handlers)
+
+
+class _Client:
+    def __init__(self, connection: socket.socket, selector: selectors.BaseSelector, handlers: Handlers):
+        self._socket, self._selector, self._handlers = connection, selector, handlers
+        self._received, self._unsent = b"", b""
+        connection.setblocking(False)
+        selector.register(connection, selectors.EVENT_READ, self._ready)
+
+    def _ready(self, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            self._flush()
+        if mask & selectors.EVENT_READ:
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._close()
+            return
+        *lines, self._received = (self._received + data).split(b"\n")
+        for line in lines:
+            self._serve(line)
+
+    def _serve(self, line: bytes) -> None:
+        try:
+            request = read_request(line, self._handlers)
+            result = self._handlers[type(request)](request)
+            if isinstance(result, DeferredAnswer):
+                result.attach(self._send)
+            else:
+                self._send(result_line(request, result))
+        except Exception as error:
+            self._send(error_line(error))
+
+    def _send(self, line: bytes) -> None:
+        self._unsent += line
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._socket.fileno() < 0:
+            return
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[self._socket.send(self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._close()
+            return
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
+        self._selector.modify(self._socket, wanted, self._ready)
+
+    def _close(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._selector.unregister(self._socket)
+            self._socket.close()
+
+
+def environment() -> dict[str, str]:
+    """Return the environment for a Python child: bytecode is cached, and our packages are found."""
+    import faultset
+
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    roots = [str(Path(part).parent) for part in faultset.__path__]
+    before = [env["PYTHONPATH"]] if env.get("PYTHONPATH") else []
+    env["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*roots, *before]))
+    return env
+
+
+def launch(function: str, arguments: Sequence[Any], *, folder: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Run `module:function(*arguments)` in a process and session of its own that dies with the calling thread."""
+    command = python_command("-m", __name__, str(os.getpid()), function, json.dumps(list(arguments)))
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+            env=environment(),
+            start_new_session=True,
+        )
+    if nice := session_nice():
+        set_session_nice(nice, process.pid)
+    return process
+
+
+def call(function: str, arguments: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> Any:
+    """Import and call `module:function`."""
+    module, _, name = function.partition(":")
+    return getattr(importlib.import_module(module), name)(*arguments, **(keywords or {}))
+
+
+def main() -> None:
+    """Die with the parent, then become what the arguments name."""
+    parent, function, arguments = sys.argv[1:]
+    die_with_parent(int(parent))
+    # what they write, passwords of stores among it, is for this user alone
+    os.umask(0o077)
+    name_process(function.partition(":")[0].rpartition(".")[2])
+    call(function, json.loads(arguments))
+
+
+if __name__ == "__main__":
+    main()
+
+
+_TAIL_LINES = 3
+
+
+class HelperProcess:
+    """One process that serves a socket.
+
+    Parameters
+    ----------
+    name
+        Names its socket and its log.
+    function
+        `module:function` to call in it.
+    arguments
+        Plain values; the socket goes first.
+    sockets, logs
+        Folders for the socket and for what it prints.
+    """
+
+    def __init__(self, name: str, function: str, arguments: Sequence[Any], *, sockets: Path, logs: Path):
+        self.name = name
+        self.socket = sockets / f"{name}.sock"
+        self.socket.unlink(missing_ok=True)
+        self._log = logs / f"{name}.log"
+        self._process = launch(function, [str(self.socket), *arguments], folder=logs, log=self._log)
+
+    def connect(self, *, timeout_s: float = 60.0) -> Channel:
+        """Return a connection once the process serves; raise PlatformError if it ends before or is too late."""
+        waited = 0.0
+        while not self.socket.exists():
+            try:
+                self._process.wait(0.02)
+            except subprocess.TimeoutExpired:
+                waited += 0.02
+                if waited > timeout_s:
+                    raise PlatformError(f"{self.name} did not start within {timeout_s:g} s; see {self._log}") from None
+                continue
+            self.check()
+        return Channel(self.socket, timeout_s=timeout_s)
+
+    def check(self) -> None:
+        """Raise PlatformError when the process has ended, or was stopped; one that was stopped is ended first."""
+        code = self._process.poll()
+        if code is not None:
+            raise PlatformError(f"{self.name} ended with code {code}; it said last: {self.last_lines()}")
+        if is_stopped(self._process.pid):
+            self._process.kill()
+            self._process.wait()
+            raise PlatformError(f"{self.name} was stopped by a signal, which spoils what it measures; let it run")
+
+    def last_lines(self) -> str:
+        """Return the last lines that the process printed."""
+        return tail(self._log)
+
+    def stop(self, *, timeout_s: float = 5.0) -> None:
+        """End the process; may be called twice."""
+        try:
+            self._process.terminate()
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def is_stopped(pid: int) -> bool:
+    """Say whether a process was stopped by a signal and has not been continued."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state == "T"
+
+
+def tail(path: Path, lines: int = _TAIL_LINES) -> str:
+    """Return the last lines of a file in one line, or that there are none."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    return " | ".join(line.strip() for line in text.splitlines()[-lines:] if line.strip()) or "nothing"
