@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from faultset.collector.runtime.administration.access import StoreAccess
-from faultset.collector.runtime.http.error_texts import ErrorTexts
-from faultset.collector.runtime.http.names import Names
+from faultset.collector.runtime.http.client import Names
+from faultset.collector.runtime.http.status import ErrorTexts
 from faultset.collector.runtime.signals.metrics import Metrics
 from faultset.collector.runtime.stores.driver import (
     Account,

@@ -29,7 +29,7 @@ from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
 from faultset.collector.sources.registry import source_spec
 from faultset.collector.sources.sampling import SampledSource
-from faultset.collector.verdicts.rollouts import rolled_out_services
+from faultset.collector.verdicts.latent import rolled_out_services
 from faultset.core.errors import PlatformError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.format import episodes

@@ -13,7 +13,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.runtime.flags import FlagValues, follow_flags
 from faultset.collector.runtime.http.status import Code, RpcError
 from faultset.collector.runtime.mounts import VARIABLE, WatchedText
-from faultset.collector.spec.features.flags import set_variant, write_flags
+from faultset.collector.spec.features.behaviour import set_variant, write_flags
 
 APP = load_app("astronomy")
 assert APP.flags is not None

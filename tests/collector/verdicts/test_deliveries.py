@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from faultset.collector.verdicts.client_requests import ComparisonWindows, as_seen_at, sli_tests
 from faultset.collector.verdicts.deliveries import SPAN_COLUMNS, deliveries
-from faultset.collector.verdicts.sli import ComparisonWindows, as_seen_at, sli_tests
 from faultset.collector.verdicts.verdict import judge
 
 SECOND = 1_000_000_000

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from faultset.collector.plans.plan import Plan
-from faultset.collector.verdicts.calibration import Calibration, Window, to_json
+from faultset.collector.verdicts.latent import Calibration, Window, to_json
 from faultset.collector.verdicts.later_verdicts import judge_again, later_verdict, with_accepted_names
 from faultset.core.command_line.console import root as faultset
 from faultset.core.times import SECOND_NS

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from faultset.collector.runtime.http.error_texts import ErrorTexts
-from faultset.collector.runtime.http.names import UnknownHostError
+from faultset.collector.runtime.http.client import UnknownHostError
+from faultset.collector.runtime.http.status import ErrorTexts
 
 
 class GoErrorTexts(ErrorTexts):

@@ -11,7 +11,7 @@ from faultset.core.command_line.console import OUTPUT_FILE, command
 from faultset.core.command_line.output import json_option, show_json
 
 if TYPE_CHECKING:
-    from faultset.collector.verdicts.calibration import Calibration
+    from faultset.collector.verdicts.latent import Calibration
 
 
 @command("calibrate")
@@ -30,12 +30,12 @@ def calibrate(datasets: tuple[Path, ...], out: Path | None, as_json: bool) -> No
     Example:
       faultset calibrate plain-1/ plain-2/ --out calibration.json
     """
-    from faultset.collector.verdicts import calibration
+    from faultset.collector.verdicts import latent
     from faultset.core.errors import DataError
     from faultset.core.files import replace_text
     from faultset.datasets.dataset import open_dataset
 
-    found = calibration.measured(open_dataset(path) for path in datasets)
+    found = latent.measured(open_dataset(path) for path in datasets)
     if not found:
         raise DataError(
             "these datasets have no plain episode without a fault; collect some with "
@@ -43,8 +43,8 @@ def calibrate(datasets: tuple[Path, ...], out: Path | None, as_json: bool) -> No
         )
     if out is not None:
         groups = {(one.app, one.platform, one.step_s, one.load) for one in found}
-        kept = [one for one in calibration.shipped() if (one.app, one.platform, one.step_s, one.load) not in groups]
-        replace_text(out, calibration.to_json([*found, *kept]))
+        kept = [one for one in latent.shipped() if (one.app, one.platform, one.step_s, one.load) not in groups]
+        replace_text(out, latent.to_json([*found, *kept]))
     if as_json:
         show_json([_record(one) for one in found])
         return
@@ -53,7 +53,7 @@ def calibrate(datasets: tuple[Path, ...], out: Path | None, as_json: bool) -> No
 
 
 def _record(one: Calibration) -> dict[str, object]:
-    from faultset.collector.verdicts import calibration
+    from faultset.collector.verdicts import latent
 
     exceeding, judged = one.unseen
     return {
@@ -63,29 +63,29 @@ def _record(one: Calibration) -> dict[str, object]:
         "step_s": one.step_s,
         "episodes": one.episodes,
         "windows": len(one.windows),
-        "least_windows": calibration.LEAST_WINDOWS,
-        "quantile": calibration.QUANTILE,
+        "least_windows": latent.LEAST_WINDOWS,
+        "quantile": latent.QUANTILE,
         "limit": one.threshold,
         "windows_judged_by_other_episodes": judged,
         "windows_above_limit_of_other_episodes": exceeding,
-        "share_above_interval": calibration.binomial_interval(exceeding, judged) if judged else None,
+        "share_above_interval": latent.binomial_interval(exceeding, judged) if judged else None,
     }
 
 
 def _print(one: Calibration) -> None:
-    from faultset.collector.verdicts import calibration
+    from faultset.collector.verdicts import latent
 
     click.echo(
         f"{one.app} on {one.platform}, {one.load} load, a sample every {one.step_s:g} s: "
         f"{len(one.windows)} windows of services in {one.episodes} episodes"
     )
     if one.threshold is None:
-        click.echo(f"  no limit: {calibration.LEAST_WINDOWS} windows are needed")
+        click.echo(f"  no limit: {latent.LEAST_WINDOWS} windows are needed")
         return
-    click.echo(f"  limit {one.threshold:.2f}, the {calibration.QUANTILE:.0%} quantile")
+    click.echo(f"  limit {one.threshold:.2f}, the {latent.QUANTILE:.0%} quantile")
     exceeding, judged = one.unseen
     if judged:
-        low, high = calibration.binomial_interval(exceeding, judged)
+        low, high = latent.binomial_interval(exceeding, judged)
         click.echo(
             f"  with the limit of the other episodes, {exceeding} of {judged} windows exceed it "
             f"({exceeding / judged:.2%}, 95 % interval {low:.2%} to {high:.2%}; wanted is 1 %)"

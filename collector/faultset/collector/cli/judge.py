@@ -34,7 +34,7 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
     Example:
       faultset judge faultset-data/ judged/ --calibration calibration.json
     """
-    from faultset.collector.verdicts.calibration import from_json
+    from faultset.collector.verdicts.latent import from_json
     from faultset.collector.verdicts.later_verdicts import UNKNOWN, judge_again
     from faultset.core.command_line.progress import reported
     from faultset.core.reading.regular_files import read_regular

@@ -31,9 +31,8 @@ from faultset.collector.platforms.api.capabilities import host_load
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
-from faultset.collector.verdicts.rollouts import ROLLOUT
-from faultset.collector.verdicts.steadiness import earlier_changes, unsteady_reason
-from faultset.collector.verdicts.stratified_latencies import with_load
+from faultset.collector.verdicts.client_requests import earlier_changes, unsteady_reason, with_load
+from faultset.collector.verdicts.latent import ROLLOUT
 from faultset.collector.verdicts.verdict import Judgement
 from faultset.core.errors import PlatformError
 from faultset.core.times import SECOND_NS

@@ -8,8 +8,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from faultset.collector.load.driver import LoadTarget, RequestResult
 from faultset.collector.load.schedule import ScheduledRequest
-from faultset.collector.runtime.http.client import BrokenError, DialError, HttpClient, host_and_port
-from faultset.collector.runtime.http.names import Names
+from faultset.collector.runtime.http.client import BrokenError, DialError, HttpClient, Names, host_and_port
 
 _IN_PATHS = "/%?=&;:@+,$!*'()"
 """Characters of paths, and of queries in them, that are sent as they are."""

@@ -9,7 +9,7 @@ from typing import Any
 from faultset.collector.runtime.http.status import RpcError
 from faultset.collector.runtime.mounts import WatchedText, mounted
 from faultset.collector.spec.app import AppSpec
-from faultset.collector.spec.features.flags import FlagSettings, values_in
+from faultset.collector.spec.features.behaviour import FlagSettings, values_in
 
 Ask = Callable[[str, str], Awaitable[Any]]
 """Calls an operation of a service without a span."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from faultset.collector.runtime.context import RequestContext, ServiceContext
-from faultset.collector.runtime.http.deadlines import earliest, now, within
+from faultset.collector.runtime.http.caller import earliest, now, within
 from faultset.collector.runtime.steps.step import compile_steps
 from faultset.collector.spec.app import Operation
 

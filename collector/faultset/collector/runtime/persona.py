@@ -12,11 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
-from faultset.collector.runtime.http.client import MAX_AGE_S
-from faultset.collector.runtime.http.error_texts import ErrorTexts
-from faultset.collector.runtime.http.names import Names
-from faultset.collector.runtime.http.span_style import SpanStyle
-from faultset.collector.runtime.http.status import FailedDial, RpcError
+from faultset.collector.runtime.http.client import MAX_AGE_S, Names
+from faultset.collector.runtime.http.status import ErrorTexts, FailedDial, RpcError, SpanStyle
 from faultset.collector.runtime.signals.logs import Level, Log, LogFormat
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from opentelemetry.trace import StatusCode
 
 from faultset.collector.runtime.context import RequestContext
-from faultset.collector.runtime.http.deadlines import now, time_left
+from faultset.collector.runtime.http.caller import now, time_left
 from faultset.collector.runtime.http.server import Handler, HttpRequest, Response
 from faultset.collector.runtime.http.status import BadRequest, Code, RpcError, http_status
 from faultset.collector.runtime.operations import ServedOperation

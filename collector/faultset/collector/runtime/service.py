@@ -19,16 +19,15 @@ import uvloop
 
 from faultset.collector.runtime.app_code import persona_of, read_app
 from faultset.collector.runtime.background.consumers import MessageConsumer
-from faultset.collector.runtime.background.tasks import run_task
+from faultset.collector.runtime.background.work import run_task
 from faultset.collector.runtime.builds import defects
 from faultset.collector.runtime.context import ServiceContext
 from faultset.collector.runtime.defects import with_defects
 from faultset.collector.runtime.environment import Environment, absent_variables, allow_many_files, environment
 from faultset.collector.runtime.flags import FlagValues, follow_flags
-from faultset.collector.runtime.http.caller import Caller
+from faultset.collector.runtime.http.caller import Caller, ConnectionPool
 from faultset.collector.runtime.http.circuit_breakers import Breakers
-from faultset.collector.runtime.http.connection_pools import ConnectionPool
-from faultset.collector.runtime.http.names import Names
+from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.http.server import Handler, HttpRequest, HttpServer, Response
 from faultset.collector.runtime.http.span_sender import SpanSender, pod_resource
 from faultset.collector.runtime.operations import compile_operation

@@ -9,14 +9,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BeforeValidator, Field
 
 from faultset.collector.spec.collections import Collection
-from faultset.collector.spec.features.background import BackgroundWork, Consumer, Task
-from faultset.collector.spec.features.circuit_breakers import CircuitBreaker
+from faultset.collector.spec.features.behaviour import BackgroundWork, CircuitBreaker, Consumer, FlagSettings, Task
 from faultset.collector.spec.features.configuration import ConfigTexts, SecretTexts
-from faultset.collector.spec.features.container_fields import ContainerFields
-from faultset.collector.spec.features.flags import FlagSettings
-from faultset.collector.spec.features.init_containers import InitContainer
 from faultset.collector.spec.features.operators import OperatorSettings
-from faultset.collector.spec.features.pods import Probe, Storage
+from faultset.collector.spec.features.pods import ContainerFields, InitContainer, Probe, Storage
 from faultset.collector.spec.steps import CalledOperation, FrozenModel, Place, StepModel, Steps, all_steps
 from faultset.collector.spec.workload import Mix, RequestSpec
 from faultset.core.suggestions import unknown_name

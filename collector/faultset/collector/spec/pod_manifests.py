@@ -9,8 +9,7 @@ from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.containers import DATA_PATH, METRICS_PORT, SPEC_PATH
 from faultset.collector.spec.credentials import credential_mount, credential_volume
 from faultset.collector.spec.features.configuration import ConfigurationSource, MountedFiles, Variable
-from faultset.collector.spec.features.container_fields import ContainerFields
-from faultset.collector.spec.features.init_containers import InitContainer
+from faultset.collector.spec.features.pods import ContainerFields, InitContainer
 
 Manifest = dict[str, Any]
 

@@ -10,11 +10,11 @@ import numpy as np
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
 from faultset.collector.runtime.app_code import persona_of, read_app
-from faultset.collector.runtime.background.rounds import compile_round
+from faultset.collector.runtime.background.work import compile_round
 from faultset.collector.runtime.context import ServiceContext
 from faultset.collector.runtime.flags import FlagValues
 from faultset.collector.runtime.http.caller import Caller
-from faultset.collector.runtime.http.names import Names
+from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.operations import compile_operation
 from faultset.collector.runtime.signals.logs import Log
 from faultset.collector.runtime.signals.metrics import Metrics

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from faultset.collector.verdicts.sli import UNTIMED
+from faultset.collector.verdicts.client_requests import UNTIMED
 
 SPAN_COLUMNS = ("time", "span_id", "parent_span_id", "service", "kind", "duration_ns", "status", "attributes")
 """Columns of the table `spans` that are read."""

@@ -11,10 +11,9 @@ import pandas as pd
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
 from faultset.collector.plans.plan import Plan
-from faultset.collector.verdicts.calibration import Calibration, shipped, threshold_of
-from faultset.collector.verdicts.client_impact import client_impact, sli_evidence
+from faultset.collector.verdicts.client_requests import ComparisonWindows, client_impact, sli_evidence
 from faultset.collector.verdicts.deliveries import deliveries
-from faultset.collector.verdicts.sli import ComparisonWindows
+from faultset.collector.verdicts.latent import Calibration, shipped, threshold_of
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.files import translate_write_errors
 from faultset.core.locks.new_folder import new_folder

@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 from faultset.collector.apps.hotel.persona import PERSONA
-from faultset.collector.runtime.http.names import UnknownHostError
+from faultset.collector.runtime.http.client import UnknownHostError
 from faultset.collector.runtime.signals.logs import Log
 
 text = PERSONA.connection_failed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from faultset.collector.apps import load_app
 from faultset.collector.apps.social.persona import PERSONA
 from faultset.collector.platforms.observation.log_lines import parse_line
-from faultset.collector.runtime.http.names import UnknownHostError
+from faultset.collector.runtime.http.client import UnknownHostError
 from faultset.collector.runtime.http.status import Code, FailedDial, RpcError
 
 TIME_S = 1_758_739_269.830218

@@ -17,8 +17,7 @@ import yaml
 from cluster_campaigns import COLLECT, SHORT, await_phase
 
 from faultset.collector.ipc.processes import tail
-from faultset.collector.platforms.kubernetes.api.client import MERGE_PATCH, Api
-from faultset.collector.platforms.kubernetes.api.kinds import path_of
+from faultset.collector.platforms.kubernetes.api.client import MERGE_PATCH, Api, path_of
 from faultset.collector.platforms.kubernetes.api.namespaces import (
     RENEWED,
     make_namespace,
@@ -27,7 +26,7 @@ from faultset.collector.platforms.kubernetes.api.namespaces import (
 )
 from faultset.collector.platforms.kubernetes.api.objects import Objects
 from faultset.collector.platforms.kubernetes.api.permissions import ROLE_RULES
-from faultset.collector.platforms.kubernetes.workloads.readiness import unready
+from faultset.collector.platforms.kubernetes.workloads.manifests import unready
 from faultset.core.errors import PlatformError
 
 pytestmark = pytest.mark.cluster

@@ -19,7 +19,7 @@ from faultset.collector.runtime.steps.messaging import Publish
 from faultset.collector.runtime.steps.step import Step
 from faultset.collector.runtime.stores.broker import BrokerMessage, RedisBroker
 from faultset.collector.runtime.stores.driver import StoreError
-from faultset.collector.spec.features.background import Consumer
+from faultset.collector.spec.features.behaviour import Consumer
 
 
 class Broker(RedisBroker):

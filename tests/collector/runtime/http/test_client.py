@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from closed_ports import closed_port
 
-from faultset.collector.runtime.http.client import BrokenError, DialError, HttpAnswer, HttpClient
-from faultset.collector.runtime.http.names import Names, UnknownHostError
+from faultset.collector.runtime.http.client import (
+    BrokenError,
+    DialError,
+    HttpAnswer,
+    HttpClient,
+    Names,
+    UnknownHostError,
+)
+from faultset.collector.runtime.http.waiting import main, wait_for
 
 HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
@@ -148,3 +158,57 @@ def test_why_a_connection_could_not_be_made_is_told() -> None:
         assert isinstance(found.value.error, UnknownHostError)
 
     with_client(answering([WHOLE]), work)
+
+
+def test_the_hosts_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.json"
+
+    async def look_up() -> list[str]:
+        names, found = Names(str(hosts)), []
+        for known in ({"geo": "127.0.0.2"}, {"geo": "127.0.0.3"}):
+            draft = tmp_path / "draft"
+            draft.write_text(json.dumps(known))
+            draft.rename(hosts)
+            found.append(await names.address("geo"))
+        with pytest.raises(UnknownHostError, match="there is no host rate"):
+            await names.address("rate")
+        return found
+
+    assert asyncio.run(look_up()) == ["127.0.0.2", "127.0.0.3"]
+
+
+def test_without_a_hosts_file_addresses_are_themselves_and_names_are_asked_of_dns() -> None:
+    async def look_up() -> tuple[str, str]:
+        names = Names(None)
+        return await names.address("127.0.0.4"), await names.address("localhost")
+
+    assert asyncio.run(look_up()) == ("127.0.0.4", "127.0.0.1")
+
+
+def test_waiting_ends_when_somebody_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hosts = tmp_path / "hosts.json"
+    hosts.write_text("{}")
+    monkeypatch.setenv("FAULTSET_HOSTS", str(hosts))
+    monkeypatch.setenv("POD_IP", "127.0.0.1")
+
+    async def run(server: socket.socket) -> None:
+        port = server.getsockname()[1]
+        waiting = asyncio.create_task(wait_for("db", port, pause_s=0.01))
+        await asyncio.sleep(0.03)
+        hosts.write_text(json.dumps({"db": "127.0.0.1"}))
+        await asyncio.sleep(0.03)
+        assert not waiting.done()
+        server.listen()
+        await asyncio.wait_for(waiting, 5)
+
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        asyncio.run(run(server))
+    assert set(capsys.readouterr().out.splitlines()) == {"waiting for db"}
+
+
+def test_what_is_no_address_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["db"]) == 2
+    assert "SERVICE:PORT" in capsys.readouterr().err

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from faultset.collector.runtime.http.status import Code, RpcError, http_status, response_class
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from span_receiver import Receiver
+
+from faultset.collector.runtime.http import span_sender
+from faultset.collector.runtime.http.span_sender import SpanSender, pod_resource
+from faultset.collector.runtime.http.status import Code, RpcError, SpanStyle, http_status, response_class
+from faultset.collector.runtime.signals.tracing import Tracing
 
 
 def test_codes_have_grpcs_texts_classes_and_a_status() -> None:
@@ -14,3 +23,59 @@ def test_codes_have_grpcs_texts_classes_and_a_status() -> None:
         "5xx",
     ]
     assert http_status(Code.UNIMPLEMENTED) == 501
+
+
+OPENTRACING, OPENTELEMETRY = SpanStyle(), SpanStyle(convention="opentelemetry")
+
+
+@pytest.mark.parametrize(
+    ("code", "opentracing", "opentelemetry"),
+    [
+        (Code.OK, False, False),
+        (Code.UNKNOWN, False, True),
+        (Code.FAILED_PRECONDITION, False, True),
+        (Code.NOT_FOUND, False, True),
+        (Code.INTERNAL, True, True),
+        (Code.UNAVAILABLE, True, True),
+    ],
+)
+def test_opentracing_marks_only_class_5xx_at_the_callee_and_opentelemetry_whatever_failed(
+    code: Code, opentracing: bool, opentelemetry: bool
+) -> None:
+    assert (OPENTRACING.is_server_error(code), OPENTELEMETRY.is_server_error(code)) == (opentracing, opentelemetry)
+
+
+def test_an_endpoint_that_answers_500_is_an_error_with_opentelemetry_only() -> None:
+    assert [OPENTELEMETRY.is_endpoint_error(status) for status in (200, 404, 500, 503)] == [False, False, True, True]
+    assert not OPENTRACING.is_endpoint_error(500)
+
+
+def test_each_convention_has_its_own_attributes_of_the_outcome() -> None:
+    assert OPENTRACING.outcome_attributes(Code.UNAVAILABLE) == {"response_code": 14, "response_class": "5xx"}
+    assert OPENTELEMETRY.outcome_attributes(Code.UNAVAILABLE) == {"rpc.grpc.status_code": 14}
+
+
+def sent_to(endpoint: str, work: Callable[[Tracing], None]) -> None:
+    """Make spans in a process that then ends."""
+
+    async def run() -> None:
+        tracing = Tracing(SpanSender(pod_resource("geo", "geo-1"), endpoint, "127.0.0.9"))
+        work(tracing)
+        await tracing.close()
+
+    asyncio.run(run())
+
+
+def test_a_process_that_ends_sends_its_last_spans_from_its_own_address() -> None:
+    receiver = Receiver()
+    try:
+        sent_to(receiver.endpoint, lambda tracing: [tracing.server(f"/{n}", {}, {})[0].end() for n in range(2500)])  # type: ignore[func-returns-value]
+    finally:
+        receiver.close()
+    assert sorted(int(span.name[1:]) for span in receiver.spans) == list(range(2500))
+    assert {(span.peer, span.service, span.pod) for span in receiver.spans} == {("127.0.0.9", "geo", "geo-1")}
+
+
+def test_a_receiver_that_does_not_listen_holds_up_nobody_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(span_sender, "_TIMEOUT_S", 0.1)
+    sent_to("http://127.0.0.1:9", lambda tracing: tracing.server("/", {}, {})[0].end())

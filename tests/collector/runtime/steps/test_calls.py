@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from faultset.collector.runtime.context import RequestContext
-from faultset.collector.runtime.http.deadlines import now
+from faultset.collector.runtime.http.caller import now
 from faultset.collector.runtime.http.status import CallRejectedError, Code, FailedDial, RpcError
 from faultset.collector.runtime.persona import Line, Persona
 from faultset.collector.runtime.steps.basic import Call

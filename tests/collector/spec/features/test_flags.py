@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from faultset.collector.spec.features.flags import Flag, FlagSettings, set_variant, values_in, write_flags
+from faultset.collector.spec.features.behaviour import Flag, FlagSettings, set_variant, values_in, write_flags
 
 SETTINGS = FlagSettings(
     flags={

@@ -13,7 +13,7 @@ from typing import Any
 from faultset.collector.apps.astronomy.products import ADVERTISED, RATES
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
 from faultset.collector.runtime.expressions import getter
-from faultset.collector.runtime.http.names import UnknownHostError
+from faultset.collector.runtime.http.client import UnknownHostError
 from faultset.collector.runtime.http.status import Code, RpcError
 from faultset.collector.runtime.steps import Step
 

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 
 from faultset.collector.apps.go_texts import GoErrorTexts
-from faultset.collector.runtime.http.span_style import SpanStyle
-from faultset.collector.runtime.http.status import RpcError
+from faultset.collector.runtime.http.status import RpcError, SpanStyle
 from faultset.collector.runtime.persona import Event, Line, Persona
 from faultset.collector.runtime.signals.logs import Level, timestamp
 

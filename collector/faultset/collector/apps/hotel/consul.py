@@ -9,8 +9,8 @@ import time
 from typing import Any
 
 from faultset.collector.runtime.http.client import BrokenError, DialError, HttpClient
-from faultset.collector.runtime.http.error_texts import ErrorTexts
 from faultset.collector.runtime.http.server import HttpRequest, HttpServer, Response
+from faultset.collector.runtime.http.status import ErrorTexts
 from faultset.collector.runtime.persona import Registration, RegistrationError
 from faultset.collector.runtime.signals.logs import timestamp, write_all
 

@@ -10,9 +10,8 @@ import os
 import time
 from types import MappingProxyType
 
-from faultset.collector.runtime.http.names import UnknownHostError
-from faultset.collector.runtime.http.span_style import SpanStyle
-from faultset.collector.runtime.http.status import FailedDial, RpcError
+from faultset.collector.runtime.http.client import UnknownHostError
+from faultset.collector.runtime.http.status import FailedDial, RpcError, SpanStyle
 from faultset.collector.runtime.persona import Event, Line, Persona
 from faultset.collector.runtime.signals.logs import Level
 from faultset.collector.spec.app import ServiceSpec

@@ -22,9 +22,9 @@ from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder, SourceRows
 from faultset.collector.spec.reachability import services_reached
-from faultset.collector.verdicts.calibration import threshold_for
+from faultset.collector.verdicts.client_requests import ComparisonWindows, as_seen_at
 from faultset.collector.verdicts.deliveries import SPAN_COLUMNS, deliveries
-from faultset.collector.verdicts.sli import ComparisonWindows, as_seen_at
+from faultset.collector.verdicts.latent import threshold_for
 from faultset.collector.verdicts.verdict import Judgement, judge
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, EpisodeWriter
 from faultset.datasets.format.run_digests import WRITTEN, run_digest

@@ -10,7 +10,7 @@ from faultset.collector.faults.deployments import is_restarted, order_restart
 from faultset.collector.faults.registry import Check
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.spec.app import AppSpec
-from faultset.collector.spec.features.flags import FlagSettings, set_variant, values_in
+from faultset.collector.spec.features.behaviour import FlagSettings, set_variant, values_in
 from faultset.core.errors import PlatformError
 
 

@@ -22,9 +22,7 @@ from faultset.collector.platforms.api.platform import CannotStart
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.journal.journaled_verbs import JournaledCommands, JournaledImpairments, JournaledKills
 from faultset.collector.platforms.journal.undo import undo_all
-from faultset.collector.platforms.kubernetes.api.client import Api
-from faultset.collector.platforms.kubernetes.api.definitions import SharedDefinition
-from faultset.collector.platforms.kubernetes.api.exec import import_client, run_in_pod
+from faultset.collector.platforms.kubernetes.api.client import Api, import_client, run_in_pod
 from faultset.collector.platforms.kubernetes.api.namespaces import (
     APP_NAMESPACE,
     EPISODE,
@@ -35,7 +33,7 @@ from faultset.collector.platforms.kubernetes.api.namespaces import (
     make_namespace,
     remove_volumes,
 )
-from faultset.collector.platforms.kubernetes.api.objects import Objects
+from faultset.collector.platforms.kubernetes.api.objects import Objects, SharedDefinition
 from faultset.collector.platforms.kubernetes.doctor.preflight import await_agents
 from faultset.collector.platforms.kubernetes.heartbeat import Heartbeat
 from faultset.collector.platforms.kubernetes.impairments.agent_manifests import agent_manifests
@@ -47,14 +45,19 @@ from faultset.collector.platforms.kubernetes.telemetry.discovery import Telemetr
 from faultset.collector.platforms.kubernetes.telemetry.prometheus.source import PrometheusSource
 from faultset.collector.platforms.kubernetes.telemetry.tables import cluster_sources
 from faultset.collector.platforms.kubernetes.undo import ClusterUndoExecutor
-from faultset.collector.platforms.kubernetes.watch.log_streams import LogStreams
-from faultset.collector.platforms.kubernetes.watch.watches import Observer
-from faultset.collector.platforms.kubernetes.workloads.cluster_manifests import placed, with_images_of, with_repository
-from faultset.collector.platforms.kubernetes.workloads.components import component_volumes, lacks_storage_class
+from faultset.collector.platforms.kubernetes.watch.watches import LogStreams, Observer
 from faultset.collector.platforms.kubernetes.workloads.existing_apps import check_deployed, objects_of
 from faultset.collector.platforms.kubernetes.workloads.images import missing_images_sentence
 from faultset.collector.platforms.kubernetes.workloads.load_pod import LoadPod
-from faultset.collector.platforms.kubernetes.workloads.readiness import images_missing, unready
+from faultset.collector.platforms.kubernetes.workloads.manifests import (
+    component_volumes,
+    images_missing,
+    lacks_storage_class,
+    placed,
+    unready,
+    with_images_of,
+    with_repository,
+)
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.manifests import manifests

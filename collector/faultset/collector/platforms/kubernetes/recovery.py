@@ -8,9 +8,7 @@ from pathlib import Path
 from faultset.collector.apps import load_app
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.journal.undo import undo_all
-from faultset.collector.platforms.kubernetes.api.client import Api
-from faultset.collector.platforms.kubernetes.api.definitions import DEFINITION, remove_unused
-from faultset.collector.platforms.kubernetes.api.exec import run_in_pod
+from faultset.collector.platforms.kubernetes.api.client import Api, run_in_pod
 from faultset.collector.platforms.kubernetes.api.namespaces import (
     APP_NAMESPACE,
     INJECTOR,
@@ -19,6 +17,7 @@ from faultset.collector.platforms.kubernetes.api.namespaces import (
     remove_namespaces,
     remove_volumes,
 )
+from faultset.collector.platforms.kubernetes.api.objects import DEFINITION, remove_unused
 from faultset.collector.platforms.kubernetes.chaos_mesh.lifecycle import remove_all
 from faultset.collector.platforms.kubernetes.undo import ClusterUndoExecutor
 from faultset.collector.platforms.kubernetes.workloads.existing_apps import objects_of

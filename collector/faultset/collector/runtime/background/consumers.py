@@ -8,11 +8,11 @@ import json
 import time
 from typing import Any
 
-from faultset.collector.runtime.background.rounds import Started, compile_round
+from faultset.collector.runtime.background.work import Started, compile_round
 from faultset.collector.runtime.context import ServiceContext
 from faultset.collector.runtime.stores.broker import BrokerClient, BrokerMessage
 from faultset.collector.runtime.stores.driver import StoreError
-from faultset.collector.spec.features.background import Consumer
+from faultset.collector.spec.features.behaviour import Consumer
 
 BODY, PARENT = "body", "traceparent"
 """Fields of a message: its content as JSON, and the publisher's span."""

@@ -4,23 +4,124 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
 from faultset.collector.runtime.http.circuit_breakers import Breakers
-from faultset.collector.runtime.http.client import MAX_AGE_S, BrokenError, DialError, HttpClient
-from faultset.collector.runtime.http.connection_pools import ConnectionPool, PoolExhaustedError
-from faultset.collector.runtime.http.deadlines import HEADER, earliest, header_value, now
-from faultset.collector.runtime.http.error_texts import ErrorTexts
-from faultset.collector.runtime.http.names import Names, UnknownHostError
-from faultset.collector.runtime.http.span_style import SpanStyle
-from faultset.collector.runtime.http.status import CallRejectedError, Code, FailedDial, RpcError
+from faultset.collector.runtime.http.client import (
+    MAX_AGE_S,
+    BrokenError,
+    DialError,
+    HttpClient,
+    Names,
+    UnknownHostError,
+)
+from faultset.collector.runtime.http.status import CallRejectedError, Code, ErrorTexts, FailedDial, RpcError, SpanStyle
 from faultset.collector.runtime.signals.metrics import NO_RESPONSE, Metrics
 from faultset.collector.runtime.signals.tracing import Tracing, fail, headers_of, span_of
+
+HEADER = "grpc-timeout"
+_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_DIGITS = 8
+_GRACE_S = 0.02
+"""So much later than calls under the same deadline, so that these say themselves that it has passed."""
+
+
+def now() -> float:
+    """Return the present instant."""
+    return asyncio.get_running_loop().time()
+
+
+def earliest(*instants: float | None) -> float | None:
+    """Return the earliest of some deadlines, of which any may be absent.
+
+    >>> earliest(None, 3.0, 2.0), earliest(None)
+    (2.0, None)
+    """
+    return min((one for one in instants if one is not None), default=None)
+
+
+def header_value(left_s: float) -> str:
+    """Return the time that is left as a header has it.
+
+    >>> header_value(0.25), header_value(3600.0)
+    ('250000u', '3600000m')
+    """
+    for unit in ("u", "m", "S"):
+        value = max(0, round(left_s / _UNITS[unit]))
+        if len(str(value)) <= _DIGITS:
+            return f"{value}{unit}"
+    return f"{10**_DIGITS - 1}S"
+
+
+def time_left(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a request has left by its headers; None when it has no deadline, or none of gRPC's.
+
+    >>> time_left({"grpc-timeout": "250m"}), time_left({"grpc-timeout": "soon"}), time_left({})
+    (0.25, None, None)
+    """
+    text = headers.get(HEADER, "")
+    digits, unit = text[:-1], text[-1:]
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS and unit in _UNITS):
+        return None
+    return int(digits) * _UNITS[unit]
+
+
+@asynccontextmanager
+async def within(deadline: float, texts: ErrorTexts) -> AsyncIterator[None]:
+    """Give up what is done inside when a deadline has passed; the failure is gRPC's DEADLINE_EXCEEDED."""
+    limit = asyncio.timeout_at(deadline + _GRACE_S)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise RpcError(Code.DEADLINE_EXCEEDED, texts.deadline_passed()) from None
+
+
+WAIT_S = 1.0
+"""How long a call waits for a connection of the pool."""
+
+
+class PoolExhaustedError(Exception):
+    """No connection of the pool was given back in time."""
+
+
+class ConnectionPool:
+    """A number of connections that calls share.
+
+    Parameters
+    ----------
+    size
+        How many there are.
+    kept_share, kept_s
+        Share of the calls whose connection comes back late, and how much later.
+    """
+
+    def __init__(self, size: int, *, kept_share: float = 0.0, kept_s: float = 0.0):
+        self._free = asyncio.Semaphore(size)
+        self._kept_share, self._kept_s = kept_share, kept_s
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[None]:
+        """Lend a connection for one call; raise PoolExhaustedError when none is free in time."""
+        try:
+            await asyncio.wait_for(self._free.acquire(), WAIT_S)
+        except TimeoutError:
+            raise PoolExhaustedError from None
+        try:
+            yield
+        finally:
+            late_s = self._kept_s if random.random() < self._kept_share else 0.0
+            asyncio.get_running_loop().call_later(late_s, self._free.release)
+
 
 _DIAL_TIMEOUT_S = 20.0
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from faultset.collector.runtime.http.status import Code
 from faultset.collector.runtime.signals.metrics import Metrics
-from faultset.collector.spec.features.circuit_breakers import CircuitBreaker
+from faultset.collector.spec.features.behaviour import CircuitBreaker
 
 State = Literal["closed", "half-open", "open"]
 FAILURES = frozenset({Code.UNKNOWN, Code.DEADLINE_EXCEEDED, Code.INTERNAL, Code.UNAVAILABLE})

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from faultset.collector.runtime.http.client import BrokenError, DialError, HttpClient, host_and_port
-from faultset.collector.runtime.http.names import Names
-from faultset.collector.runtime.signals.spans import RecordedSpan, SpanEncoder
+from faultset.collector.runtime.http.client import BrokenError, DialError, HttpClient, Names, host_and_port
+from faultset.collector.runtime.signals.tracing import RecordedSpan, SpanEncoder
 
 _PAUSE_S = 1.0
 _MOST_WAITING = 8192

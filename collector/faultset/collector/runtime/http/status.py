@@ -1,9 +1,12 @@
-"""Outcome of a call between services: gRPC's codes and texts, carried over HTTP."""
+"""Status codes of calls: what each means, the error texts beside them, and the attributes of spans."""
 
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from faultset.collector.runtime.http.client import UnknownHostError
 
 
 class Code(enum.IntEnum):
@@ -106,3 +109,132 @@ def response_class(code: Code) -> str:
 def http_status(code: Code) -> int:
     """Return the HTTP status that carries a code."""
     return _HTTP.get(code, 500)
+
+
+class ErrorTexts:
+    """Texts that no client library in particular has; an application's persona replaces them by its own."""
+
+    def connection_failed(self, error: BaseException | None, address: str) -> str:
+        """Return the text for a connection that could not be made.
+
+        Parameters
+        ----------
+        error
+            What the event loop raised.
+        address
+            Address and port.
+        """
+        match error:
+            case UnknownHostError():
+                return f"there is no host {error.host}"
+            case TimeoutError():
+                return f"no connection to {address} in time"
+            case OSError(strerror=str() as reason) if reason:
+                return f"no connection to {address}: {reason.lower()}"
+            case _:
+                return f"no connection to {address}: {error or type(error).__name__}"
+
+    def read_timed_out(self, source: str, address: str) -> str:
+        """Return the text for an answer that did not come in time, on a connection between two addresses."""
+        return f"no answer from {address} in time"
+
+    def connection_closed(self) -> str:
+        """Return the text for a connection that the other side has closed."""
+        return "connection closed"
+
+    def call_failed(self, reason: str | None) -> str:
+        """Return the description of a call that did not reach its callee, or (without a reason) broke on the way."""
+        return reason or "the connection was closed before the answer"
+
+    def dial_failed(self, service: str, reason: str) -> str:
+        """Return the description of a call whose connection could not be made.
+
+        Parameters
+        ----------
+        service
+            Name of the callee.
+        reason
+            What `connection_failed` says.
+        """
+        return self.call_failed(reason)
+
+    def call_timed_out(self, timeout_s: float) -> str:
+        """Return the description of a call whose answer did not come in the time that its caller gives it."""
+        return f"no answer within {timeout_s:g} s"
+
+    def deadline_passed(self) -> str:
+        """Return the description of a request or call whose deadline has passed."""
+        return "the deadline has passed"
+
+    def breaker_open(self, service: str) -> str:
+        """Return the description of a call that an open circuit breaker does not let through."""
+        return f"the circuit breaker of {service} is open"
+
+    def breaker_changed(self, service: str, state: str) -> str:
+        """Return the line that is logged when the circuit breaker of a callee becomes open, half-open or closed."""
+        return f"the circuit breaker of {service} is {state}"
+
+    def pool_exhausted(self) -> str:
+        """Return the description of a call for which no connection of the process's pool became free."""
+        return "the connection pool is exhausted: no connection became free in time"
+
+    def unknown_operation(self, operation: str) -> str:
+        """Return the answer of a service to a call of an operation that it does not have."""
+        return f"unknown service {operation.strip('/').partition('/')[0]}"
+
+    def call_given_up(self) -> str:
+        """Return the description of a call whose caller has gone."""
+        return "cancelled by the caller"
+
+
+_SERVER_ERROR = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanStyle:
+    """What spans say beside their names; an application's persona may have another one.
+
+    Attributes
+    ----------
+    call_component
+        The attribute `component` of the spans of calls between services, on both sides; none without.
+    endpoint_component
+        That of the spans of a frontend's endpoints.
+    tell_outcome
+        Whether spans of calls and of stores carry the status, and those that failed an error.
+    convention
+        Whose instrumentation made them. With OpenTracing's interceptor for gRPC, the span of the callee is an
+        error for codes of class 5xx only, and that of an endpoint never; with OpenTelemetry's, whatever failed is,
+        and endpoints that answer 500 or more.
+    """
+
+    call_component: str | None = "gRPC"
+    endpoint_component: str | None = "net/http"
+    tell_outcome: bool = True
+    convention: Literal["opentracing", "opentelemetry"] = "opentracing"
+
+    @property
+    def call_attributes(self) -> dict[str, str]:
+        """Attributes of the spans of calls."""
+        return {} if self.call_component is None else {"component": self.call_component}
+
+    @property
+    def endpoint_attributes(self) -> dict[str, str]:
+        """Attributes of the spans of endpoints."""
+        return {} if self.endpoint_component is None else {"component": self.endpoint_component}
+
+    def outcome_attributes(self, code: Code) -> dict[str, Any]:
+        """Return the attributes that tell how a call ended."""
+        if self.convention == "opentelemetry":
+            return {"rpc.grpc.status_code": int(code)}
+        return {"response_code": int(code), "response_class": response_class(code)}
+
+    def is_server_error(self, code: Code) -> bool:
+        """Say whether the span of a callee that answers with a code is an error."""
+        if self.convention == "opentelemetry":
+            return code is not Code.OK
+        return response_class(code) == "5xx"
+
+    def is_endpoint_error(self, status: int) -> bool:
+        """Say whether the span of an endpoint that answers with an HTTP status is an error."""
+        return self.convention == "opentelemetry" and status >= _SERVER_ERROR

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from faultset.collector.runtime.environment import environment
-from faultset.collector.runtime.http.names import Names
+from faultset.collector.runtime.http.client import Names
 
 PROGRAM = "faultset-wait"
 _PAUSE_S = 1.0

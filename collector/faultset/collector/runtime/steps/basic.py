@@ -11,8 +11,7 @@ from pydantic import ConfigDict, Field
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
 from faultset.collector.runtime.cpu_time import use_cpu
 from faultset.collector.runtime.expressions import getter
-from faultset.collector.runtime.http.caller import may_repeat
-from faultset.collector.runtime.http.deadlines import earliest, now
+from faultset.collector.runtime.http.caller import earliest, may_repeat, now
 from faultset.collector.runtime.http.status import BadRequest, RpcError
 from faultset.collector.runtime.steps.step import Step
 from faultset.collector.spec.steps import CalledOperation

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, Protocol, get_args
 
-from faultset.collector.runtime.http.error_texts import ErrorTexts
-from faultset.collector.runtime.http.names import Names
+from faultset.collector.runtime.http.client import Names
+from faultset.collector.runtime.http.status import ErrorTexts
 from faultset.collector.runtime.signals.metrics import Metrics
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from faultset.collector.runtime.http.error_texts import ErrorTexts
+from faultset.collector.runtime.http.status import ErrorTexts
 from faultset.collector.runtime.stores.driver import StoreAddress
 from faultset.collector.runtime.stores.redis_driver import RedisDriver
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from faultset.collector.runtime.http.error_texts import ErrorTexts
+from faultset.collector.runtime.http.status import ErrorTexts
 from faultset.collector.runtime.stores.driver import StoreAddress
 from faultset.collector.runtime.stores.redis_driver import RedisDriver
 

@@ -15,9 +15,8 @@ from typing import Any, ClassVar
 import redis.exceptions
 from redis.asyncio.connection import Connection
 
-from faultset.collector.runtime.http.client import MAX_AGE_S
-from faultset.collector.runtime.http.error_texts import ErrorTexts
-from faultset.collector.runtime.http.names import Names
+from faultset.collector.runtime.http.client import MAX_AGE_S, Names
+from faultset.collector.runtime.http.status import ErrorTexts
 from faultset.collector.runtime.stores.driver import ClientContext, StoreAddress, StoreDriver, StoreError
 from faultset.collector.runtime.stores.instrumented_client import InstrumentedClient
 

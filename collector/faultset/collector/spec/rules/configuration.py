@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import CREDENTIALS_PATH, DATA_PATH, SPEC_PATH
 from faultset.collector.spec.features.configuration import ConfigurationSource, config_data
-from faultset.collector.spec.features.container_fields import ContainerFields
+from faultset.collector.spec.features.pods import ContainerFields
 from faultset.collector.spec.steps import Place
 
 Found = tuple[Place, str]

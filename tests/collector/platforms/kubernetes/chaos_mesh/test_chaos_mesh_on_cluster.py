@@ -17,8 +17,7 @@ from datagrams import ECHO, RECEIVER, SENDER, answered, is_gone, until
 
 from faultset.collector.platforms.api.impairments import Bandwidth, Loss, Partition
 from faultset.collector.platforms.api.pod_state import is_ready
-from faultset.collector.platforms.kubernetes.api.client import Api
-from faultset.collector.platforms.kubernetes.api.kinds import path_of
+from faultset.collector.platforms.kubernetes.api.client import Api, path_of
 from faultset.collector.platforms.kubernetes.api.namespaces import MANAGED
 from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import PLURALS, RESOURCES, path_of_experiment
 from faultset.collector.platforms.kubernetes.chaos_mesh.injector import ChaosMeshImpairer

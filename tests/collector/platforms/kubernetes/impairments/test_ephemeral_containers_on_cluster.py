@@ -15,9 +15,7 @@ import pytest
 from datagrams import ECHO, answered, is_gone, until
 
 from faultset.collector.platforms.api.impairments import Delay, Loss, Partition
-from faultset.collector.platforms.kubernetes.api.client import Api
-from faultset.collector.platforms.kubernetes.api.exec import run_in_pod
-from faultset.collector.platforms.kubernetes.api.kinds import path_of
+from faultset.collector.platforms.kubernetes.api.client import Api, path_of, run_in_pod
 from faultset.collector.platforms.kubernetes.impairments.ephemeral_containers import EphemeralImpairer
 from faultset.collector.platforms.kubernetes.impairments.impairer import EPHEMERAL
 from faultset.collector.platforms.kubernetes.workloads.images import app_image

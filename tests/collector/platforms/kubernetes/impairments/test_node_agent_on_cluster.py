@@ -19,9 +19,7 @@ from datagrams import ECHO, RECEIVER, answered, is_gone, until
 
 from faultset.collector.platforms.api.impairments import Delay, Loss, Partition
 from faultset.collector.platforms.api.pod_state import is_ready
-from faultset.collector.platforms.kubernetes.api.client import APPLY_PATCH, Api
-from faultset.collector.platforms.kubernetes.api.exec import run_in_pod
-from faultset.collector.platforms.kubernetes.api.kinds import path_of
+from faultset.collector.platforms.kubernetes.api.client import APPLY_PATCH, Api, path_of, run_in_pod
 from faultset.collector.platforms.kubernetes.api.namespaces import PRIVILEGED
 from faultset.collector.platforms.kubernetes.impairments.agent_manifests import agent_manifests
 from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from faultset.collector.platforms.local.control_plane.routing import (
@@ -11,6 +13,7 @@ from faultset.collector.platforms.local.control_plane.routing import (
     scrape_targets,
 )
 from faultset.collector.platforms.local.relay.messages import Target
+from faultset.core.errors import PlatformError
 
 SCRAPED = {"prometheus.io/scrape": "true", "prometheus.io/port": "9464"}
 
@@ -89,3 +92,40 @@ def test_a_pod_that_is_not_ready_has_no_name_unless_the_service_shows_it(bench, 
     assert set(hosts(bench.store)) == {"tikv-peer", "tikv-1.tikv-peer"}
     bench.patch("Service", "tikv-peer", {"spec": {"publishNotReadyAddresses": True}})
     assert "tikv-0.tikv-peer" in hosts(bench.store)
+
+
+def test_a_block_is_owned_by_one_episode_at_a_time(addresses):
+    with pytest.raises(PlatformError, match=rf"127\.{addresses.number}\.0\.0/16 is in use by other episodes"):
+        AddressBlock(addresses.number)
+
+
+def test_a_released_block_can_be_claimed_again():
+    block = AddressBlock()
+    block.release()
+    again = AddressBlock(block.number)
+    again.release()
+
+
+def test_a_port_that_somebody_has_is_named(addresses):
+    with socket.socket() as taken:
+        taken.bind((addresses.spare, 0))
+        taken.listen(1)
+        port = taken.getsockname()[1]
+        with pytest.raises(PlatformError, match=f"port {port} cannot be used at 127"):
+            addresses.check_ports([port])
+    addresses.check_ports([port])
+
+
+def test_no_address_is_given_twice(addresses):
+    given = [addresses.pod() for _ in range(600)] + [addresses.service() for _ in range(254)]
+    assert len(set(given)) == len(given)
+    scraping = {addresses.relayed(address) for address in given[:600]}
+    assert len(scraping) == 600
+    assert not scraping & set(given)
+
+
+def test_too_many_services_are_refused(addresses):
+    for _ in range(254):
+        addresses.service()
+    with pytest.raises(PlatformError, match="room for 254 Services"):
+        addresses.service()

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from faultset.collector.platforms.local.api_server.object_store import InvalidObject
 from faultset.collector.platforms.local.controllers.commands import (
     LimitContainer,
+    ProbeContainer,
+    ProbeResult,
     RefreshMounts,
     SignalContainer,
 )
-from faultset.collector.platforms.local.controllers.context import AS_ON_A_CLUSTER
+from faultset.collector.platforms.local.controllers.context import AS_ON_A_CLUSTER, BEFORE_CLIENTS
+from faultset.collector.platforms.observation.object_changes import WHITELISTS
+from faultset.datasets.kubectl.object_tables import object_cells, pod_status
 
 PAUSE = "faultset/pause:3.9"
 
@@ -337,3 +342,225 @@ def test_a_new_pod_waits_for_its_sandbox_and_its_program_for_its_imports(slow_st
 
 def test_the_end_of_a_container_is_noticed_at_the_kubelets_next_look(slow_starts):
     assert crash_until_it_waits(slow_starts, 3) == [1, 10, 20]
+
+
+IMAGE = "faultset/app:1.0.0"
+
+
+def init(name, **fields):
+    return {"name": name, "image": IMAGE, "command": ["/bin/prepare", name], **fields}
+
+
+@pytest.fixture
+def geo_with_init(bench, manifest):
+    """A cluster in which geo has two init containers."""
+    bench.apply(
+        manifest.deployment("geo", pod={"initContainers": [init("first"), init("second")]}), manifest.service("geo")
+    )
+    return bench
+
+
+def started(bench):
+    return [start.container for start in bench.starts()]
+
+
+def conditions(bench):
+    return {one["type"]: one for one in bench.pod("geo")["status"]["conditions"]}
+
+
+def test_they_run_in_order_and_the_container_waits_for_the_last(geo_with_init):
+    assert started(geo_with_init) == ["first"]
+    status = geo_with_init.pod("geo")["status"]
+    assert status["phase"] == "Pending"
+    assert [next(iter(one["state"])) for one in status["initContainerStatuses"]] == ["running", "waiting"]
+    assert geo_with_init.container("geo")["state"] == {"waiting": {"reason": "PodInitializing"}}
+    assert conditions(geo_with_init)["Initialized"]["reason"] == "ContainersNotInitialized"
+    assert conditions(geo_with_init)["Initialized"]["message"] == "containers with incomplete status: [first second]"
+    assert pod_status(geo_with_init.pod("geo")) == "Init:0/2"
+    (subset,) = geo_with_init.store.get("Endpoints", "geo")["subsets"]
+    assert not subset.get("addresses")
+    geo_with_init.end(geo_with_init.name("geo"), 0)
+    assert started(geo_with_init) == ["first", "second"]
+    assert pod_status(geo_with_init.pod("geo")) == "Init:1/2"
+    geo_with_init.end(geo_with_init.name("geo"), 0)
+    assert started(geo_with_init) == ["first", "second", "geo-main"]
+    status = geo_with_init.pod("geo")["status"]
+    assert [one["state"]["terminated"]["reason"] for one in status["initContainerStatuses"]] == ["Completed"] * 2
+    assert [one["ready"] for one in status["initContainerStatuses"]] == [True, True]
+    assert (status["phase"], conditions(geo_with_init)["Initialized"]["status"]) == ("Running", "True")
+    assert pod_status(geo_with_init.pod("geo")) == "Running"
+
+
+def test_one_that_fails_is_started_again_after_a_back_off(geo_with_init):
+    geo_with_init.end(geo_with_init.name("geo"), 1)
+    assert started(geo_with_init) == ["first", "first"]
+    geo_with_init.end(geo_with_init.name("geo"), 1)
+    assert pod_status(geo_with_init.pod("geo")) == "Init:CrashLoopBackOff"
+    assert object_cells(geo_with_init.pod("geo"))["RESTARTS"] == 1
+    assert geo_with_init.container("geo")["state"] == {"waiting": {"reason": "PodInitializing"}}
+    assert geo_with_init.messages("BackOff")[0].startswith("Back-off restarting failed container first in pod geo-")
+    geo_with_init.advance(11)
+    assert started(geo_with_init) == ["first"] * 3
+    geo_with_init.end(geo_with_init.name("geo"), 0)
+    assert started(geo_with_init)[-1] == "second"
+
+
+def test_the_end_of_one_that_fails_is_seen_until_it_starts_again(geo_with_init):
+    geo_with_init.cluster.context.start_times = AS_ON_A_CLUSTER
+    geo_with_init.end(geo_with_init.name("geo"), 3)
+    assert pod_status(geo_with_init.pod("geo")) == "Init:Error"
+    recorded = WHITELISTS["Pod"](geo_with_init.pod("geo"))
+    assert recorded["initContainers"][0]["exitCode"] == 3
+    geo_with_init.advance(1)
+    assert started(geo_with_init) == ["first", "first"]
+
+
+def test_they_do_not_run_again_when_the_container_ends(geo_with_init):
+    for _ in range(2):
+        geo_with_init.end(geo_with_init.name("geo"), 0)
+    geo_with_init.end(geo_with_init.name("geo"), 2)
+    assert started(geo_with_init) == ["first", "second", "geo-main", "geo-main"]
+    geo_with_init.delete("Pod", geo_with_init.name("geo"), grace_period_s=0)
+    assert started(geo_with_init)[4:] == ["first"]
+
+
+def test_a_missing_key_holds_up_an_init_container_too(bench, manifest):
+    env = [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "a"}}}]
+    bench.apply(manifest.deployment("geo", pod={"initContainers": [init("first", env=env)]}))
+    assert pod_status(bench.pod("geo")) == "Init:CreateContainerConfigError"
+
+
+def test_all_volumes_of_a_pod_are_there_before_the_first_of_them_runs(bench, manifest):
+    volumes = [{"name": "config", "configMap": {"name": "settings"}}]
+    mounts = [{"name": "config", "mountPath": "/etc/settings"}]
+    pod = {"initContainers": [init("first")], "volumes": volumes}
+    bench.apply(manifest.deployment("geo", pod=pod, container={"volumeMounts": mounts}))
+    assert started(bench) == []
+    assert pod_status(bench.pod("geo")) == "Init:0/1"
+    message = 'MountVolume.SetUp failed for volume "config" : configmap "settings" not found'
+    assert bench.messages("FailedMount")[0] == message
+    bench.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"a": "1"}})
+    bench.advance(10)
+    assert started(bench) == ["first"]
+
+
+def test_a_node_must_have_what_the_largest_of_them_requests(bench, manifest):
+    large = init("large", resources={"requests": {"cpu": "17"}})
+    bench.apply(manifest.deployment("geo", pod={"initContainers": [large]}))
+    assert "Insufficient cpu" in bench.messages("FailedScheduling")[0]
+
+
+def test_more_requested_than_allowed_is_refused_as_kubernetes_does(bench, manifest):
+    wrong = init("wrong", resources={"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}})
+    with pytest.raises(InvalidObject) as refused:
+        bench.apply(manifest.deployment("geo", pod={"initContainers": [wrong]}))
+    assert str(refused.value) == (
+        'Deployment.apps "geo" is invalid: spec.template.spec.initContainers[0].resources.requests: Invalid value: '
+        '"2Gi": must be less than or equal to memory limit of 1Gi'
+    )
+
+
+READINESS = {"readinessProbe": {"tcpSocket": {"port": 4000}, "periodSeconds": 2}}
+LIVENESS = {"livenessProbe": {"httpGet": {"path": "/metrics", "port": "web"}, "periodSeconds": 5}}
+
+
+def questions(bench):
+    return [command for command in bench.commands if isinstance(command, ProbeContainer)]
+
+
+def answer(bench, failure=""):
+    question = questions(bench)[-1]
+    about = {"uid": question.uid, "container": question.container, "attempt": question.attempt}
+    bench.cluster.handle(ProbeResult(**about, purpose=question.purpose, time_ns=bench.now, failure=failure))
+    bench.settle()
+
+
+def addresses(bench):
+    subsets = bench.store.get("Endpoints", "geo")["subsets"]
+    return [(len(one["addresses"]), len(one["notReadyAddresses"])) for one in subsets]
+
+
+def test_a_container_with_a_readiness_probe_gets_no_requests_until_it_answers(bench, manifest):
+    bench.apply(manifest.deployment("geo", container=READINESS), manifest.service("geo"))
+    assert bench.container("geo")["state"]["running"]
+    assert (bench.container("geo")["ready"], addresses(bench)) == (False, [(0, 1)])
+    (question,) = questions(bench)
+    assert (question.address, question.port, question.path) == (bench.pod("geo")["status"]["podIP"], 4000, None)
+    answer(bench)
+    assert (bench.container("geo")["ready"], addresses(bench)) == (True, [(1, 0)])
+
+
+def test_a_container_is_asked_once_in_a_period_and_not_while_an_answer_is_due(bench, manifest):
+    bench.apply(manifest.deployment("geo", container=READINESS))
+    bench.advance(10)
+    assert len(questions(bench)) == 1
+    answer(bench)
+    bench.advance(1.9)
+    assert len(questions(bench)) == 1
+    bench.advance(0.2)
+    assert len(questions(bench)) == 2
+
+
+def test_before_there_are_clients_a_container_that_starts_is_asked_again_at_once(bench, manifest):
+    bench.cluster.context.start_times = BEFORE_CLIENTS
+    bench.apply(manifest.deployment("geo", container=READINESS))
+    answer(bench, "dial tcp 127.9.1.1:4000: connect: connection refused")
+    bench.advance(0.11)
+    assert len(questions(bench)) == 2
+    bench.cluster.context.start_times = AS_ON_A_CLUSTER
+    answer(bench, "dial tcp 127.9.1.1:4000: connect: connection refused")
+    bench.advance(1.9)
+    assert len(questions(bench)) == 2
+
+
+def test_three_failures_take_a_pod_out_of_its_service_and_one_success_brings_it_back(bench, manifest):
+    bench.apply(manifest.deployment("geo", container=READINESS), manifest.service("geo"))
+    answer(bench)
+    for expected in ([(1, 0)], [(1, 0)], [(0, 1)]):
+        bench.advance(2)
+        answer(bench, "dial tcp 127.9.1.1:4000: connect: connection refused")
+        assert addresses(bench) == expected
+    assert bench.container("geo")["restartCount"] == 0
+    text = "Readiness probe failed: dial tcp 127.9.1.1:4000: connect: connection refused"
+    assert bench.messages("Unhealthy") == [text] * 3
+    bench.advance(2)
+    answer(bench)
+    assert addresses(bench) == [(1, 0)]
+
+
+def test_a_container_that_does_not_live_is_restarted_until_it_waits_in_a_back_off(bench, manifest):
+    ports = {"ports": [{"name": "web", "containerPort": 9464}]}
+    bench.apply(manifest.deployment("geo", container={**LIVENESS, **ports}))
+    for restarts in (1, 1):
+        assert bench.container("geo")["ready"]
+        for _ in range(3):
+            assert (questions(bench)[-1].port, questions(bench)[-1].path) == (9464, "/metrics")
+            answer(bench, "HTTP probe failed with statuscode: 500")
+            bench.advance(5)
+        assert bench.container("geo")["restartCount"] == restarts
+    assert bench.container("geo")["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert bench.messages("Killing")[0] == "Container geo-main failed liveness probe, will be restarted"
+
+
+def test_an_answer_of_an_earlier_start_counts_for_nothing(bench, manifest):
+    bench.apply(manifest.deployment("geo", container=READINESS))
+    bench.end(bench.name("geo"))
+    first = questions(bench)[0]
+    about = {"uid": first.uid, "container": first.container, "attempt": first.attempt, "purpose": first.purpose}
+    bench.cluster.handle(ProbeResult(**about, time_ns=bench.now))
+    bench.settle()
+    assert not bench.container("geo")["ready"]
+    answer(bench)
+    assert bench.container("geo")["ready"]
+
+
+def test_a_rolling_update_keeps_the_old_pod_until_the_new_one_answers(bench, manifest):
+    bench.apply(manifest.deployment("geo", container=READINESS))
+    answer(bench)
+    old = bench.name("geo")
+    containers = bench.store.get("Deployment", "geo")["spec"]["template"]["spec"]["containers"]
+    changed = [{**containers[0], "image": "faultset/app:1.0.1"}]
+    bench.patch("Deployment", "geo", {"spec": {"template": {"spec": {"containers": changed}}}})
+    assert old in [pod["metadata"]["name"] for pod in bench.pods("geo")]
+    answer(bench)
+    assert bench.name("geo") != old

@@ -22,6 +22,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
 
 from faultset.collector.platforms.api.objects import ObjectNotFound
+from faultset.collector.spec.features.operators import CustomResource
 from faultset.core.errors import PlatformError
 
 logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
@@ -277,3 +278,155 @@ def refusal(error: ApiException, method: str, path: str) -> PlatformError:
 
 def _said(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+_CORE, _APPS = "/api/v1", "/apis/apps/v1"
+_RBAC, _STORAGE = "/apis/rbac.authorization.k8s.io/v1", "/apis/storage.k8s.io/v1"
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1"
+
+_PLURALS = {
+    "Pod": (_CORE, "pods"),
+    "Service": (_CORE, "services"),
+    "Endpoints": (_CORE, "endpoints"),
+    "ConfigMap": (_CORE, "configmaps"),
+    "Secret": (_CORE, "secrets"),
+    "ServiceAccount": (_CORE, "serviceaccounts"),
+    "PersistentVolumeClaim": (_CORE, "persistentvolumeclaims"),
+    "Event": (_CORE, "events"),
+    "Deployment": (_APPS, "deployments"),
+    "ReplicaSet": (_APPS, "replicasets"),
+    "StatefulSet": (_APPS, "statefulsets"),
+    "DaemonSet": (_APPS, "daemonsets"),
+    "Role": (_RBAC, "roles"),
+    "RoleBinding": (_RBAC, "rolebindings"),
+}
+_CLUSTER_WIDE = {
+    "PersistentVolume": (_CORE, "persistentvolumes"),
+    "Namespace": (_CORE, "namespaces"),
+    "Node": (_CORE, "nodes"),
+    "StorageClass": (_STORAGE, "storageclasses"),
+    "CustomResourceDefinition": (_DEFINITIONS, "customresourcedefinitions"),
+}
+
+
+def path_of(kind: str, namespace: str, name: str | None = None, *, custom: CustomResource | None = None) -> str:
+    """Return the path of a kind in a namespace, or of one object; the namespace is left out where there is none.
+
+    Parameters
+    ----------
+    custom
+        A kind that the application defines itself.
+    """
+    if custom is not None and kind == custom.kind:
+        path = f"/apis/{custom.api_version}/namespaces/{namespace}/{custom.plural}"
+    elif kind in _CLUSTER_WIDE:
+        root, plural = _CLUSTER_WIDE[kind]
+        path = f"{root}/{plural}"
+    elif kind in _PLURALS:
+        root, plural = _PLURALS[kind]
+        path = f"{root}/namespaces/{namespace}/{plural}"
+    else:
+        raise PlatformError(f"objects of kind {kind} are not known; known are {', '.join([*_PLURALS, *_CLUSTER_WIDE])}")
+    return path if name is None else f"{path}/{name}"
+
+
+def api_version(kind: str, *, custom: CustomResource | None = None) -> str:
+    """Return the `apiVersion` of a kind, which lists leave out of their items."""
+    if custom is not None and kind == custom.kind:
+        return custom.api_version
+    root, _ = _PLURALS.get(kind) or _CLUSTER_WIDE[kind]
+    return root.removeprefix("/apis/").removeprefix("/api/")
+
+
+_TIMEOUT_S = 30.0
+
+
+def import_client() -> None:
+    """Import what `run_in_pod` needs, which takes longer than all else that the platform imports."""
+    import kubernetes.client
+    import kubernetes.stream  # noqa: F401
+
+
+def run_in_pod(api: Api, namespace: str, pod: str, container: str, argv: Sequence[str]) -> str:
+    """Return what the command printed.
+
+    Raises
+    ------
+    PlatformError
+        It ended with another code than 0, took longer than half a minute, or could not be started.
+    """
+    from kubernetes.client import CoreV1Api
+    from kubernetes.client.exceptions import ApiException
+    from kubernetes.stream import stream
+    from kubernetes.stream.ws_client import ERROR_CHANNEL
+
+    core = CoreV1Api(api.fresh_client())
+    where = f"{argv[0]} in pod {pod}"
+    try:
+        answer: Any = stream(
+            core.connect_get_namespaced_pod_exec,
+            pod,
+            namespace,
+            command=list(argv),
+            container=container,
+            stdin=False,
+            stdout=True,
+            stderr=True,
+            tty=False,
+            _preload_content=False,
+        )
+    except ApiException as error:
+        raise refusal(error, "POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/exec") from None
+    except OSError as error:
+        raise PlatformError(f"{where} could not be started: {' '.join(str(error).split())[:200]}") from None
+    printed, deadline = [], time.monotonic() + _TIMEOUT_S
+    try:
+        while answer.is_open():
+            answer.update(timeout=0.5)
+            for has, read in ((answer.peek_stdout, answer.read_stdout), (answer.peek_stderr, answer.read_stderr)):
+                if has():
+                    printed.append(read())
+            if time.monotonic() > deadline:
+                raise PlatformError(f"{where} did not end within {_TIMEOUT_S:g} s")
+        code = exit_code(answer.read_channel(ERROR_CHANNEL), where)
+    finally:
+        answer.close()
+        if answer.sock:
+            # a client whose server has hung up first keeps its socket
+            answer.sock.shutdown()
+    output = "".join(printed)
+    if code:
+        raise PlatformError(f"{where} ended with code {code}: {' '.join(output.split())[-400:] or 'no output'}")
+    return output
+
+
+def exit_code(status: str, where: str) -> int:
+    """Return with which code a command has ended, by what the API server says at its end.
+
+    >>> exit_code('{"status": "Success"}', "ls in pod geo")
+    0
+
+    Parameters
+    ----------
+    status
+        The object `Status` of the connection's error channel, as JSON; empty where the connection broke.
+    where
+        The command and its pod, for the error.
+
+    Raises
+    ------
+    PlatformError
+        It was not started, or nobody knows how it has ended.
+    """
+    try:
+        found = json.loads(status)
+        if found["status"] == "Success":
+            return 0
+        causes: list[dict[str, str]] = (found.get("details") or {}).get("causes") or []
+        codes = [cause["message"] for cause in causes if cause.get("reason") == "ExitCode"]
+        if codes:
+            return int(codes[0])
+        said = str(found.get("message") or causes[0]["message"])
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise PlatformError(f"{where} ended without a code: {' '.join(status.split())[:200] or 'no answer'}") from None
+    raise PlatformError(f"{where} could not be started: {' '.join(said.split())[:200]}")

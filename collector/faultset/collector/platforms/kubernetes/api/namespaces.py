@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from faultset.collector.platforms.kubernetes.api.client import MERGE_PATCH, Api, Conflict, NotFound
-from faultset.collector.platforms.kubernetes.api.kinds import path_of
+from faultset.collector.platforms.kubernetes.api.client import MERGE_PATCH, Api, Conflict, NotFound, path_of
 from faultset.core.errors import PlatformError
 
 MANAGED = {"app.kubernetes.io/managed-by": "faultset"}

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from faultset.collector.platforms.api.impairments import FurtherImpairment, Impairment
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.api.pod_state import is_active
-from faultset.collector.platforms.kubernetes.api.client import Api, NotFound
-from faultset.collector.platforms.kubernetes.api.kinds import path_of
+from faultset.collector.platforms.kubernetes.api.client import Api, NotFound, path_of
 from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
     FAILED_POD,
     KILLED_POD,

@@ -8,8 +8,7 @@ import time
 from collections.abc import Iterable
 
 from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.kubernetes.api.client import MERGE_PATCH, Api, NotFound
-from faultset.collector.platforms.kubernetes.api.kinds import path_of
+from faultset.collector.platforms.kubernetes.api.client import MERGE_PATCH, Api, NotFound, path_of
 from faultset.collector.platforms.kubernetes.api.namespaces import MANAGED
 from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import PLURALS, RESOURCES, path_of_experiment
 from faultset.collector.platforms.kubernetes.chaos_mesh.status import (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from faultset.collector.platforms.kubernetes.api.client import Api
-from faultset.collector.platforms.kubernetes.api.kinds import path_of
+from faultset.collector.platforms.kubernetes.api.client import Api, path_of
 from faultset.collector.platforms.observation.quantities import quantity
 
 CORES_PER_EPISODE = 1.5

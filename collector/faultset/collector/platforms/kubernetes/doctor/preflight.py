@@ -9,8 +9,7 @@ import time
 from collections.abc import Collection, Iterator
 
 from faultset.collector.platforms.api.capabilities import only_by_chaos_mesh
-from faultset.collector.platforms.kubernetes.api.client import Api
-from faultset.collector.platforms.kubernetes.api.kinds import path_of
+from faultset.collector.platforms.kubernetes.api.client import Api, path_of
 from faultset.collector.platforms.kubernetes.api.namespaces import (
     EPISODE,
     PRIVILEGED,
@@ -23,7 +22,7 @@ from faultset.collector.platforms.kubernetes.impairments.ephemeral_containers im
 from faultset.collector.platforms.kubernetes.impairments.impairer import NodeCapabilities
 from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents
 from faultset.collector.platforms.kubernetes.workloads.images import REPOSITORY, app_image, missing_images_sentence
-from faultset.collector.platforms.kubernetes.workloads.readiness import images_missing
+from faultset.collector.platforms.kubernetes.workloads.manifests import images_missing
 from faultset.core.errors import PlatformError
 
 RUNTIME_TAG = "1.0.0"

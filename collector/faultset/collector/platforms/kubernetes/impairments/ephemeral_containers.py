@@ -17,9 +17,7 @@ from typing import Any
 from faultset.collector.agent.protocol import LEASE_S
 from faultset.collector.platforms.api.impairments import Impairment, impairment_record
 from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.kubernetes.api.client import Api, NotFound
-from faultset.collector.platforms.kubernetes.api.exec import run_in_pod
-from faultset.collector.platforms.kubernetes.api.kinds import path_of
+from faultset.collector.platforms.kubernetes.api.client import Api, NotFound, path_of, run_in_pod
 from faultset.collector.platforms.kubernetes.impairments.impairer import (
     EPHEMERAL,
     NodeCapabilities,

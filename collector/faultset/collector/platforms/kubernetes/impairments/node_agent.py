@@ -37,8 +37,7 @@ from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.impairments import Impairment, impairment_record
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.api.pod_state import is_ready
-from faultset.collector.platforms.kubernetes.api.client import Api, NotFound
-from faultset.collector.platforms.kubernetes.api.kinds import path_of
+from faultset.collector.platforms.kubernetes.api.client import Api, NotFound, path_of
 from faultset.collector.platforms.kubernetes.impairments.agent_manifests import AGENT_LABELS, AGENT_NAME
 from faultset.collector.platforms.kubernetes.impairments.impairer import NodeCapabilities, Renewal, common, uid_of
 from faultset.core.errors import PlatformError

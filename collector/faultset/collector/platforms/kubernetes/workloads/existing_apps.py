@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from faultset.collector.platforms.kubernetes.api.client import Api, NotFound
-from faultset.collector.platforms.kubernetes.api.kinds import path_of
+from faultset.collector.platforms.kubernetes.api.client import Api, NotFound, path_of
 from faultset.collector.platforms.kubernetes.api.namespaces import APP_NAMESPACE, is_abandoned, ours
 from faultset.collector.platforms.kubernetes.api.objects import Objects
 from faultset.collector.spec.app import AppSpec, ServiceSpec

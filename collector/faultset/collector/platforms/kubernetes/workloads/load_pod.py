@@ -16,7 +16,7 @@ from faultset.collector.load.source import RequestSource
 from faultset.collector.load.workloads.traffic import Traffic
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.objects import Objects
-from faultset.collector.platforms.kubernetes.workloads.components import AS_ORDINARY_USER
+from faultset.collector.platforms.kubernetes.workloads.manifests import AS_ORDINARY_USER
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import SPEC_PATH
 from faultset.collector.spec.files import write

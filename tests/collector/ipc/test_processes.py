@@ -1,11 +1,15 @@
-"""Every message between processes survives its way, and what is no message is refused in one sentence."""
+"""Messages between processes, and processes that were stopped."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 import pkgutil
 import random
+import signal
+import subprocess
+import time
 import types
 import typing
 from collections.abc import Mapping
@@ -38,6 +42,7 @@ from faultset.collector.ipc.channel import (
     request_line,
     result_line,
 )
+from faultset.collector.ipc.processes import HelperProcess
 from faultset.core.errors import PlatformError
 
 for found in pkgutil.walk_packages(faultset.collector.__path__, "faultset.collector."):
@@ -163,3 +168,21 @@ def test_values_are_checked_as_strictly_as_messages() -> None:
 def test_an_assignment_that_lacks_a_field_names_it() -> None:
     with pytest.raises(InvalidMessage, match="its plan is wrong"):
         decode(EpisodeAssignment, b'{"root": "/x", "parent": 1, "parallel": 1, "settings": {}}')
+
+
+@pytest.mark.parametrize(
+    ("number", "sentence"), [(signal.SIGSTOP, "was stopped by a signal"), (signal.SIGKILL, "ended with code -9")]
+)
+def test_a_process_that_was_stopped_or_killed_is_named_and_ends(
+    number: signal.Signals, sentence: str, tmp_path: Path
+) -> None:
+    process = HelperProcess("relay", "time:sleep", [], sockets=tmp_path, logs=tmp_path)
+    process._process.terminate()
+    process._process.wait()
+    process._process = subprocess.Popen(["sleep", "60"])
+    process.check()
+    os.kill(process._process.pid, number)
+    time.sleep(0.3)
+    with pytest.raises(PlatformError, match=sentence):
+        process.check()
+    assert process._process.poll() is not None

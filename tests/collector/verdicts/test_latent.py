@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from faultset.collector.cli.calibrate import calibrate
-from faultset.collector.verdicts import calibration
-from faultset.collector.verdicts.calibration import Calibration, Window
+from faultset.collector.verdicts import latent
+from faultset.collector.verdicts.latent import Calibration, Window
 from faultset.core.errors import DataError
 from faultset.datasets import open_dataset
 from faultset.datasets.format.truth import read_evidence
@@ -60,22 +60,22 @@ def test_each_episode_is_judged_by_the_limit_of_the_others() -> None:
     exceeding, judged = of((*calm, *wild)).unseen
     assert judged == 370
     assert exceeding >= 10
-    low, high = calibration.binomial_interval(*of(calm).unseen)
+    low, high = latent.binomial_interval(*of(calm).unseen)
     assert low <= 0.01 <= high
 
 
 def test_a_limit_is_for_one_application_platform_and_step(monkeypatch: pytest.MonkeyPatch) -> None:
     found = of(windows(20, 18, np.random.default_rng(3)))
-    monkeypatch.setattr(calibration, "shipped", lambda: (found,))
-    assert calibration.threshold_for("shop", "local", 1.0) == found.threshold
-    assert calibration.threshold_for("hotel", "local", 1.0) is None
-    assert calibration.threshold_for("shop", "kubernetes", 1.0) is None
-    assert calibration.threshold_for("shop", "local", 2.0) is None
+    monkeypatch.setattr(latent, "shipped", lambda: (found,))
+    assert latent.threshold_for("shop", "local", 1.0) == found.threshold
+    assert latent.threshold_for("hotel", "local", 1.0) is None
+    assert latent.threshold_for("shop", "kubernetes", 1.0) is None
+    assert latent.threshold_for("shop", "local", 2.0) is None
 
 
 def test_what_comes_with_the_release_is_what_was_measured() -> None:
-    for one in calibration.shipped():
-        assert one.threshold == calibration.limit_of([window.score for window in one.windows])
+    for one in latent.shipped():
+        assert one.threshold == latent.limit_of([window.score for window in one.windows])
         assert (one.threshold is None) == (len(one.windows) < 300)
 
 
@@ -83,7 +83,7 @@ def test_the_command_measures_plain_episodes_and_writes_a_file_that_is_read_agai
     out = tmp_path / "calibration.json"
     result = CliRunner().invoke(calibrate, [str(SAMPLE), str(SAMPLE), "--out", str(out)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    (hotel,) = [one for one in calibration.from_json(out.read_text(), str(out)) if one.app == "hotel"]
+    (hotel,) = [one for one in latent.from_json(out.read_text(), str(out)) if one.app == "hotel"]
     assert hotel.episodes == 1  # given twice, counted once; sham and disturbed episodes are left out
     assert f"{len(hotel.windows)} windows of services in 1 episodes" in result.output
     assert "no limit: 300 windows are needed" in result.output
@@ -98,14 +98,14 @@ def test_the_command_prints_json_of_what_it_measured() -> None:
 
 
 def test_services_that_were_rolled_out_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    (all_services,) = [one for one in calibration.measured([open_dataset(SAMPLE)]) if one.app == "hotel"]
+    (all_services,) = [one for one in latent.measured([open_dataset(SAMPLE)]) if one.app == "hotel"]
 
     def evidence_with_rollout(folder: Path) -> pd.DataFrame:
         row = {"check": "rollout", "subject": "geo", "passed": True, "detail": "faultset/app:1.0.1"}
         return pd.concat([read_evidence(folder), pd.DataFrame([row])], ignore_index=True)
 
-    monkeypatch.setattr(calibration, "read_evidence", evidence_with_rollout)
-    (others,) = [one for one in calibration.measured([open_dataset(SAMPLE)]) if one.app == "hotel"]
+    monkeypatch.setattr(latent, "read_evidence", evidence_with_rollout)
+    (others,) = [one for one in latent.measured([open_dataset(SAMPLE)]) if one.app == "hotel"]
     counted = [{window.service for window in one.windows} for one in (all_services, others)]
     assert counted[0] - counted[1] == {"geo"}
 
@@ -113,4 +113,4 @@ def test_services_that_were_rolled_out_do_not_count(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("text", ["[]", "{}", '{"version": 2, "calibrations": [{"app": 1}]}'])
 def test_a_file_that_is_no_calibration_is_one_sentence(text: str) -> None:
     with pytest.raises(DataError):
-        calibration.from_json(text, "calibration.json")
+        latent.from_json(text, "calibration.json")

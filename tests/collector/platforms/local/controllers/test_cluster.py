@@ -1,8 +1,82 @@
-"""Claims and volumes find each other, and are protected while in use."""
+"""Addresses and endpoints of Services."""
 
 from __future__ import annotations
 
 import pytest
+
+
+def test_every_service_and_pod_has_an_address_of_its_own(bench, manifest):
+    for name in ("geo", "rate"):
+        bench.apply(manifest.deployment(name), manifest.service(name))
+    services = {bench.store.get("Service", name)["spec"]["clusterIP"] for name in ("geo", "rate")}
+    pods = {bench.pod(name)["status"]["podIP"] for name in ("geo", "rate")}
+    assert len(services) == len(pods) == 2
+
+
+def test_endpoints_follow_the_target_port(bench, manifest):
+    bench.apply(manifest.deployment("geo"), manifest.service("geo", 8083))
+    (subset,) = bench.store.get("Endpoints", "geo")["subsets"]
+    assert [port["port"] for port in subset["ports"]] == [8083]
+    bench.patch("Service", "geo", {"spec": {"ports": [{"port": 8083, "targetPort": 9999}]}})
+    (subset,) = bench.store.get("Endpoints", "geo")["subsets"]
+    assert [port["port"] for port in subset["ports"]] == [9999]
+    assert [found["targetRef"]["name"] for found in subset["addresses"]] == [bench.name("geo")]
+
+
+def test_a_named_target_port_is_looked_up_in_the_pod(bench, manifest):
+    ports = [{"name": "http", "containerPort": 8083}]
+    bench.apply(manifest.deployment("geo", container={"ports": ports}), manifest.service("geo", 80, "http"))
+    (subset,) = bench.store.get("Endpoints", "geo")["subsets"]
+    assert subset["ports"][0]["port"] == 8083
+
+
+def test_a_selector_that_matches_nothing_leaves_no_endpoints(bench, manifest):
+    bench.apply(manifest.deployment("geo"), manifest.service("geo"))
+    bench.patch("Service", "geo", {"spec": {"selector": {"other": "label"}}})
+    assert bench.store.get("Endpoints", "geo")["subsets"] == []
+
+
+def test_a_deleted_service_takes_its_endpoints_along(bench, manifest):
+    bench.apply(manifest.deployment("geo"), manifest.service("geo"))
+    bench.delete("Service", "geo")
+    assert bench.store.list("Endpoints") == []
+
+
+SELECTOR = {"spec": {"template": {"spec": {"nodeSelector": {"kubernetes.io/hostname": "node-77"}}}}}
+
+
+def test_a_pod_for_an_unknown_node_stays_pending_and_says_why(bench, manifest):
+    bench.apply(manifest.deployment("geo", strategy={"type": "Recreate"}))
+    bench.patch("Deployment", "geo", SELECTOR)
+    pod = bench.pod("geo")
+    assert pod["status"]["phase"] == "Pending"
+    assert "nodeName" not in pod["spec"]
+    (message,) = bench.messages("FailedScheduling")
+    assert message.startswith(
+        "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector. preemption:"
+    )
+
+
+def test_scheduling_is_tried_again_at_growing_intervals(bench, manifest):
+    bench.apply(manifest.deployment("geo", pod={"nodeSelector": {"kubernetes.io/hostname": "moon"}}))
+    start = bench.now
+    bench.advance(400)
+    seen = [found for found in bench.cluster.events.occurrences if found.reason == "FailedScheduling"]
+    assert [(found.time_ns - start) // 10**9 for found in seen] == [0, 30, 90, 210]
+    assert [found.count for found in seen] == [1, 2, 3, 4]
+
+
+def test_the_pod_runs_as_soon_as_the_selector_is_gone(bench, manifest):
+    bench.apply(manifest.deployment("geo", strategy={"type": "Recreate"}))
+    bench.patch("Deployment", "geo", SELECTOR)
+    bench.patch("Deployment", "geo", {"spec": {"template": {"spec": {"nodeSelector": None}}}})
+    assert bench.pod("geo")["status"]["phase"] == "Running"
+
+
+def test_a_pod_that_asks_for_more_than_the_node_has_stays_pending(bench, manifest):
+    bench.apply(manifest.deployment("geo", container={"resources": {"requests": {"memory": "900Gi"}}}))
+    assert bench.pod("geo")["status"]["phase"] == "Pending"
+    assert "1 Insufficient memory" in bench.messages("FailedScheduling")[0]
 
 
 @pytest.fixture

@@ -1,28 +1,100 @@
-"""Did users notice? The SLI-impact test on client requests.
+"""Decide from client requests whether clients noticed a fault.
 
-Per endpoint three tests compare the healthy reference with the time after the onset: error rate (Fisher exact and
-at least one percentage point), latency (Mann-Whitney, a p95 ratio of at least 1.5 and a rise of the p95 by at least
-25 ms: less is noticed by nobody, and moves by itself on a busy machine), completed requests (below 70 % of the
-schedule). A rise of the p95 by less than 100 ms must also last: in each quarter of the time after the onset at least
-twice as many requests as before take longer than the p95 before, and in three quarters five times as many. What else
-runs on a host slows requests down for some seconds, and moves the p95 of the whole time.
+Per endpoint three tests compare the healthy reference with the time after the onset:
 
-The family of all tests is held at 0.01 by Holm's method. Sample sizes make almost any p-value small, so the effect
-limits decide. Where the rate of requests changes by itself, latencies are compared within strata of the load; see
-`stratified_latencies`.
+- error rate: Fisher's exact test, and a rise of at least one percentage point;
+- latency: Mann-Whitney, a p95 ratio of at least 1.5 and a p95 rise of at least 25 ms. Smaller rises occur by chance on
+  a busy machine. A p95 rise below 100 ms must also last: in each quarter after the onset at least twice as many
+  requests as before exceed the former p95, and in three quarters five times as many;
+- completed requests: below 70 % of the schedule.
+
+Holm's method holds the family of all tests at 0.01. With these sample sizes almost every p-value is small, so the
+effect limits decide.
+
+Where the request rate changes, latencies are compared within strata of the load: each request gets the load at its
+time, quartiles of the healthy load make four strata, and each stratum has the same weight among healthy and suspect
+requests. Suspect requests at a higher load than any healthy one are left out.
+
+A shared host slows requests now and then. Latencies count as moved by a fault only if they grow twice as much as they
+did before the injection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from faultset.collector.verdicts.stratified_latencies import LATENCY_QUANTILE, LOAD, compare_stratified
 from faultset.core.times import SECOND_NS
+
+LOAD = "load"
+LATENCY_QUANTILE = 0.95
+"""Quantile of latencies that is compared."""
+_MEMORY_S = 2.0
+_STEP_S = 0.1
+_STRATA = 4
+_LEAST = 5
+
+
+def with_load(requests: pd.DataFrame) -> pd.DataFrame:
+    """Return the requests with a column `load`: arrivals of the last seconds before each, older ones counting less."""
+    times_s = requests["scheduled"].astype("int64").to_numpy() / 1e9
+    if len(times_s) == 0:
+        return requests.assign(**{LOAD: np.zeros(0)})
+    place = ((times_s - times_s.min()) / _STEP_S).astype("int64")
+    counts = np.bincount(place).astype("float64")
+    memory = pd.Series(counts).ewm(alpha=1 - np.exp(-_STEP_S / _MEMORY_S), adjust=False).mean().to_numpy()
+    return requests.assign(**{LOAD: memory[place] / _STEP_S})
+
+
+def compare_stratified(
+    before: np.ndarray, after: np.ndarray, load_before: np.ndarray, load_after: np.ndarray
+) -> tuple[float, float, float] | None:
+    """Compare latencies of healthy requests with those of suspect ones, within strata of the load at their times.
+
+    Returns
+    -------
+    tuple or None
+        The 95 % quantiles before and after, and the one-sided p-value of van Elteren's stratified rank test that the
+        later ones are longer; None when too few requests have others at the same load to be compared with.
+    """
+    bounds = np.quantile(load_before, np.linspace(0, 1, _STRATA + 1)[1:-1])
+    stratum_before = np.searchsorted(bounds, load_before, side="right")
+    comparable = load_after <= load_before.max()
+    after, stratum_after = after[comparable], np.searchsorted(bounds, load_after[comparable], side="right")
+    healthy_counts = np.bincount(stratum_before, minlength=_STRATA)
+    suspect_counts = np.bincount(stratum_after, minlength=_STRATA)
+    usable = np.flatnonzero((healthy_counts >= _LEAST) & (suspect_counts > 0))
+    kept = np.isin(stratum_after, usable)
+    if kept.sum() < _LEAST:
+        return None
+    statistic = variance = 0.0
+    for stratum in usable:
+        healthy, suspect = int(healthy_counts[stratum]), int(suspect_counts[stratum])
+        ranks = stats.rankdata(np.concatenate([before[stratum_before == stratum], after[stratum_after == stratum]]))
+        size = healthy + suspect
+        statistic += (float(ranks[healthy:].sum()) - suspect * (size + 1) / 2) / (size + 1)
+        spread = float(((ranks - (size + 1) / 2) ** 2).sum()) / (size - 1) if size > 1 else 0.0
+        variance += healthy * suspect / size * spread / (size + 1) ** 2
+    p = float(stats.norm.sf(statistic / variance**0.5)) if variance > 0 else 1.0
+    weight_of = np.zeros(_STRATA)
+    weight_of[usable] = suspect_counts[usable] / healthy_counts[usable]
+    return (
+        _weighted_quantile(before, weight_of[stratum_before], LATENCY_QUANTILE),
+        float(np.quantile(after[kept], LATENCY_QUANTILE)),
+        p,
+    )
+
+
+def _weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
+    order = np.argsort(values)
+    summed = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(summed, share * summed[-1])])
+
 
 LEVEL = 0.01
 LEAST_ERROR_EFFECT = 0.01
@@ -229,3 +301,114 @@ def first_manifest_ns(
         if any(test.fires for test in tests):
             return now_ns
     return None
+
+
+SPLITS = (0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
+"""Shares of the time before the injection at which it is parted to compare its end with its begin."""
+MARGIN = 2.0
+"""How many times as much they must grow after it then."""
+
+
+def earlier_changes(requests: pd.DataFrame, *, start_ns: int, onset_ns: int) -> list[SliTest]:
+    """Return the tests that fire on the healthy time before the injection, its later part against its earlier one.
+
+    Parameters
+    ----------
+    requests
+        The `requests` table; what came after the injection is left out.
+    """
+    seen = as_seen_at(requests, onset_ns)
+    fired = []
+    for share in SPLITS:
+        split_ns = start_ns + int(share * (onset_ns - start_ns))
+        windows = ComparisonWindows(start_ns=start_ns, reference_end_ns=split_ns, onset_ns=split_ns, end_ns=onset_ns)
+        fired += [test for test in sli_tests(seen, windows) if test.fires]
+    return fired
+
+
+def unsteady_reason(before: Sequence[SliTest]) -> str:
+    """Say which client requests moved so much before the injection that nothing after it means anything.
+
+    Parameters
+    ----------
+    before
+        What `earlier_changes` returns.
+
+    Returns
+    -------
+    str
+        Empty where nothing but latencies moved, and none by more than 100 ms.
+    """
+    for test in before:
+        if test.test != "latency" or test.rise_ns > MOST_HOST_RISE_NS:
+            return f"client requests had moved before the injection: {test}"
+    return ""
+
+
+def least_rise_ns(before: Sequence[SliTest]) -> float:
+    """Return by how much the p95 of latencies must grow after the injection for clients to feel it.
+
+    Parameters
+    ----------
+    before
+        What `earlier_changes` returns.
+
+    Examples
+    --------
+    >>> least_rise_ns([]) / 1e6
+    25.0
+    """
+    return max([LEAST_LATENCY_RISE_NS, *(MARGIN * test.rise_ns for test in before)])
+
+
+class ClientImpact(NamedTuple):
+    """What the tests say of all that somebody waits for: the requests of clients, and the messages of queues."""
+
+    tests: Sequence[SliTest]
+    is_manifest: bool
+    """Whether a test fires."""
+    first_manifest_ns: int | None
+    earlier_changes: Sequence[SliTest]
+    """Tests that fire on the time before the injection."""
+    is_doubtful: bool
+    """Whether latencies grew, but not by twice as much as they had before the injection, and nothing else moved."""
+
+
+def client_impact(
+    requests: pd.DataFrame, messages: pd.DataFrame | None, windows: ComparisonWindows, *, load_varies: bool = False
+) -> ClientImpact:
+    """Test requests, and what `deliveries` returns, after the onset against the healthy reference.
+
+    Parameters
+    ----------
+    load_varies
+        Whether the rate of requests changes by itself, so that latencies are compared within strata of the load.
+    """
+    requests = with_load(requests) if load_varies else requests
+    has_messages = messages is not None and not messages.empty
+    awaited = pd.concat([requests, messages], ignore_index=True) if has_messages else requests
+    before = earlier_changes(requests, start_ns=windows.start_ns, onset_ns=windows.onset_ns)
+    least = least_rise_ns(before)
+    seen = as_seen_at(awaited, windows.end_ns)
+    tests = sli_tests(seen, windows, least_rise_ns=least)
+    is_manifest = any(test.fires for test in tests)
+    since_ns = first_manifest_ns(awaited, windows, least_rise_ns=least) if is_manifest else None
+    is_doubtful = bool(before) and not is_manifest and any(t.fires for t in sli_tests(seen, windows))
+    return ClientImpact(tests, is_manifest, since_ns, before, is_doubtful)
+
+
+def sli_evidence(impact: ClientImpact) -> list[dict[str, Any]]:
+    """Return a row of evidence for each test on client requests and messages, and for what had moved before."""
+    rows = [("sli", test) for test in impact.tests] + [("sli-before", test) for test in impact.earlier_changes]
+    return [
+        {
+            "check": check,
+            "subject": f"{test.endpoint} {test.test}",
+            "time": None,
+            "passed": test.fires,
+            "statistic": test.effect,
+            "p_value": test.p_value,
+            "detail": test.detail,
+        }
+        for check, test in rows
+    ]
