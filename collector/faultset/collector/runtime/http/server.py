@@ -1,4 +1,7 @@
-"""An HTTP/1.1 server of few instructions: httptools reads, one task answers each request, connections stay open."""
+"""An HTTP/1.1 server with low overhead: httptools parses, one task answers each request, connections are kept alive.
+
+`client.py` states what it saves compared with aiohttp.
+"""
 
 from __future__ import annotations
 
