@@ -1,10 +1,10 @@
 """Evaluate one dataset with two checkouts and print where their `leaderboard.json` differ.
 
     python scripts/compare_leaderboards.py ../before . datasets/sample
-    python scripts/compare_leaderboards.py ../before . datasets/core-1 -- --tasks localization --baselines named,controls
+    python scripts/compare_leaderboards.py ../before . datasets/core-1 -- --tasks localization --baselines named
 
-Each checkout needs faultset in its own `.venv`. Exits with 1 when a value differs. Code hashes, library versions and the
-version of the format are left out.
+Each checkout needs faultset in its own `.venv`. Exits with 1 when a value differs. Ignores code hashes, library
+versions and the version of the format.
 """
 
 from __future__ import annotations
