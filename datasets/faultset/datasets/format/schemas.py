@@ -193,7 +193,7 @@ EVIDENCE = pa.schema([
     _field(
         "check",
         pa.string(),
-        "injection, recovery, sli, sli-before, latent, health, host, source, rollout",
+        "injection, recovery, sli, sli-before, latent, health, host, source, rollout, input",
         nullable=False,
     ),
     _field("subject", pa.string(), "object, endpoint or series that was looked at", nullable=False),

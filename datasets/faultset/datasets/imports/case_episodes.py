@@ -16,6 +16,7 @@ from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.format.summaries import EpisodeSummary, summarize_episode
 from faultset.datasets.format.truth import evidence_table
 from faultset.datasets.imports.contract import Case, ForeignEpisode, ImportFormat
+from faultset.datasets.imports.inputs import input_evidence
 from faultset.datasets.metrics.frame_cache import frame_facts, keep_frame
 from faultset.datasets.metrics.roles import catalogue_with
 from faultset.datasets.validation.datasets import checked_for
@@ -49,7 +50,7 @@ def import_case(found: ImportFormat, case: Case, out: Path) -> EpisodeSummary:
             if table == "metrics":
                 metrics = rows
         writer.write_context(context)
-        writer.write_truth(label, foreign.evidence, None)
+        writer.write_truth(label, [*foreign.evidence, *input_evidence(case, foreign, found.name)], None)
         writer.write_missing_tables()
         summary = _sound_summary(case, writer, context)
         folder = writer.commit()

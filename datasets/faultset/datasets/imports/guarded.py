@@ -38,9 +38,9 @@ class GuardedFormat:
         """Read one case."""
         return self._named(case.key, lambda: self._inner.load(case))
 
-    def data_issues(self, path: Path) -> Sequence[DataIssue]:
-        """Look at the data without importing it and report its data issues."""
-        return self._named(str(path), lambda: self._inner.data_issues(path))
+    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
+        """Look at the data and its cases without importing them and report their data issues."""
+        return self._named(str(path), lambda: self._inner.data_issues(path, cases))
 
     def _named(self, origin: str, read: Callable[[], T]) -> T:
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,11 +82,11 @@ class PetShopImport:
             normal = scenario / _NORMAL / "metrics.csv"
             for target in sorted(scenario.glob("*/issue_*/target.json"), key=_issue_order):
                 key = target.parent.relative_to(scenario.parent).as_posix()
-                cases.append(Case(key=key, paths=(target.parent, scenario), facts={"row": None}))
+                cases.append(Case(key=key, paths=(target.parent, scenario), facts={"row": None}, has_fault=True))
             if normal.is_file():
                 for row in cuts(len(_read(normal))):
                     key = f"{scenario.name}/{_NORMAL}/{row}"
-                    cases.append(Case(key=key, paths=(normal.parent, scenario), facts={"row": row}))
+                    cases.append(Case(key=key, paths=(normal.parent, scenario), facts={"row": row}, has_fault=False))
         if not cases:
             raise DataError(f"{path} holds no PetShop scenario; give the folder dataset with low_traffic and so on")
         return cases
@@ -104,9 +105,12 @@ class PetShopImport:
             target = None
             normal = frame.iloc[max(0, row - REFERENCE_ROWS) : row]
             frame = frame.iloc[row : row + CASE_ROWS]
-        return _episode(case.key, scenario, nodes, calls, frame, normal, target)
+        read = [folder / "metrics.csv", scenario / "graph.csv"]
+        read += [folder / "target.json", normal_file] if row is None else []
+        episode = _episode(case.key, scenario, nodes, calls, frame, normal, target)
+        return replace(episode, inputs=tuple(path for path in read if path.is_file()))
 
-    def data_issues(self, path: Path) -> Sequence[DataIssue]:
+    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
         """Look for scenarios without normal metrics and for nodes that come and go."""
         root = unpacked(path)
         found: list[DataIssue] = []

@@ -49,7 +49,10 @@ class AIOpsLabImport:
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Find every export."""
-        cases = [Case(key=export.name, paths=(export.root,)) for export in find_exports(unpacked(path))]
+        cases = [
+            Case(key=export.name, paths=(export.root,), has_fault=None if export.label_file.is_file() else False)
+            for export in find_exports(unpacked(path))
+        ]
         if not cases:
             raise DataError(f"{path} holds no export of AIOpsLab's observer; give a folder with telemetry_data_*")
         return cases
@@ -82,9 +85,15 @@ class AIOpsLabImport:
                 "logs": partial(log_rows, export.log_files),
             },
             label=label,
+            inputs=(
+                *export.metric_files,
+                *export.trace_files,
+                *export.log_files,
+                *([export.label_file] if export.label_file.is_file() else []),
+            ),
         )
 
-    def data_issues(self, path: Path) -> Sequence[DataIssue]:
+    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
         """Look for missing labels, duplicates, shifted clocks and cut-off logs."""
         return [found for export in find_exports(unpacked(path)) for found in _look(export)]
 

@@ -25,6 +25,7 @@ from faultset.datasets.imports.nezha.days import (
 from faultset.datasets.imports.nezha.healthy import healthy_time
 from faultset.datasets.imports.nezha.labels import (
     ServiceTelemetry,
+    answer_files,
     answer_of,
     app_of,
     evidence_of,
@@ -71,6 +72,7 @@ class NezhaImport:
                         key=f"{day.name}/{fault['inject_time'][11:]}/{fault['inject_pod']}/{fault['inject_type']}",
                         paths=(day.rca, day.construct),
                         facts={"day": day.name, "root": str(day.root), "number": number},
+                        has_fault=True,
                     )
                 )
         if not cases:
@@ -83,7 +85,7 @@ class NezhaImport:
         fault = day.faults[case.facts["number"]]
         return _episode(day, fault)
 
-    def data_issues(self, path: Path) -> Sequence[DataIssue]:
+    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
         """Look for the traps that are known of this data."""
         return [found for day in find_days(unpacked(path)) for found in look(day)]
 
@@ -134,6 +136,15 @@ def _episode(day: Day, fault: Mapping[str, str]) -> ForeignEpisode:
         },
         label=label_of(fault, answer, sign),
         evidence=tuple(evidence_of(fault, sign, healthy.told)),
+        inputs=(
+            day.fault_list,
+            *answer_files(day.root),
+            *day.metric_files(day.rca),
+            *(day.metric_files(healthy.folder) if healthy.folder != day.rca else ()),
+            *traces,
+            *healthy.trace_files,
+            *(path for _, files in (*healthy.logs, *own_logs) for path in files),
+        ),
     )
 
 

@@ -44,7 +44,7 @@ class OpenStackImport:
         found = find_experiments(unpacked(path))
         if not found:
             raise DataError(f"{path} holds no test; give the folder with nova.tsv and the folders of its tests")
-        return [Case(key=one.name, paths=(one.folder,), facts={"row": dict(one.row)}) for one in found]
+        return [Case(key=one.name, paths=(one.folder,), facts={"row": dict(one.row)}, has_fault=True) for one in found]
 
     def load(self, case: Case) -> ForeignEpisode:
         """Read one test."""
@@ -74,6 +74,7 @@ class OpenStackImport:
             calls=tuple(sorted((a, b) for a, b in pairs if a in known and b in known and a != b)),
             tables={"logs": partial(log_rows, parts), "spans": partial(span_rows, parts, processes)},
             label=_label(test, causes, onset),
+            inputs=(*faulty.files, *healthy.files),
             evidence=(
                 {
                     "check": "injection",
@@ -92,7 +93,7 @@ class OpenStackImport:
             ),
         )
 
-    def data_issues(self, path: Path) -> Sequence[DataIssue]:
+    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
         """Look for tests that cannot be imported, and for references that are not healthy."""
         issues = []
         for test in find_experiments(unpacked(path)):

@@ -39,7 +39,7 @@ class RCABenchImport:
 
         return loaded(case.paths[0], case.key)
 
-    def data_issues(self, path: Path) -> Sequence[DataIssue]:
+    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
         """Look at every datapack's windows, labels and files."""
         from faultset.datasets.imports.rcabench.quality import data_issues
 

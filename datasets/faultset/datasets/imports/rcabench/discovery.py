@@ -25,6 +25,7 @@ KINDS = ("metrics", "metrics_sum", "metrics_histogram", "traces", "logs")
 CLOCKS = ("time", "TimeUnix", "Timestamp")
 ENVIRONMENT = "env.json"
 INJECTION = "injection.json"
+CONCLUSION = "conclusion.parquet"
 INVALID = ".invalid"
 _MARKS = tuple(f"{stage}_{kind}.parquet" for stage in STAGES for kind in ("metrics", "traces", "logs"))
 _DEEPEST = 6
@@ -70,7 +71,7 @@ def found_cases(path: Path) -> Sequence[Case]:
             f"{path} holds no valid datapack: a folder with {ENVIRONMENT}, {INJECTION} and files such as "
             f"{_MARKS[0]}; give the folder that was unpacked"
         )
-    cases = [Case(key=_key(pack), paths=(pack,)) for pack in packs]
+    cases = [Case(key=_key(pack), paths=(pack,), has_fault=True) for pack in packs]
     return sorted(cases, key=lambda case: case.key)
 
 

@@ -43,8 +43,8 @@ class RCAEvalImport:
 
         return loaded(case)
 
-    def data_issues(self, path: Path) -> Sequence[DataIssue]:
+    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
         """Look at every case's files: units, headers, what is missing."""
         from faultset.datasets.imports.rcaeval.quality import data_issues
 
-        return data_issues(unpacked(path))
+        return data_issues(cases)
