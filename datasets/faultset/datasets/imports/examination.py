@@ -12,6 +12,7 @@ from faultset.datasets.format.manifests import VERSIONS
 from faultset.datasets.imports.contract import DataIssue
 from faultset.datasets.imports.inputs import choose_input, describe_inputs, input_issues
 from faultset.datasets.imports.registry import format_names, recognised
+from faultset.datasets.imports.telemetry_issues import telemetry_issues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +68,8 @@ def examine(
         )
     first = found[0]
     cases = choose_input(first.cases(path), input_file, first.title)
+    issues = [*input_issues(cases), *first.data_issues(path, cases)]
+    refused = {issue.place for issue in issues if issue.severity == "error"}
     others = f"It also looks like {', '.join(one.title for one in found[1:])}." if len(found) > 1 else ""
     count = f"{path} holds {len(cases)} {first.title} {'case' if len(cases) == 1 else 'cases'}."
     summary = " ".join(filter(None, (count, describe_inputs(cases), others)))
@@ -76,7 +79,7 @@ def examine(
         cases=len(cases),
         summary=f"{summary}\n{first.weakness}".rstrip("\n"),
         next=f"faultset dataset import {first.name} {path} OUT{option}",
-        data_issues=_gathered([*input_issues(cases), *first.data_issues(path, cases)]),
+        data_issues=_gathered([*issues, *telemetry_issues(first, cases, refused, progress)]),
     )
 
 
