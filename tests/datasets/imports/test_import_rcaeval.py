@@ -439,6 +439,30 @@ def test_rows_outside_the_view_stop_an_import(source: Path, out: Path, monkeypat
     assert not list((out / "episodes").iterdir())
 
 
+@pytest.mark.parametrize("file", ["traces.csv", "traces.parquet"])
+def test_ids_in_upper_case_and_with_dashes_keep_their_parents(source, out, file):
+    folder = zenodo_case(source)
+    spans = {
+        "traceID": ["00AB", "00-ab", "00ab"],
+        "spanID": ["C-1", "d2", "E3"],
+        "parentSpanID": [None, "c1", "D2"],
+        "serviceName": ["frontendservice", "cartservice", "cartservice"],
+        "operationName": ["a", "b", "c"],
+        "startTime": [(START + 10) * 10**6] * 3,
+        "duration": [5, 4, 3],
+        "statusCode": ["0"] * 3,
+    }
+    pd.DataFrame(spans).to_csv(folder / file, index=False) if file.endswith("csv") else pq.write_table(
+        pa.table(spans), folder / file
+    )
+    dataset = imported(source, out)
+    rows = dataset.view(only(dataset)).spans().sort_values("span_id")
+    assert rows["trace_id"].tolist() == ["00ab"] * 3
+    assert rows["span_id"].tolist() == ["c1", "d2", "e3"]
+    assert rows["parent_span_id"].tolist()[1:] == ["c1", "d2"]
+    assert rows["kind"].tolist() == ["server", "server", "internal"]
+
+
 def two_inputs(root: Path, name: str = "RE1-SS/cartservice_cpu/1") -> Path:
     """Write a case with a raw export beside the simple file that RCAEval's published tables are of."""
     folder = zenodo_case(root, name, file="simple_data.csv")
