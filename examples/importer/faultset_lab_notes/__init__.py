@@ -22,6 +22,7 @@ class LabNotes:
     name = "lab-notes"
     title = "Lab notes"
     weakness = "metrics only"
+    layout = (("metrics.csv", r"(^|/)metrics\.csv$"), ("fault.json", r"(^|/)fault\.json$"))
 
     def recognises(self, path: Path) -> bool:
         """Say whether there is an experiment below a folder."""

@@ -245,6 +245,28 @@ def test_the_doctor_says_what_it_does_not_know(tmp_path):
     code, _, errors = run("dataset", "doctor", tmp_path / "holiday")
     assert code == 3
     assert "is of no known format (aiopslab, nezha, openrca," in errors
+    assert "looks most like" not in errors
+
+
+@pytest.mark.parametrize(
+    ("files", "sentence"),
+    [
+        (("construct_data/a.csv",), "like Nezha data: it has a folder construct_data and lacks a fault list"),
+        (("x/record.csv",), "like OpenRCA data: it has record.csv and lacks a folder telemetry"),
+        (("Nova/Test_1/a.log",), "it has folders Test_n and lacks a table of tests (nova.tsv, "),
+        (("low/graph.csv",), "like PetShop data: it has graph.csv and lacks folders issue_n or"),
+        (("pack/normal_traces.parquet",), "and lacks env.json or injection.json"),
+        (("a/normal_traces.parquet", "b/env.json"), "does not have them together in one folder"),
+        (("RE2-OB/cartservice_cpu/1/logs.csv",), "and lacks a file with metrics (simple_metrics.csv, data.csv)"),
+    ],
+)
+def test_the_doctor_says_which_known_format_is_nearest_and_what_it_lacks(tmp_path, files, sentence):
+    for name in files:
+        (tmp_path / "in" / name).parent.mkdir(parents=True)
+        (tmp_path / "in" / name).write_text("x")
+    code, _, errors = run("dataset", "doctor", tmp_path / "in")
+    assert code == 3
+    assert sentence in errors
 
 
 def test_the_doctor_exits_with_three_when_a_case_cannot_be_imported(source):

@@ -128,6 +128,10 @@ class ImportFormat(Protocol):
     """As people know it: `RCAEval`."""
     weakness: str
     """What a reader must know about the layout, recorded in the provenance; empty for nothing."""
+    layout: Sequence[tuple[str, str]]
+    """What a folder of this format holds: in words, and a regular expression that one of the paths below it matches.
+
+    The doctor says with it what data of no known format lacks."""
 
     def recognises(self, path: Path) -> bool:
         """Say whether a folder or file looks like this format. Never raises, reads little."""

@@ -11,7 +11,7 @@ from faultset.core.errors import DataError
 from faultset.datasets.format.manifests import VERSIONS
 from faultset.datasets.imports.contract import DataIssue
 from faultset.datasets.imports.inputs import choose_input, describe_inputs, input_issues
-from faultset.datasets.imports.registry import format_names, recognised
+from faultset.datasets.imports.registry import describe_nearest, format_names, recognised
 from faultset.datasets.imports.telemetry_issues import telemetry_issues
 
 
@@ -63,8 +63,10 @@ def examine(
         return _own(path, display_name or str(path))
     found = recognised(path)
     if not found:
+        hint = describe_nearest(path)
         raise DataError(
-            f"{path} is of no known format ({', '.join(format_names())}); give the folder that was unpacked"
+            f"{path} is of no known format ({', '.join(format_names())}). {hint + ' ' if hint else ''}"
+            "Give the folder that was unpacked"
         )
     first = found[0]
     cases = choose_input(first.cases(path), input_file, first.title)

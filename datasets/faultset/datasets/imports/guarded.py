@@ -21,6 +21,7 @@ class GuardedFormat:
     def __init__(self, inner: ImportFormat) -> None:
         self._inner = inner
         self.name, self.title, self.weakness = inner.name, inner.title, inner.weakness
+        self.layout = inner.layout
 
     def recognises(self, path: Path) -> bool:
         """Say whether a folder or file looks like this format; what cannot be looked at does not."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.archives import names_in, unpacked
+from faultset.datasets.imports.archives import missing_of, names_in, unpacked
 from faultset.datasets.imports.columns import Ints, epoch_ns, long_metrics
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 from faultset.datasets.imports.number_parsing import parse_numbers
@@ -63,6 +63,10 @@ class PetShopImport:
 
     name = "petshop"
     title = "PetShop"
+    layout = (
+        ("graph.csv", r"graph\.csv$"),
+        (f"folders issue_n or {_NORMAL}", rf"(/issue_|{re.escape(_NORMAL)}$)"),
+    )
     weakness = (
         "metrics only, with a step of five minutes; a case has five rows; the normal metrics are of another day; "
         "issues of the training part all have one root cause"
@@ -70,9 +74,7 @@ class PetShopImport:
 
     def recognises(self, path: Path) -> bool:
         """Say whether there are targets of issues beside graphs."""
-        names = names_in(path)
-        graphs = any(name.endswith("graph.csv") for name in names)
-        return graphs and any("/issue_" in name or name.endswith(_NORMAL) for name in names)
+        return not missing_of(self.layout, names_in(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Find every issue, and the stretches without one."""

@@ -37,6 +37,10 @@ class AIOpsLabImport:
 
     name = "aiopslab"
     title = "AIOpsLab"
+    layout = (
+        ("a folder telemetry_data_*, metrics_output or trace_output", r"(^|/)(telemetry_data_|(metrics|trace)_output)"),
+        ("files kpi_*.csv, traces_*.csv or log_*.csv", r"(^|/)(kpi|traces|log)_[^/]*\.csv$"),
+    )
     weakness = (
         "the exporter names no fault: without a label.json beside an export nothing is known, and an evaluation counts "
         "it as free of faults; logs are cut off at 7,500 lines in five minutes"

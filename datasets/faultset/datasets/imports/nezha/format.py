@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from faultset.core.errors import DataError
-from faultset.datasets.imports.archives import names_in, unpacked
+from faultset.datasets.imports.archives import missing_of, names_in, unpacked
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 from faultset.datasets.imports.nezha.days import (
     Day,
@@ -52,6 +52,10 @@ class NezhaImport:
 
     name = "nezha"
     title = "Nezha"
+    layout = (
+        ("a fault list (*-fault_list.json)", r"-fault_list\.json$"),
+        ("a folder construct_data", r"(^|/)construct_data(/|$)"),
+    )
     weakness = (
         "one fault-free minute serves a whole day; faults are repeated two or three times and only three minutes of "
         "each are there; metrics have a step of 60 s; the onset is known to a minute"
@@ -59,8 +63,7 @@ class NezhaImport:
 
     def recognises(self, path: Path) -> bool:
         """Say whether there are fault lists beside fault-free data."""
-        names = names_in(path)
-        return any(name.endswith("-fault_list.json") for name in names) and any("construct_data" in n for n in names)
+        return not missing_of(self.layout, names_in(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Find every fault of every day."""

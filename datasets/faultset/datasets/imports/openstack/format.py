@@ -9,7 +9,7 @@ from typing import Any
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.archives import names_in, unpacked
+from faultset.datasets.imports.archives import missing_of, names_in, unpacked
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 from faultset.datasets.imports.openstack.experiments import SUBSYSTEMS, Experiment, find_experiments
 from faultset.datasets.imports.openstack.processes import HTTP_CALLS, processes_of_code
@@ -28,6 +28,10 @@ class OpenStackImport:
 
     name = "openstack"
     title = "OpenStack failure dataset"
+    layout = (
+        ("a table of tests (nova.tsv, cinder.tsv, neutron.tsv)", r"(^|/)(nova|cinder|neutron)\.tsv$"),
+        ("folders Test_n", r"(^|/)Test_"),
+    )
     weakness = (
         "no case without a fault; the reference is the round after the fault; no metrics; of code that several "
         "processes run, the process is not known"
@@ -35,9 +39,7 @@ class OpenStackImport:
 
     def recognises(self, path: Path) -> bool:
         """Say whether there is a table of tests beside the folder of its subsystem."""
-        names = names_in(path)
-        tables = {name.rsplit("/", 1)[-1] for name in names}
-        return any(f"{one}.tsv" in tables for one in SUBSYSTEMS) and any("/Test_" in f"/{name}" for name in names)
+        return not missing_of(self.layout, names_in(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Find every test that has a round with a fault."""

@@ -14,6 +14,10 @@ class RCABenchImport:
 
     name = "rcabench"
     title = "rcabench"
+    layout = (
+        ("env.json or injection.json", r"(^|/)(env|injection)\.json$"),
+        ("files such as normal_traces.parquet", r"(^|/)(ab)?normal_(metrics|traces|logs)\.parquet$"),
+    )
     weakness = (
         "Every datapack is a fault, and files of the normal and of the abnormal time are apart: the layout tells the "
         "onset. Causal graphs are not carried over."
