@@ -22,6 +22,7 @@ class LabNotes:
     name = "lab-notes"
     title = "Lab notes"
     weakness = "metrics only"
+    layout = (("metrics.csv", r"(^|/)metrics\.csv$"), ("fault.json", r"(^|/)fault\.json$"))
 
     def recognises(self, path: Path) -> bool:
         """Say whether there is an experiment below a folder."""
@@ -80,10 +81,10 @@ class LabNotes:
             ),
         )
 
-    def data_issues(self, path: Path) -> Sequence[DataIssue]:
+    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
         """Report experiments that are shorter than two minutes."""
         found = []
-        for case in self.cases(path):
+        for case in cases:
             episode = self.load(case)
             if episode.view_end_ns - episode.view_start_ns < 120 * SECOND_NS:
                 text, handling = "it is shorter than two minutes", "it is imported as it is"

@@ -253,7 +253,10 @@ def test_records_of_one_half_hour_are_one_episode_with_all_its_causes(tmp_path: 
     assert [cause.name for cause in label.root_causes] == ["node-5", "adservice2-0"]
     assert [cause.kind for cause in label.root_causes] == ["Node", "Pod"]
     assert label.inject_start_ns == FAULT * SECOND
-    assert any("2 records lie in one half hour" in issue.found for issue in OpenRCAImport().data_issues(tmp_path))
+    assert any(
+        "2 records lie in one half hour" in issue.found
+        for issue in OpenRCAImport().data_issues(tmp_path, OpenRCAImport().cases(tmp_path))
+    )
 
 
 def test_a_system_without_logs_has_an_empty_table(tmp_path: Path) -> None:
@@ -261,7 +264,10 @@ def test_a_system_without_logs_has_an_empty_table(tmp_path: Path) -> None:
 
     assert len(view.logs()) == 0
     assert len(view.metrics()) == 5
-    assert any("there are no files of log" in issue.found for issue in OpenRCAImport().data_issues(tmp_path))
+    assert any(
+        "there are no files of log" in issue.found
+        for issue in OpenRCAImport().data_issues(tmp_path, OpenRCAImport().cases(tmp_path))
+    )
 
 
 def test_log_values_with_line_breaks_stay_whole(tmp_path: Path) -> None:
@@ -417,13 +423,18 @@ def test_a_day_without_telemetry_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(DataError, match="has no folder of that day"):
         imported(tmp_path, tmp_path / "out")
-    assert any(issue.severity == "error" for issue in OpenRCAImport().data_issues(tmp_path))
+    assert any(
+        issue.severity == "error" for issue in OpenRCAImport().data_issues(tmp_path, OpenRCAImport().cases(tmp_path))
+    )
 
 
 def test_a_record_whose_two_times_disagree_is_an_oddity(tmp_path: Path) -> None:
     records(bank(tmp_path), f"pod,Tomcat01,{FAULT},2021-03-04 07:10:00,high CPU usage")
 
-    assert any("disagree in 1 of 1 records" in issue.found for issue in OpenRCAImport().data_issues(tmp_path))
+    assert any(
+        "disagree in 1 of 1 records" in issue.found
+        for issue in OpenRCAImport().data_issues(tmp_path, OpenRCAImport().cases(tmp_path))
+    )
 
 
 def test_children_that_outlive_their_parents_give_a_wrong_unit_away(tmp_path: Path) -> None:
@@ -435,7 +446,8 @@ def test_children_that_outlive_their_parents_give_a_wrong_unit_away(tmp_path: Pa
     )
 
     assert any(
-        "1 of 1 spans begin after their parent" in issue.found for issue in OpenRCAImport().data_issues(tmp_path)
+        "1 of 1 spans begin after their parent" in issue.found
+        for issue in OpenRCAImport().data_issues(tmp_path, OpenRCAImport().cases(tmp_path))
     )
 
 

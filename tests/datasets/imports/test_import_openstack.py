@@ -100,7 +100,7 @@ def test_the_round_without_the_fault_is_the_reference(root: Path, tmp_path: Path
 
 def test_a_test_whose_fault_never_ran_is_named(root: Path, tmp_path: Path) -> None:
     (root / "Nova" / "Test_7" / "logs" / "round_1" / "trigger_log").write_text("")
-    (issue,) = OpenStackImport().data_issues(root)
+    (issue,) = OpenStackImport().data_issues(root, OpenStackImport().cases(root))
     assert issue.severity == "error"
     with pytest.raises(DataError, match="no activation of its fault"):
         import_dataset("openstack", root, tmp_path / "out")

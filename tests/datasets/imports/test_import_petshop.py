@@ -164,7 +164,9 @@ def test_a_scenario_without_normal_metrics_takes_the_rows_before_the_issue(tmp_p
 
     assert (context.view_start_ns, context.reference_end_ns) == (ISSUE_START * SECOND, (ISSUE_START + STEP) * SECOND)
     assert context.reference_moved_ns == 0
-    assert any("no normal metrics" in issue.found for issue in PetShopImport().data_issues(root))
+    assert any(
+        "no normal metrics" in issue.found for issue in PetShopImport().data_issues(root, PetShopImport().cases(root))
+    )
 
 
 def test_an_issue_that_names_an_unknown_node_cannot_be_imported(root: Path, tmp_path: Path) -> None:
@@ -181,15 +183,21 @@ def test_nodes_that_the_normal_metrics_do_not_know_are_told_and_imported(root: P
     assert any("S3_AWS::S3" in dataset.view(episode).services for episode in dataset.episodes)
     assert any(
         "1 nodes are not in the normal metrics (S3_AWS::S3)" in issue.found
-        for issue in PetShopImport().data_issues(root)
+        for issue in PetShopImport().data_issues(root, PetShopImport().cases(root))
     )
 
 
 def test_one_root_cause_for_every_issue_is_an_oddity(root: Path) -> None:
-    assert any("every issue has the root cause" in issue.found for issue in PetShopImport().data_issues(root))
+    assert any(
+        "every issue has the root cause" in issue.found
+        for issue in PetShopImport().data_issues(root, PetShopImport().cases(root))
+    )
 
     write_issue(root / "low_traffic", "train/issue_1", node="PetSite")
-    assert not any("every issue has the root cause" in issue.found for issue in PetShopImport().data_issues(root))
+    assert not any(
+        "every issue has the root cause" in issue.found
+        for issue in PetShopImport().data_issues(root, PetShopImport().cases(root))
+    )
 
 
 def test_a_byte_order_mark_and_hidden_folders_do_no_harm(root: Path, tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
+from faultset.core.command_line.console import root as faultset
 from faultset.core.errors import DataError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
@@ -361,3 +363,48 @@ def test_an_archive_gives_the_episodes_of_its_folder(tmp_path: Path) -> None:
 
     assert RCABenchImport().recognises(packed)
     assert imported(packed, tmp_path / "two").files == imported(tmp_path / "in", tmp_path / "one").files
+
+
+def move_windows(folder: Path, seconds: float) -> None:
+    said = {"NORMAL_START": START, "ABNORMAL_START": ONSET, "ABNORMAL_END": END}
+    (folder / "env.json").write_text(json.dumps({name: str(at + seconds) for name, at in said.items()}))
+
+
+@pytest.mark.parametrize("seconds", [8 * 3600, -8 * 3600, 19_800, 20_700, 3600, 40 * 86_400, 3605, 5, 0])
+def test_windows_whole_quarters_of_an_hour_away_are_moved_and_others_stay(source, seconds):
+    move_windows(datapack(source), seconds)
+    start = RCABenchImport().load(RCABenchImport().cases(source)[0]).view_start_ns // SECOND
+    assert abs(start - START) <= 30
+
+
+@pytest.mark.parametrize(
+    ("seconds", "sentence"),
+    [
+        (7 * 60, "none of the telemetry lies in the windows of env.json"),
+        (8 * 60, "none of the telemetry lies in the windows of env.json"),
+        (-8 * 60, "none of the telemetry lies in the windows of env.json"),
+        (7.88 * 3600, "none of the telemetry lies in the windows of env.json"),
+        (100, "0 of 15 rows of the normal telemetry lie in the normal window"),
+    ],
+)
+def test_windows_that_no_time_zone_explains_are_refused_in_one_sentence(source, out, seconds, sentence):
+    move_windows(datapack(source), seconds)
+    result = CliRunner().invoke(faultset, ["dataset", "import", "rcabench", str(source), str(out), "--workers", "1"])
+    assert result.exit_code == 3
+    assert sentence in result.stderr.splitlines()[-1]
+    errors = [issue.found for issue in examine(source).data_issues if issue.severity == "error"]
+    assert len(errors) == 1
+    assert sentence in errors[0]
+
+
+@pytest.mark.parametrize("stage", ["normal", "abnormal"])
+def test_a_stray_line_moves_no_window_and_is_left_out(source, out, stage):
+    folder = datapack(source)
+    logs = pq.read_table(folder / f"{stage}_logs.parquet")
+    stray = logs.slice(0, 1).set_column(0, "time", stamps([-600.0]))
+    pq.write_table(pa.concat_tables([logs, stray]), folder / f"{stage}_logs.parquet")
+    assert any(issue.found == "1 rows lie outside its windows." for issue in examine(source).data_issues)
+    dataset = imported(source, out)
+    view = dataset.view(dataset.episodes[0])
+    assert view.view == (START * SECOND, END * SECOND)
+    assert len(view.logs()) == 6

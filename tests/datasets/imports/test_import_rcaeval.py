@@ -12,7 +12,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
+from faultset.core.command_line.console import root as faultset
 from faultset.core.errors import DataError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
@@ -199,7 +201,7 @@ def test_raw_metrics_are_a_last_resort_and_their_totals_are_counters(source, out
     }
     columns = {"time": frame()["time"], **rows, "node1_node-load": np.ones(ROWS)}
     (case_folder(source) / "metrics.csv").write_text(csv_text(columns))
-    assert any("only metrics.csv" in issue.found for issue in examine(source).data_issues)
+    assert any("metrics.csv has raw names" in issue.found for issue in examine(source).data_issues)
     dataset = imported(source, out)
     view = dataset.view(only(dataset))
     kinds = dict(view.metrics()[["metric", "kind"]].drop_duplicates().itertuples(index=False))
@@ -435,3 +437,93 @@ def test_rows_outside_the_view_stop_an_import(source: Path, out: Path, monkeypat
     ):
         imported(source, out)
     assert not list((out / "episodes").iterdir())
+
+
+@pytest.mark.parametrize("file", ["traces.csv", "traces.parquet"])
+def test_ids_in_upper_case_and_with_dashes_keep_their_parents(source, out, file):
+    folder = zenodo_case(source)
+    spans = {
+        "traceID": ["00AB", "00-ab", "00ab"],
+        "spanID": ["C-1", "d2", "E3"],
+        "parentSpanID": [None, "c1", "D2"],
+        "serviceName": ["frontendservice", "cartservice", "cartservice"],
+        "operationName": ["a", "b", "c"],
+        "startTime": [(START + 10) * 10**6] * 3,
+        "duration": [5, 4, 3],
+        "statusCode": ["0"] * 3,
+    }
+    pd.DataFrame(spans).to_csv(folder / file, index=False) if file.endswith("csv") else pq.write_table(
+        pa.table(spans), folder / file
+    )
+    dataset = imported(source, out)
+    rows = dataset.view(only(dataset)).spans().sort_values("span_id")
+    assert rows["trace_id"].tolist() == ["00ab"] * 3
+    assert rows["span_id"].tolist() == ["c1", "d2", "e3"]
+    assert rows["parent_span_id"].tolist()[1:] == ["c1", "d2"]
+    assert rows["kind"].tolist() == ["server", "server", "internal"]
+
+
+def two_inputs(root: Path, name: str = "RE1-SS/cartservice_cpu/1") -> Path:
+    """Write a case with a raw export beside the simple file that RCAEval's published tables are of."""
+    folder = zenodo_case(root, name, file="simple_data.csv")
+    raw = {"time": frame()["time"], "cartservice_container-cpu-usage-seconds-total": np.arange(ROWS)}
+    (folder / "data.csv").write_text(csv_text(raw))
+    return folder
+
+
+def metrics_of(dataset: Dataset) -> set[str]:
+    return {metric for episode in dataset.episodes for metric in dataset.view(episode).metrics()["metric"].unique()}
+
+
+@pytest.mark.parametrize(
+    ("simple", "raw"), [("simple_data.csv", "data.csv"), ("simple_metrics.csv", "metrics.csv")], ids=["RE1", "RE2"]
+)
+def test_the_simple_file_is_read_before_the_raw_export_and_the_doctor_names_both(source, out, simple, raw):
+    folder = two_inputs(source)
+    (folder / "simple_data.csv").rename(folder / simple)
+    (folder / "data.csv").rename(folder / raw)
+    issue = next(issue for issue in examine(source).data_issues if issue.handling.startswith(f"{simple} is read"))
+    assert issue.found == f"It has several input files: {raw}, {simple}."
+    assert f"Input file: {simple}." in examine(source).summary
+    dataset = imported(source, out)
+    assert metrics_of(dataset) == set(METRICS)
+    assert dataset.provenance["import"]["inputs"] == {simple: 1}
+    assert f'"{simple}": 1' in (out / "README.md").read_text()
+
+
+def test_a_case_with_the_simple_file_alone_is_a_case(source, out):
+    (two_inputs(source) / "data.csv").unlink()
+    assert metrics_of(imported(source, out)) == set(METRICS)
+
+
+def test_the_input_that_a_user_names_is_read_where_there_is_one(source, out):
+    two_inputs(source)
+    zenodo_case(source, "RE2-OB/cartservice_mem/1")
+    examination = examine(source, input_file="data.csv")
+    assert "Input files: data.csv (1 case), simple_metrics.csv (1 case)." in examination.summary
+    assert examination.next.endswith("OUT --input data.csv")
+    import_dataset("rcaeval", source, out, workers=1, input_file="data.csv")
+    dataset = open_dataset(out)
+    assert metrics_of(dataset) == {*METRICS, "container-cpu-usage-seconds-total"}
+    assert dataset.provenance["import"]["inputs"] == {"data.csv": 1, "simple_metrics.csv": 1}
+
+
+def test_an_input_that_no_case_has_is_one_sentence_and_an_import_from_another_file_is_refused(source, out):
+    two_inputs(source)
+    sentence = "no case can be read from metrics.csv; choose one of data.csv, simple_data.csv"
+    for arguments in (("import", "rcaeval", source, out), ("doctor", source)):
+        result = CliRunner().invoke(faultset, ["dataset", *map(str, arguments), "--input", "metrics.csv"])
+        assert (result.exit_code, result.stderr) == (3, f"Error: {sentence}\n")
+    imported(source, out)
+    with pytest.raises(DataError, match=r"was imported into .* from simple_data.csv before; choose another folder"):
+        import_dataset("rcaeval", source, out, workers=1, input_file="data.csv")
+
+
+def test_every_file_that_an_episode_is_read_from_is_in_its_evidence(source, out):
+    folder = two_inputs(source)
+    (folder / "logs.csv").write_text(f"timestamp,container_name,message\n{START + 10},cartservice,hello\n")
+    dataset = imported(source, out)
+    evidence = dataset.evidence(only(dataset))
+    inputs = evidence[evidence["check"] == "input"]
+    assert inputs["subject"].tolist() == ["inject_time.txt", "logs.csv", "simple_data.csv"]
+    assert inputs["passed"].all()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,12 @@ from click.testing import CliRunner
 from faultset.core.command_line.console import root as faultset
 from faultset.core.errors import DataError
 from faultset.datasets.dataset import open_dataset
+from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.format.versions import complete_episodes
 from faultset.datasets.imports import case_processes
+from faultset.datasets.imports.examination import examine
 from faultset.datasets.imports.importer import episode_id, import_dataset
+from faultset.datasets.imports.rcaeval import RCAEvalImport
 from faultset.datasets.imports.windows import reference_end
 
 START, ROWS, ONSET = 1_690_000_000, 60, 30
@@ -241,6 +245,28 @@ def test_the_doctor_says_what_it_does_not_know(tmp_path):
     code, _, errors = run("dataset", "doctor", tmp_path / "holiday")
     assert code == 3
     assert "is of no known format (aiopslab, nezha, openrca," in errors
+    assert "looks most like" not in errors
+
+
+@pytest.mark.parametrize(
+    ("files", "sentence"),
+    [
+        (("construct_data/a.csv",), "like Nezha data: it has a folder construct_data and lacks a fault list"),
+        (("x/record.csv",), "like OpenRCA data: it has record.csv and lacks a folder telemetry"),
+        (("Nova/Test_1/a.log",), "it has folders Test_n and lacks a table of tests (nova.tsv, "),
+        (("low/graph.csv",), "like PetShop data: it has graph.csv and lacks folders issue_n or"),
+        (("pack/normal_traces.parquet",), "and lacks env.json or injection.json"),
+        (("a/normal_traces.parquet", "b/env.json"), "does not have them together in one folder"),
+        (("RE2-OB/cartservice_cpu/1/logs.csv",), "and lacks a file with metrics (simple_metrics.csv, data.csv)"),
+    ],
+)
+def test_the_doctor_says_which_known_format_is_nearest_and_what_it_lacks(tmp_path, files, sentence):
+    for name in files:
+        (tmp_path / "in" / name).parent.mkdir(parents=True)
+        (tmp_path / "in" / name).write_text("x")
+    code, _, errors = run("dataset", "doctor", tmp_path / "in")
+    assert code == 3
+    assert sentence in errors
 
 
 def test_the_doctor_exits_with_three_when_a_case_cannot_be_imported(source):
@@ -248,4 +274,48 @@ def test_the_doctor_exits_with_three_when_a_case_cannot_be_imported(source):
     code, text, errors = run("dataset", "doctor", source)
     assert code == 3
     assert "inject_time.txt is missing" in text
-    assert errors == f"Error: 1 thing in {source} cannot be imported; see the list above\n"
+    assert (
+        errors.splitlines(keepends=True)[-1] == f"Error: 1 thing in {source} cannot be imported; see the list above\n"
+    )
+
+
+@pytest.fixture
+def out_of_view(monkeypatch):
+    """A format whose view lies an hour after its telemetry."""
+    real = RCAEvalImport.load
+
+    def late(self, case):
+        episode = real(self, case)
+        hour_ns = 3_600 * 10**9
+        moved = {
+            name: getattr(episode, name) + hour_ns for name in ("view_start_ns", "view_end_ns", "reference_end_ns")
+        }
+        tables = {
+            table: lambda table=table: [TABLES[table].empty_table().drop(["episode"])] for table in episode.tables
+        }
+        return replace(
+            episode, tables=tables, label={**episode.label, "inject_start": START * 10**9 + hour_ns}, **moved
+        )
+
+    monkeypatch.setattr(RCAEvalImport, "load", late)
+
+
+@pytest.mark.usefixtures("out_of_view")
+def test_an_episode_without_a_row_in_its_view_is_never_written_and_the_doctor_says_so(source, out):
+    code, _, errors = run("dataset", "import", "rcaeval", source, out, "--workers", 1)
+    assert code == 3
+    assert "RE2-OB/s0_cpu/0: none of the telemetry lies in the view" in errors
+    assert complete_episodes(out) == []
+    code, text, _ = run("dataset", "doctor", source)
+    assert code == 3
+    assert "none of the telemetry lies in the view" in text
+
+
+def test_the_doctor_names_a_gap_that_all_series_have_in_common(source):
+    for number in (0, 2):
+        file = source / "RE2-OB" / "s0_cpu" / str(number) / "simple_metrics.csv"
+        lines = file.read_text().splitlines(keepends=True)
+        file.write_text("".join(lines[:11] + lines[23:]))
+    (issue,) = [issue for issue in examine(source).data_issues if "No series" in issue.found]
+    assert issue.found == "No series of metrics has a sample for 13 s, 9 s after the start of the view."
+    assert issue.place == "RE2-OB/s0_cpu/0 and 1 more"

@@ -15,7 +15,7 @@ class Finding:
     severity: Severity
     """error: do not use the data as it is; warning: look at it; note: how far a check could go."""
     check: str
-    """files, checksum, parquet, schema, rows, context, window, label, reference, leak or chance."""
+    """files, checksum, parquet, schema, rows, context, window, label, reference, telemetry, leak or chance."""
     episode: str | None
     """Id of the episode; None where it is about the version."""
     file: str | None

@@ -16,6 +16,7 @@ from faultset.datasets.checks.findings import Finding
 from faultset.datasets.checks.journals import journal_messages
 from faultset.datasets.checks.leaks import leak_findings
 from faultset.datasets.checks.references import reference_findings
+from faultset.datasets.checks.telemetry import telemetry_findings
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.episode import Episode
 from faultset.datasets.format.context import CONTEXT_FILE, read_context
@@ -35,9 +36,10 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
     """Check a version thoroughly and return all that was found; an empty list means that all is well.
 
     Files: present, of the recorded size, hash and number of rows, nothing beside them. Tables: whole, of the
-    schema, sorted, inside the view. Labels: inside the episode, targets among the candidates. Views: no trace of the
-    fault's name, the injector or the journal (`faultset.datasets.checks.leaks`), and nothing in lengths, times and row
-    counts that predicts whether there is a fault (`faultset.datasets.checks.chance`).
+    schema, sorted, inside the view, without odd values, ids and gaps (`faultset.datasets.checks.telemetry`). Labels:
+    inside the episode, targets among the candidates. Views: no trace of the fault's name, the injector or the journal
+    (`faultset.datasets.checks.leaks`), and nothing in lengths, times and row counts that predicts whether there is a
+    fault (`faultset.datasets.checks.chance`).
 
     Parameters
     ----------
@@ -73,6 +75,7 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
     findings += reference_findings(views)
     for episode in sound:
         findings += _source_findings(episode, dataset.evidence(episode))
+    findings += telemetry_findings(views)
     findings += leak_findings(views, labels, journals)
     findings += chance_findings(views, {episode: label.fault is not None for episode, label in labels.items()})
     findings += onset_findings(views, {episode: label.inject_start_ns for episode, label in labels.items()})

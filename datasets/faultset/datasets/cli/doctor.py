@@ -11,8 +11,9 @@ from faultset.core.errors import DataError
 
 @command("doctor", short_help="Recognise the format of foreign data and list its data issues.")
 @click.argument("path")
+@click.option("--input", "input_file", metavar="FILE", help="Name of the file to look at where a case has several.")
 @json_option
-def doctor(path: str, as_json: bool) -> None:
+def doctor(path: str, input_file: str | None, as_json: bool) -> None:
     """Say which format the data at PATH has, and what a reader should know before importing it.
 
     Of a dataset of faultset it says in how many episodes methods have nothing to compare with; it may also be behind a
@@ -25,11 +26,12 @@ def doctor(path: str, as_json: bool) -> None:
     """
     from dataclasses import asdict
 
+    from faultset.core.command_line.progress import reported
     from faultset.datasets import examine
     from faultset.datasets.remote.local_copies import local_folder
 
-    with local_folder(path) as folder:
-        found = examine(folder, display_name=path)
+    with local_folder(path) as folder, reported("cases") as progress:
+        found = examine(folder, display_name=path, input_file=input_file, progress=progress)
     if as_json:
         show_json(asdict(found))
     else:

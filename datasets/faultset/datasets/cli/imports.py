@@ -20,9 +20,17 @@ from faultset.core.plugins import plugins
 @click.argument("path", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--workers", type=click.IntRange(min=1), help="Number of cases to read at once.  [default: cores]")
+@click.option(
+    "--input",
+    "input_file",
+    metavar="FILE",
+    help='Name of the file to read where a case has several with the same telemetry; "dataset doctor" names them.',
+)
 @click.option("--skip-bad", is_flag=True, help="Leave out cases that cannot be read, instead of making no version.")
 @json_option
-def import_(name: str, path: Path, out: Path, workers: int | None, skip_bad: bool, as_json: bool) -> None:
+def import_(
+    name: str, path: Path, out: Path, workers: int | None, input_file: str | None, skip_bad: bool, as_json: bool
+) -> None:
     """Read the data at PATH, which have FORMAT, into the dataset folder OUT.
 
     Each case becomes an episode; telemetry and truth are stored apart. An import that was interrupted is finished by
@@ -36,7 +44,9 @@ def import_(name: str, path: Path, out: Path, workers: int | None, skip_bad: boo
     from faultset.datasets import import_dataset
 
     with reported("cases") as progress:
-        done = import_dataset(name, path, out, workers=workers, skip_bad=skip_bad, progress=progress)
+        done = import_dataset(
+            name, path, out, workers=workers, skip_bad=skip_bad, input_file=input_file, progress=progress
+        )
     if as_json:
         show_json(
             {

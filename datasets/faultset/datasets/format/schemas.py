@@ -47,8 +47,8 @@ METRICS = pa.schema([
 SPANS = pa.schema([
     _EPISODE,
     _field("time", TIME, "start of the span", nullable=False),
-    _field("trace_id", pa.string(), "32 hex digits", nullable=False),
-    _field("span_id", pa.string(), "16 hex digits", nullable=False),
+    _field("trace_id", pa.string(), "lower-case hex digits, 32 as recorded", nullable=False),
+    _field("span_id", pa.string(), "lower-case hex digits, 16 as recorded", nullable=False),
     _field("parent_span_id", pa.string(), "null at the root of a trace"),
     _field("service", NAME, "workload that owns the pod which sent the span"),
     _field("reported_service", NAME, "service.name that the process itself reported", nullable=False),
@@ -193,7 +193,7 @@ EVIDENCE = pa.schema([
     _field(
         "check",
         pa.string(),
-        "injection, recovery, sli, sli-before, latent, health, host, source, rollout",
+        "injection, recovery, sli, sli-before, latent, health, host, source, rollout, input",
         nullable=False,
     ),
     _field("subject", pa.string(), "object, endpoint or series that was looked at", nullable=False),

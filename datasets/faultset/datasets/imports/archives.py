@@ -6,6 +6,7 @@ import atexit
 import functools
 import lzma
 import os
+import re
 import shutil
 import struct
 import tarfile
@@ -22,6 +23,7 @@ from faultset.datasets.format.storage import translate_disk_full
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
 _PEEKED = 4000
+_LEVELS = ("*", "*/*", "*/*/*", "*/*/*/*", "*/*/*/*/*")
 _BATCH = 1000
 _DEEPEST, _LONGEST = 100, 255
 _SMALL_BYTES = 1 << 30
@@ -67,9 +69,9 @@ def unpacked(path: Path) -> Path:
 
 
 def names_in(path: Path) -> list[str]:
-    """Return the first names in an archive, or below a folder three levels deep; none when it cannot be read."""
+    """Return the first names in an archive, or below a folder five levels deep; none when it cannot be read."""
     if path.is_dir():
-        found = (entry for pattern in ("*", "*/*", "*/*/*") for entry in path.glob(pattern))
+        found = (entry for pattern in _LEVELS for entry in path.glob(pattern))
         return [entry.relative_to(path).as_posix() for entry in islice(found, _PEEKED)]
     if not is_archive(path):
         return []
@@ -86,6 +88,11 @@ def names_in(path: Path) -> list[str]:
     except _DAMAGE:
         return []
     return names
+
+
+def missing_of(layout: Sequence[tuple[str, str]], names: Sequence[str]) -> list[str]:
+    """Return what of a format's layout none of the names matches."""
+    return [part for part, pattern in layout if not any(re.search(pattern, name) for name in names)]
 
 
 @functools.cache

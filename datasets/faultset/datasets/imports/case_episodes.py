@@ -16,6 +16,9 @@ from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.format.summaries import EpisodeSummary, summarize_episode
 from faultset.datasets.format.truth import evidence_table
 from faultset.datasets.imports.contract import Case, ForeignEpisode, ImportFormat
+from faultset.datasets.imports.ids import with_normalised_ids
+from faultset.datasets.imports.inputs import input_evidence
+from faultset.datasets.imports.telemetry_issues import EMPTY_VIEW
 from faultset.datasets.metrics.frame_cache import frame_facts, keep_frame
 from faultset.datasets.metrics.roles import catalogue_with
 from faultset.datasets.validation.datasets import checked_for
@@ -41,15 +44,19 @@ def import_case(found: ImportFormat, case: Case, out: Path) -> EpisodeSummary:
     except DataError as error:
         raise DataError(f"{case.key}: {error}") from error
     metrics = TABLES["metrics"].empty_table()
+    written = 0
     with EpisodeWriter(out, episode, quick=True) as writer:
         for table, batches in foreign.tables.items():
-            rows = writer.write_table(table, batches())
+            rows = writer.write_table(table, with_normalised_ids(batches()))
             for problem in written_rows_problems(rows, table, context):
                 raise _unsound(case, f"{table_file(table)}: {problem}")
+            written += len(rows)
             if table == "metrics":
                 metrics = rows
+        if not written:
+            raise DataError(f"{case.key}: {EMPTY_VIEW}; leave the case out")
         writer.write_context(context)
-        writer.write_truth(label, foreign.evidence, None)
+        writer.write_truth(label, [*foreign.evidence, *input_evidence(case, foreign, found.name)], None)
         writer.write_missing_tables()
         summary = _sound_summary(case, writer, context)
         folder = writer.commit()

@@ -15,28 +15,50 @@ Batches = Callable[[], Iterable[pa.RecordBatch | pa.Table]]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One foreign case, found but not yet read; it becomes one episode. Cheap to make, and picklable."""
+    """One foreign case that was not read yet; it becomes one episode. Cheap to make, and picklable.
+
+    Attributes
+    ----------
+    key : str
+        Unique within an import and the same in every run, for instance `RE2-OB/cartservice_cpu/1`.
+    paths : tuple of Path
+        Files or folders that the case is read from.
+    facts : Mapping
+        What the format noted while looking for cases and needs again in `load`; plain picklable values.
+    candidates : tuple of str
+        Names of the files that could each be its input, where the source has several versions of the same telemetry.
+        `load` reads the first. `--input` moves the file that a user chose to the front.
+    has_fault : bool or None
+        Whether it has a fault; None where only reading the case tells.
+    """
 
     key: str
-    """Unique within an import and the same in every run, for instance `RE2-OB/cartservice_cpu/1`."""
     paths: tuple[Path, ...]
-    """Files or folders that the case is read from."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the format noted while looking for cases and needs again in `load`; plain picklable values."""
+    candidates: tuple[str, ...] = ()
+    has_fault: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataIssue:
-    """One thing about foreign data that a reader should know before using it."""
+    """One thing about foreign data that a reader should know before using it.
+
+    Attributes
+    ----------
+    severity : {"error", "warning", "note"}
+        error: the case cannot be imported; warning: the import works around it; note: worth knowing.
+    place : str
+        File, folder or case, relative to the path that was examined.
+    found : str
+        What was found, in one sentence.
+    handling : str
+        What the import does about it, in one sentence.
+    """
 
     severity: Literal["error", "warning", "note"]
-    """error: the case cannot be imported; warning: the import works around it; note: worth knowing."""
     place: str
-    """File, folder or case, relative to the path that was examined."""
     found: str
-    """What was found, in one sentence."""
     handling: str
-    """What the import does about it, in one sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,32 +66,57 @@ class ForeignEpisode:
     """One foreign case in our terms.
 
     Rows outside the view must be left out by the format. All times are UTC nanoseconds, windows half-open.
+
+    Attributes
+    ----------
+    app : str
+        Name of the application; episodes of one application are compared with each other.
+    view_start_ns, view_end_ns : int
+        The window that methods see.
+    reference_end_ns : int
+        End of the part that is known to be healthy; see `faultset.datasets.imports.windows.reference_end`.
+    services : tuple of str
+        Closed list of candidates; every target and root cause must be among them.
+    tables : Mapping
+        Name of a table -> a function that gives its rows in pieces. Tables are read when they are written, one after
+        the other; a table that is left out is empty. Columns are those of `faultset.datasets.format.schemas.TABLES`
+        without `episode`. Ids of traces and spans are brought to lower-case hex digits without dashes.
+    label : Mapping
+        Fields of the label without `episode` and the windows. `fault`, `targets`, `root_causes` and `inject_start` are
+        needed for a case with a fault. `verdict` is by default "none" without a fault and "unknown" with one;
+        "manifest" only where the source itself says so. Each root cause is a mapping with `kind`, `name`, `service`,
+        `accepted` (services that are right answers) and optionally `metric`.
+    source_intervals_s : Mapping
+        Sampling interval of each table that has one, in seconds.
+    reference_moved_ns : int
+        By how much rows before `reference_end_ns` were moved, where the source gives the healthy time apart.
+    calls : tuple of (str, str)
+        Declared call graph as (caller, callee).
+    workload_entry : str
+        Service that the load talks to; empty where that is not known.
+    metric_roles : tuple of Mapping
+        Rows of `faultset.datasets.metrics.roles.MetricRole` for the source's metric names, as text: `source`,
+        `metric`, `role`, `unit`, `kind`, `combine`, `meaning`.
+    evidence : tuple of Mapping
+        Rows of the table `evidence`: `check`, `subject`, `time`, `passed`, `detail`.
+    inputs : tuple of Path
+        Files that the episode is read from, recorded in its evidence; by default the paths of the case.
     """
 
     app: str
     view_start_ns: int
     view_end_ns: int
     reference_end_ns: int
-    """End of the part that is known to be healthy; see `faultset.datasets.imports.windows.reference_end`."""
     services: tuple[str, ...]
-    """Closed list of candidates; every target and root cause must be among them."""
     tables: Mapping[str, Batches]
-    """Table -> its rows, read only when they are written, one table after the other; left out ones are empty."""
     label: Mapping[str, Any]
-    """Fields of the label without `episode` and the windows.
-
-    `fault`, `targets`, `root_causes` and `inject_start` are needed for a case with a fault. `verdict` is by default
-    "none" without a fault and "unknown" with one; "manifest" only where the source itself says so.
-    """
     source_intervals_s: Mapping[str, float | None] = field(default_factory=dict)
-    """Sampling interval of each table that has one, in seconds."""
     reference_moved_ns: int = 0
-    """By how much rows before `reference_end_ns` were moved, where the source gives the healthy time apart."""
     calls: tuple[tuple[str, str], ...] = ()
     workload_entry: str = ""
     metric_roles: tuple[Mapping[str, str], ...] = ()
-    """Rows of `faultset.datasets.metrics.roles.MetricRole` for the source's metric names, as text."""
     evidence: tuple[Mapping[str, Any], ...] = ()
+    inputs: tuple[Path, ...] = ()
 
 
 class ImportFormat(Protocol):
@@ -81,6 +128,10 @@ class ImportFormat(Protocol):
     """As people know it: `RCAEval`."""
     weakness: str
     """What a reader must know about the layout, recorded in the provenance; empty for nothing."""
+    layout: Sequence[tuple[str, str]]
+    """What a folder of this format holds: in words, and a regular expression that one of the paths below it matches.
+
+    The doctor says with it what data of no known format lacks."""
 
     def recognises(self, path: Path) -> bool:
         """Say whether a folder or file looks like this format. Never raises, reads little."""
@@ -94,6 +145,6 @@ class ImportFormat(Protocol):
         """Read one case; raise DataError, naming the file, for one that cannot be imported."""
         ...
 
-    def data_issues(self, path: Path) -> Sequence[DataIssue]:
-        """Look at the data without importing it and report its data issues."""
+    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
+        """Look at the data at a path, and at the cases found there, and report its data issues; import nothing."""
         ...

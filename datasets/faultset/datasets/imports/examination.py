@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from faultset.core.command_line.progress import Progress
 from faultset.core.errors import DataError
 from faultset.datasets.format.manifests import VERSIONS
 from faultset.datasets.imports.contract import DataIssue
-from faultset.datasets.imports.registry import format_names, recognised
+from faultset.datasets.imports.inputs import choose_input, describe_inputs, input_issues
+from faultset.datasets.imports.registry import describe_nearest, format_names, recognised
+from faultset.datasets.imports.telemetry_issues import telemetry_issues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +31,13 @@ class Examination:
     """What a reader should know before using the data."""
 
 
-def examine(path: Path | str, *, display_name: str | None = None) -> Examination:
+def examine(
+    path: Path | str,
+    *,
+    display_name: str | None = None,
+    input_file: str | None = None,
+    progress: Progress | None = None,
+) -> Examination:
     """Recognise the data at a path and look for what is unusual in it; import nothing.
 
     Parameters
@@ -37,6 +46,10 @@ def examine(path: Path | str, *, display_name: str | None = None) -> Examination
         Folder or file.
     display_name
         How messages name a dataset of ours; its path by default.
+    input_file
+        Name of the file to read, for cases that have several with the same telemetry.
+    progress
+        Told how many cases are finished, and of how many.
 
     Raises
     ------
@@ -50,19 +63,25 @@ def examine(path: Path | str, *, display_name: str | None = None) -> Examination
         return _own(path, display_name or str(path))
     found = recognised(path)
     if not found:
+        hint = describe_nearest(path)
         raise DataError(
-            f"{path} is of no known format ({', '.join(format_names())}); give the folder that was unpacked"
+            f"{path} is of no known format ({', '.join(format_names())}). {hint + ' ' if hint else ''}"
+            "Give the folder that was unpacked"
         )
     first = found[0]
-    cases = first.cases(path)
-    others = f" It also looks like {', '.join(one.title for one in found[1:])}." if len(found) > 1 else ""
-    weakness = f"\n{first.weakness}" if first.weakness else ""
+    cases = choose_input(first.cases(path), input_file, first.title)
+    issues = [*input_issues(cases), *first.data_issues(path, cases)]
+    refused = {issue.place for issue in issues if issue.severity == "error"}
+    others = f"It also looks like {', '.join(one.title for one in found[1:])}." if len(found) > 1 else ""
+    count = f"{path} holds {len(cases)} {first.title} {'case' if len(cases) == 1 else 'cases'}."
+    summary = " ".join(filter(None, (count, describe_inputs(cases), others)))
+    option = f" --input {input_file}" if input_file else ""
     return Examination(
         format=first.name,
         cases=len(cases),
-        summary=f"{path} holds {len(cases)} {first.title} {'case' if len(cases) == 1 else 'cases'}.{others}{weakness}",
-        next=f"faultset dataset import {first.name} {path} OUT",
-        data_issues=_gathered(first.data_issues(path)),
+        summary=f"{summary}\n{first.weakness}".rstrip("\n"),
+        next=f"faultset dataset import {first.name} {path} OUT{option}",
+        data_issues=_gathered([*issues, *telemetry_issues(first, cases, refused, progress)]),
     )
 
 

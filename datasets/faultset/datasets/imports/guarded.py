@@ -21,6 +21,7 @@ class GuardedFormat:
     def __init__(self, inner: ImportFormat) -> None:
         self._inner = inner
         self.name, self.title, self.weakness = inner.name, inner.title, inner.weakness
+        self.layout = inner.layout
 
     def recognises(self, path: Path) -> bool:
         """Say whether a folder or file looks like this format; what cannot be looked at does not."""
@@ -38,9 +39,9 @@ class GuardedFormat:
         """Read one case."""
         return self._named(case.key, lambda: self._inner.load(case))
 
-    def data_issues(self, path: Path) -> Sequence[DataIssue]:
-        """Look at the data without importing it and report its data issues."""
-        return self._named(str(path), lambda: self._inner.data_issues(path))
+    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
+        """Look at the data and its cases without importing them and report their data issues."""
+        return self._named(str(path), lambda: self._inner.data_issues(path, cases))
 
     def _named(self, origin: str, read: Callable[[], T]) -> T:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,6 +24,7 @@ from faultset.datasets.format.versions import complete_episodes, create_version,
 from faultset.datasets.imports.case_episodes import episode_id
 from faultset.datasets.imports.case_processes import imported_cases
 from faultset.datasets.imports.contract import Case, ImportFormat
+from faultset.datasets.imports.inputs import choose_input, count_inputs
 from faultset.datasets.imports.registry import format_named
 
 IMPORTS = "imports"
@@ -40,6 +41,8 @@ class ImportRecord:
     path: str
     cases: Mapping[EpisodeId, str]
     """Episode -> key of its case."""
+    inputs: Mapping[EpisodeId, str] = field(default_factory=dict[str, str])
+    """Episode -> name of the file that it is read from, where its case has a choice."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +68,7 @@ def import_dataset(
     *,
     workers: int | None = None,
     skip_bad: bool = False,
+    input_file: str | None = None,
     progress: Progress | None = None,
 ) -> ImportResult:
     """Import foreign data into a dataset, and make a version of it.
@@ -83,6 +87,9 @@ def import_dataset(
         Processes; as many as there are processors by default.
     skip_bad
         Leave out cases that cannot be imported. Otherwise they are an error, and no version is made.
+    input_file
+        Name of the file to read, for cases that have several with the same telemetry; by default the one that the
+        source's own programs read.
     progress
         Told how many cases are finished, and of how many.
 
@@ -99,7 +106,7 @@ def import_dataset(
         raise DataError(f"there is nothing at {path}; give the folder of the {found.title} data")
     if workers is not None and workers < 1:
         raise UsageError(f"an import needs at least one worker, not {workers}")
-    cases = _checked(found, path, found.cases(path))
+    cases = choose_input(_checked(found, path, found.cases(path)), input_file, found.title)
     with translate_write_errors(out):
         _refuse_other_data(out)
         with translate_disk_full(out):
@@ -118,7 +125,7 @@ def _imported(
     progress: Progress | None,
 ) -> ImportResult:
     ids = {episode_id(found.name, case.key): case for case in cases}
-    _remember(found, path, out, {episode: case.key for episode, case in ids.items()})
+    _remember(found, path, out, ids)
     there = set(complete_episodes(out))
     waiting = [case for episode, case in ids.items() if episode not in there]
     steps = StepCounter(len(cases), progress)
@@ -137,7 +144,7 @@ def _imported(
             "repair them and run again, or leave them out with --skip-bad; no version was made"
         )  # fmt: skip
         raise DataError(f"{len(left_out)} of {len(cases)} cases cannot be imported (first: {first}); {remedy}")
-    version, is_new = _version(found, path, out, len(cases), left_out, summaries)
+    version, is_new = _version(found, path, out, cases, left_out, summaries)
     return ImportResult(
         version=version, is_new=is_new, episodes=len(cases), written=len(waiting) - len(left_out), left_out=left_out
     )
@@ -164,9 +171,10 @@ def _refuse_other_data(out: Path) -> None:
         raise DataError(f"{out} holds other data ({others[0]}); give a new folder for the imported dataset")
 
 
-def _remember(found: ImportFormat, path: Path, out: Path, keys: Mapping[str, str]) -> None:
-    """Write down what comes from where, before it does; refuse a case that came from elsewhere."""
+def _remember(found: ImportFormat, path: Path, out: Path, cases: Mapping[str, Case]) -> None:
+    """Write down what comes from where, before it does; refuse a case that came from elsewhere or another file."""
     source = str(path.resolve())
+    inputs = {episode: case.candidates[0] for episode, case in cases.items() if case.candidates}
     name = hashlib.sha256(f"{found.name}\0{source}".encode()).hexdigest()[:12]
     folder = out / IMPORTS
     with translate_disk_full(out):
@@ -175,13 +183,15 @@ def _remember(found: ImportFormat, path: Path, out: Path, keys: Mapping[str, str
             raise DataError(f"{folder} is a link, and links are not followed; put the folder itself there")
         for other in sorted(folder.glob("*.json")):
             record = read_document(other, ImportRecord, limit_bytes=_RECORD_BYTES, below=out)
-            both = sorted(keys.keys() & record.cases.keys()) if other.stem != name else []
-            if both:
-                raise DataError(
-                    f"case {keys[both[0]]} was imported into {out} from {record.path} before; "
-                    "choose another folder for this import"
-                )
-        record = ImportRecord(format=found.name, path=source, cases=dict(keys))
+            for episode in sorted(cases.keys() & record.cases.keys()):
+                former = record.path if other.stem != name else record.inputs.get(episode)
+                if former not in (None, inputs.get(episode)):
+                    raise DataError(
+                        f"case {cases[episode].key} was imported into {out} from {former} before; "
+                        "choose another folder for this import"
+                    )
+        keys = {episode: case.key for episode, case in cases.items()}
+        record = ImportRecord(format=found.name, path=source, cases=keys, inputs=inputs)
         replace_text(folder / f"{name}.json", json.dumps(asdict(record), indent=1, sort_keys=True) + "\n")
 
 
@@ -189,7 +199,7 @@ def _version(
     found: ImportFormat,
     path: Path,
     out: Path,
-    cases: int,
+    cases: Sequence[Case],
     left_out: Mapping[str, str],
     summaries: Mapping[str, EpisodeSummary],
 ) -> tuple[str, bool]:
@@ -204,7 +214,8 @@ def _version(
             "format": found.name,
             "title": found.title,
             "path": str(path.resolve()),
-            "cases": cases,
+            "cases": len(cases),
+            "inputs": count_inputs([case for case in cases if case.key not in left_out]),
             "left_out": dict(sorted(left_out.items())),
             "weakness": found.weakness,
         }

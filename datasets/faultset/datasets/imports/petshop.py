@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.archives import names_in, unpacked
+from faultset.datasets.imports.archives import missing_of, names_in, unpacked
 from faultset.datasets.imports.columns import Ints, epoch_ns, long_metrics
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 from faultset.datasets.imports.number_parsing import parse_numbers
@@ -62,6 +63,10 @@ class PetShopImport:
 
     name = "petshop"
     title = "PetShop"
+    layout = (
+        ("graph.csv", r"graph\.csv$"),
+        (f"folders issue_n or {_NORMAL}", rf"(/issue_|{re.escape(_NORMAL)}$)"),
+    )
     weakness = (
         "metrics only, with a step of five minutes; a case has five rows; the normal metrics are of another day; "
         "issues of the training part all have one root cause"
@@ -69,9 +74,7 @@ class PetShopImport:
 
     def recognises(self, path: Path) -> bool:
         """Say whether there are targets of issues beside graphs."""
-        names = names_in(path)
-        graphs = any(name.endswith("graph.csv") for name in names)
-        return graphs and any("/issue_" in name or name.endswith(_NORMAL) for name in names)
+        return not missing_of(self.layout, names_in(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Find every issue, and the stretches without one."""
@@ -81,11 +84,11 @@ class PetShopImport:
             normal = scenario / _NORMAL / "metrics.csv"
             for target in sorted(scenario.glob("*/issue_*/target.json"), key=_issue_order):
                 key = target.parent.relative_to(scenario.parent).as_posix()
-                cases.append(Case(key=key, paths=(target.parent, scenario), facts={"row": None}))
+                cases.append(Case(key=key, paths=(target.parent, scenario), facts={"row": None}, has_fault=True))
             if normal.is_file():
                 for row in cuts(len(_read(normal))):
                     key = f"{scenario.name}/{_NORMAL}/{row}"
-                    cases.append(Case(key=key, paths=(normal.parent, scenario), facts={"row": row}))
+                    cases.append(Case(key=key, paths=(normal.parent, scenario), facts={"row": row}, has_fault=False))
         if not cases:
             raise DataError(f"{path} holds no PetShop scenario; give the folder dataset with low_traffic and so on")
         return cases
@@ -104,9 +107,12 @@ class PetShopImport:
             target = None
             normal = frame.iloc[max(0, row - REFERENCE_ROWS) : row]
             frame = frame.iloc[row : row + CASE_ROWS]
-        return _episode(case.key, scenario, nodes, calls, frame, normal, target)
+        read = [folder / "metrics.csv", scenario / "graph.csv"]
+        read += [folder / "target.json", normal_file] if row is None else []
+        episode = _episode(case.key, scenario, nodes, calls, frame, normal, target)
+        return replace(episode, inputs=tuple(path for path in read if path.is_file()))
 
-    def data_issues(self, path: Path) -> Sequence[DataIssue]:
+    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
         """Look for scenarios without normal metrics and for nodes that come and go."""
         root = unpacked(path)
         found: list[DataIssue] = []

@@ -7,6 +7,7 @@ from typing import Any
 
 from faultset.core.errors import UsageError
 from faultset.core.plugins import load_plugin, load_plugins, plugins, require_class
+from faultset.datasets.imports.archives import missing_of, names_in
 from faultset.datasets.imports.contract import ImportFormat
 from faultset.datasets.imports.guarded import GuardedFormat
 
@@ -28,8 +29,27 @@ def recognised(path: Path) -> list[ImportFormat]:
     return [found for found in load_plugins(GROUP, _made).values() if found.recognises(path)]
 
 
+def describe_nearest(path: Path) -> str:
+    """Return a sentence on the format that a path looks most like, with what it lacks; empty for none."""
+    folder = path.resolve()
+    # The name of a case is often that of its folder.
+    names = [f"{folder.parent.name}/{folder.name}/{name}" for name in names_in(path)]
+    nearest: ImportFormat | None = None
+    share, missing = 0.0, list[str]()
+    for importer in load_plugins(GROUP, _made).values():
+        absent = missing_of(importer.layout, names)
+        matched = 1 - len(absent) / max(1, len(importer.layout))
+        if matched > share:
+            nearest, share, missing = importer, matched, absent
+    if nearest is None:
+        return ""
+    present = " and ".join(part for part, _ in nearest.layout if part not in missing)
+    lack = f"lacks {' and '.join(missing)}" if missing else "does not have them together in one folder"
+    return f"It looks most like {nearest.title} data: it has {present} and {lack}."
+
+
 def _made(name: str, loaded: Any) -> ImportFormat:
-    require_class(loaded, "recognises", "cases", "load", "data_issues")
+    require_class(loaded, "layout", "recognises", "cases", "load", "data_issues")
     made: ImportFormat = loaded()
     if made.name != name:
         raise UsageError(f'the format calls itself "{made.name}", and both names must be the same')

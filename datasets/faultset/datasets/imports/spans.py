@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from faultset.datasets.imports.columns import coded, words_of
+from faultset.datasets.imports.ids import normalise_ids
 
 pc: Any = pyarrow.compute
 # Its functions are made at import, where type checkers do not see them.
@@ -31,9 +32,10 @@ def kinds_and_peers(
     service
         Service of each span.
     """
-    ids = span_ids.combine_chunks() if isinstance(span_ids, pa.ChunkedArray) else span_ids
+    ids = normalise_ids(span_ids)
+    ids = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
     rows = len(ids)
-    parent = pc.index_in(parent_ids, value_set=ids).fill_null(-1).to_numpy().astype(np.int64)
+    parent = pc.index_in(normalise_ids(parent_ids), value_set=ids).fill_null(-1).to_numpy().astype(np.int64)
     column = words_of(service).combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks else pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), [])

@@ -87,7 +87,7 @@ def _check_cases(found: ImportFormat, sample: Path) -> None:
 
 
 def _check_issues(found: ImportFormat, sample: Path) -> None:
-    for issue in found.data_issues(sample):
+    for issue in found.data_issues(sample, found.cases(sample)):
         assert isinstance(issue, DataIssue), f"{found.name} reports {issue!r}, which is no DataIssue"
         assert issue.found, f"{found.name} reports an issue that says nothing"
         assert issue.handling, f"{found.name} does not say what it does about: {issue.found}"
@@ -108,6 +108,8 @@ def _check_datasets(name: str, sample: Path, folder: Path) -> None:
         label, services = dataset.label(episode), dataset.view(episode).services
         unknown = {*label.targets, *(cause.service for cause in label.root_causes if cause.service)} - {*services}
         assert not unknown, f"{name} names {sorted(unknown)} in the label of {episode}, who are no candidates"
+        evidence = dataset.evidence(episode)
+        assert (evidence["check"] == "input").any(), f"{name} does not say which files {episode} was read from"
     again = import_dataset(name, sample, one, workers=1, skip_bad=True)
     assert not again.written, f"{name} writes {again.written} episodes again; ids must follow from keys"
 
@@ -133,7 +135,7 @@ def _check_mutations(name: str, sample: Path, folder: Path) -> None:
         started = time.monotonic()
         try:
             if found.recognises(copy):
-                found.data_issues(copy)
+                found.data_issues(copy, found.cases(copy))
             if seed % _COMPLETE_EVERY:
                 _import_cases(found, copy, out)
             else:

@@ -37,6 +37,10 @@ class AIOpsLabImport:
 
     name = "aiopslab"
     title = "AIOpsLab"
+    layout = (
+        ("a folder telemetry_data_*, metrics_output or trace_output", r"(^|/)(telemetry_data_|(metrics|trace)_output)"),
+        ("files kpi_*.csv, traces_*.csv or log_*.csv", r"(^|/)(kpi|traces|log)_[^/]*\.csv$"),
+    )
     weakness = (
         "the exporter names no fault: without a label.json beside an export nothing is known, and an evaluation counts "
         "it as free of faults; logs are cut off at 7,500 lines in five minutes"
@@ -49,7 +53,10 @@ class AIOpsLabImport:
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Find every export."""
-        cases = [Case(key=export.name, paths=(export.root,)) for export in find_exports(unpacked(path))]
+        cases = [
+            Case(key=export.name, paths=(export.root,), has_fault=None if export.label_file.is_file() else False)
+            for export in find_exports(unpacked(path))
+        ]
         if not cases:
             raise DataError(f"{path} holds no export of AIOpsLab's observer; give a folder with telemetry_data_*")
         return cases
@@ -82,9 +89,15 @@ class AIOpsLabImport:
                 "logs": partial(log_rows, export.log_files),
             },
             label=label,
+            inputs=(
+                *export.metric_files,
+                *export.trace_files,
+                *export.log_files,
+                *([export.label_file] if export.label_file.is_file() else []),
+            ),
         )
 
-    def data_issues(self, path: Path) -> Sequence[DataIssue]:
+    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
         """Look for missing labels, duplicates, shifted clocks and cut-off logs."""
         return [found for export in find_exports(unpacked(path)) for found in _look(export)]
 

@@ -18,6 +18,7 @@ from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
 from faultset.datasets.imports.columns import absent, coded, constant, epoch_ns, read_csv
+from faultset.datasets.imports.ids import normalise_texts
 from faultset.datasets.imports.number_parsing import parse_numbers
 from faultset.datasets.kubectl.pod_names import workload_of_pod
 from faultset.datasets.metrics.roles import builtin_catalogue
@@ -52,7 +53,10 @@ def read_spans(paths: Sequence[Path]) -> pd.DataFrame:
         "trace_id", "span_id", "parent_span", "service_name", "operation_name", "start_time", "duration",
         "has_error", "response",
     )  # fmt: skip
-    frame = _all(paths, wanted).drop_duplicates(["trace_id", "span_id"], ignore_index=True)
+    frame = _all(paths, wanted)
+    for name in ("trace_id", "span_id", "parent_span"):
+        frame[name] = normalise_texts(frame[name])
+    frame = frame.drop_duplicates(["trace_id", "span_id"], ignore_index=True)
     frame["time"] = _whole(frame["start_time"], "start_time", paths)
     frame["duration_ns"] = _micro(frame["duration"])
     return frame

@@ -44,6 +44,7 @@ class Day:
     rca: Path
     construct: Path
     faults: tuple[Mapping[str, str], ...]
+    fault_list: Path
 
     def minute_files(self, kind: str, minutes: tuple[str, ...]) -> list[Path]:
         """Return the files of a kind (`log`, `trace`) for minutes `HH_MM`, those that are there."""
@@ -79,7 +80,9 @@ def find_days(root: Path) -> list[Day]:
         construct = base / "construct_data" / rca.name
         if not construct.is_dir():
             raise DataError(f"{rca} comes without its fault-free data; put {construct} back")
-        days.append(Day(name=rca.name, root=base, rca=rca, construct=construct, faults=_faults(listed)))
+        days.append(
+            Day(name=rca.name, root=base, rca=rca, construct=construct, faults=_faults(listed), fault_list=listed)
+        )
     return days
 
 

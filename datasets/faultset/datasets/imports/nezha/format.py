@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from faultset.core.errors import DataError
-from faultset.datasets.imports.archives import names_in, unpacked
+from faultset.datasets.imports.archives import missing_of, names_in, unpacked
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 from faultset.datasets.imports.nezha.days import (
     Day,
@@ -25,6 +25,7 @@ from faultset.datasets.imports.nezha.days import (
 from faultset.datasets.imports.nezha.healthy import healthy_time
 from faultset.datasets.imports.nezha.labels import (
     ServiceTelemetry,
+    answer_files,
     answer_of,
     app_of,
     evidence_of,
@@ -51,6 +52,10 @@ class NezhaImport:
 
     name = "nezha"
     title = "Nezha"
+    layout = (
+        ("a fault list (*-fault_list.json)", r"-fault_list\.json$"),
+        ("a folder construct_data", r"(^|/)construct_data(/|$)"),
+    )
     weakness = (
         "one fault-free minute serves a whole day; faults are repeated two or three times and only three minutes of "
         "each are there; metrics have a step of 60 s; the onset is known to a minute"
@@ -58,8 +63,7 @@ class NezhaImport:
 
     def recognises(self, path: Path) -> bool:
         """Say whether there are fault lists beside fault-free data."""
-        names = names_in(path)
-        return any(name.endswith("-fault_list.json") for name in names) and any("construct_data" in n for n in names)
+        return not missing_of(self.layout, names_in(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Find every fault of every day."""
@@ -71,6 +75,7 @@ class NezhaImport:
                         key=f"{day.name}/{fault['inject_time'][11:]}/{fault['inject_pod']}/{fault['inject_type']}",
                         paths=(day.rca, day.construct),
                         facts={"day": day.name, "root": str(day.root), "number": number},
+                        has_fault=True,
                     )
                 )
         if not cases:
@@ -83,7 +88,7 @@ class NezhaImport:
         fault = day.faults[case.facts["number"]]
         return _episode(day, fault)
 
-    def data_issues(self, path: Path) -> Sequence[DataIssue]:
+    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
         """Look for the traps that are known of this data."""
         return [found for day in find_days(unpacked(path)) for found in look(day)]
 
@@ -134,6 +139,15 @@ def _episode(day: Day, fault: Mapping[str, str]) -> ForeignEpisode:
         },
         label=label_of(fault, answer, sign),
         evidence=tuple(evidence_of(fault, sign, healthy.told)),
+        inputs=(
+            day.fault_list,
+            *answer_files(day.root),
+            *day.metric_files(day.rca),
+            *(day.metric_files(healthy.folder) if healthy.folder != day.rca else ()),
+            *traces,
+            *healthy.trace_files,
+            *(path for _, files in (*healthy.logs, *own_logs) for path in files),
+        ),
     )
 
 

@@ -39,10 +39,15 @@ MOST_BROKEN = 0.05
 APPS = {"ts": "train-ticket", "hipster": "online-boutique"}
 
 
+def answer_files(root: Path) -> list[Path]:
+    """Return the files that say where faults were."""
+    return sorted((root / "construct_data").glob("root_cause_*.json"))
+
+
 def read_answers(root: Path) -> dict[str, dict[str, dict[str, str]]]:
     """Return namespace -> service -> fault -> where it was, from `root_cause_*.json`."""
     answers = {}
-    for path in sorted((root / "construct_data").glob("root_cause_*.json")):
+    for path in answer_files(root):
         try:
             answers[path.stem.removeprefix("root_cause_")] = json.loads(path.read_text(encoding="utf-8-sig"))
         except (OSError, ValueError) as error:

@@ -21,6 +21,7 @@ from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
 from faultset.datasets.imports.columns import coded, constant, epoch_ns
+from faultset.datasets.imports.ids import normalise_texts
 from faultset.datasets.imports.nezha.days import Day, sample_times, service_of
 from faultset.datasets.imports.number_parsing import parse_numbers
 
@@ -60,6 +61,8 @@ Sources = Sequence[tuple[Part, Sequence[Path]]]
 def read_spans(paths: Sequence[Path]) -> pd.DataFrame:
     """Return spans, each once, with `start` and `end` in nanoseconds and the service."""
     frame = _read(paths, _SPAN_COLUMNS)
+    for name in ("TraceID", "SpanID", "ParentID"):
+        frame[name] = normalise_texts(frame[name])
     frame = frame.drop_duplicates(["TraceID", "SpanID"], ignore_index=True)
     try:
         frame["start"], frame["end"] = _epoch(frame["StartTimeUnixNano"]), _epoch(frame["EndTimeUnixNano"])

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.archives import names_in, unpacked
+from faultset.datasets.imports.archives import missing_of, names_in, unpacked
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 from faultset.datasets.imports.openrca.quality import look
 from faultset.datasets.imports.openrca.roles import METRIC_ROLES
-from faultset.datasets.imports.openrca.rows import Window, log_rows, metric_rows, span_rows
+from faultset.datasets.imports.openrca.rows import Window, log_rows, metric_rows, span_rows, telemetry_files
 from faultset.datasets.imports.openrca.systems import (
     AFTER_NS,
     BEFORE_NS,
@@ -43,6 +43,7 @@ class OpenRCAImport:
 
     name = "openrca"
     title = "OpenRCA"
+    layout = (("record.csv", r"(^|/)record\.csv$"), ("a folder telemetry", r"(^|/)telemetry(/|$)"))
     weakness = (
         "no case without a fault; the onset is known to a minute; units of durations are not stated by the source; "
         "other faults may lie in the time before"
@@ -50,8 +51,7 @@ class OpenRCAImport:
 
     def recognises(self, path: Path) -> bool:
         """Say whether there are records beside telemetry."""
-        names = names_in(path)
-        return any(n.split("/")[-1] == "record.csv" for n in names) and any("telemetry" in n.split("/") for n in names)
+        return not missing_of(self.layout, names_in(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Find every half hour with a record."""
@@ -60,6 +60,7 @@ class OpenRCAImport:
                 key=f"{system.app}/{slot_name(start)}",
                 paths=(system.root,),
                 facts={"start": start},
+                has_fault=True,
             )
             for system in find_systems(unpacked(path))
             for start, _ in slots(system)
@@ -96,9 +97,13 @@ class OpenRCAImport:
             },
             label=label_of(system, records),
             evidence=tuple(_health(system, records, window)),
+            inputs=(
+                system.root / "record.csv",
+                *(path for kind in ("metric", "trace", "log") for path in telemetry_files(folders, kind)),
+            ),
         )
 
-    def data_issues(self, path: Path) -> Sequence[DataIssue]:
+    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
         """Look for days without telemetry, times that disagree and missing kinds of telemetry."""
         return [found for system in find_systems(unpacked(path)) for found in look(system)]
 

@@ -46,7 +46,7 @@ Window = tuple[int, int]
 
 def metric_rows(system: System, folders: Sequence[Path], window: Window) -> Iterator[pa.Table]:
     """Yield the table `metrics`, file by file."""
-    for path in _files(folders, "metric"):
+    for path in telemetry_files(folders, "metric"):
         header = csv_header(path)
         long = "value" in header and "cmdb_id" in header
         for frame in _pieces(path, header, window):
@@ -56,7 +56,7 @@ def metric_rows(system: System, folders: Sequence[Path], window: Window) -> Iter
 def span_rows(system: System, folders: Sequence[Path], window: Window) -> Iterator[pa.Table]:
     """Yield the table `spans`; a span that is there twice comes once."""
     seen = np.zeros(0, dtype=np.uint64)
-    for path in _files(folders, "trace"):
+    for path in telemetry_files(folders, "trace"):
         header = csv_header(path)
         names = {ours: next((n for n in theirs if n in header), None) for ours, theirs in _SPAN_NAMES.items()}
         missing = sorted(ours for ours in ("trace", "span", "duration", "component", "time") if names[ours] is None)
@@ -71,7 +71,7 @@ def span_rows(system: System, folders: Sequence[Path], window: Window) -> Iterat
 
 def log_rows(system: System, folders: Sequence[Path], window: Window) -> Iterator[pa.Table]:
     """Yield the table `logs`."""
-    for path in _files(folders, "log"):
+    for path in telemetry_files(folders, "log"):
         header = csv_header(path)
         if not {"timestamp", "cmdb_id", "value"} <= set(header):
             raise DataError(f"{path} has no columns timestamp, cmdb_id and value; restore the file")
@@ -105,7 +105,8 @@ def span_names(header: Sequence[str]) -> dict[str, str | None]:
     return {ours: next((n for n in theirs if n in header), None) for ours, theirs in _SPAN_NAMES.items()}
 
 
-def _files(folders: Sequence[Path], kind: str) -> list[Path]:
+def telemetry_files(folders: Sequence[Path], kind: str) -> list[Path]:
+    """Return the files of a kind (`metric`, `trace`, `log`) of some days that are not empty."""
     return [path for folder in folders for path in sorted((folder / kind).glob("*.csv")) if path.stat().st_size]
 
 

@@ -57,6 +57,16 @@ class WorkloadRound:
         """File with the spans; None where there is none."""
         return next(iter(sorted(self.folder.glob("trace_*.log"))), None)
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Everything that is read of it."""
+        others = (self.traces, next(iter(self._client_logs), None), self.folder / "trigger_log")
+        return (*self.logs.values(), *(path for path in others if path is not None and path.is_file()))
+
+    @property
+    def _client_logs(self) -> list[Path]:
+        return sorted(self.folder.glob("foreground_wl/*.out.*"))
+
     def window(self) -> tuple[int, int, int]:
         """Return when the workload began and ended, UTC ns, and by how many seconds log times are ahead of UTC.
 
@@ -65,7 +75,7 @@ class WorkloadRound:
         DataError
             When the client's log is missing, or has no time.
         """
-        found = sorted(self.folder.glob("foreground_wl/*.out.*"))
+        found = self._client_logs
         began = _STARTED.search(found[0].name) if found else None
         if began is None:
             raise DataError(f"{self.folder / 'foreground_wl'} has no log of the client; restore it")

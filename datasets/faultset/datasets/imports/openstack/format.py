@@ -9,7 +9,7 @@ from typing import Any
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.archives import names_in, unpacked
+from faultset.datasets.imports.archives import missing_of, names_in, unpacked
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 from faultset.datasets.imports.openstack.experiments import SUBSYSTEMS, Experiment, find_experiments
 from faultset.datasets.imports.openstack.processes import HTTP_CALLS, processes_of_code
@@ -28,6 +28,10 @@ class OpenStackImport:
 
     name = "openstack"
     title = "OpenStack failure dataset"
+    layout = (
+        ("a table of tests (nova.tsv, cinder.tsv, neutron.tsv)", r"(^|/)(nova|cinder|neutron)\.tsv$"),
+        ("folders Test_n", r"(^|/)Test_"),
+    )
     weakness = (
         "no case without a fault; the reference is the round after the fault; no metrics; of code that several "
         "processes run, the process is not known"
@@ -35,16 +39,14 @@ class OpenStackImport:
 
     def recognises(self, path: Path) -> bool:
         """Say whether there is a table of tests beside the folder of its subsystem."""
-        names = names_in(path)
-        tables = {name.rsplit("/", 1)[-1] for name in names}
-        return any(f"{one}.tsv" in tables for one in SUBSYSTEMS) and any("/Test_" in f"/{name}" for name in names)
+        return not missing_of(self.layout, names_in(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Find every test that has a round with a fault."""
         found = find_experiments(unpacked(path))
         if not found:
             raise DataError(f"{path} holds no test; give the folder with nova.tsv and the folders of its tests")
-        return [Case(key=one.name, paths=(one.folder,), facts={"row": dict(one.row)}) for one in found]
+        return [Case(key=one.name, paths=(one.folder,), facts={"row": dict(one.row)}, has_fault=True) for one in found]
 
     def load(self, case: Case) -> ForeignEpisode:
         """Read one test."""
@@ -74,6 +76,7 @@ class OpenStackImport:
             calls=tuple(sorted((a, b) for a, b in pairs if a in known and b in known and a != b)),
             tables={"logs": partial(log_rows, parts), "spans": partial(span_rows, parts, processes)},
             label=_label(test, causes, onset),
+            inputs=(*faulty.files, *healthy.files),
             evidence=(
                 {
                     "check": "injection",
@@ -92,7 +95,7 @@ class OpenStackImport:
             ),
         )
 
-    def data_issues(self, path: Path) -> Sequence[DataIssue]:
+    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
         """Look for tests that cannot be imported, and for references that are not healthy."""
         issues = []
         for test in find_experiments(unpacked(path)):

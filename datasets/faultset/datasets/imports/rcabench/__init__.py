@@ -14,6 +14,10 @@ class RCABenchImport:
 
     name = "rcabench"
     title = "rcabench"
+    layout = (
+        ("env.json or injection.json", r"(^|/)(env|injection)\.json$"),
+        ("files such as normal_traces.parquet", r"(^|/)(ab)?normal_(metrics|traces|logs)\.parquet$"),
+    )
     weakness = (
         "Every datapack is a fault, and files of the normal and of the abnormal time are apart: the layout tells the "
         "onset. Causal graphs are not carried over."
@@ -39,7 +43,7 @@ class RCABenchImport:
 
         return loaded(case.paths[0], case.key)
 
-    def data_issues(self, path: Path) -> Sequence[DataIssue]:
+    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
         """Look at every datapack's windows, labels and files."""
         from faultset.datasets.imports.rcabench.quality import data_issues
 

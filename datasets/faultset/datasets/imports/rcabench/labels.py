@@ -13,7 +13,7 @@ from faultset.core.json_text import canonical_json
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.labels import joined
 from faultset.datasets.imports.columns import epoch_ns, read_parquet
-from faultset.datasets.imports.rcabench.discovery import INJECTION, DatapackWindows, read_json
+from faultset.datasets.imports.rcabench.discovery import CONCLUSION, INJECTION, DatapackWindows, read_json
 
 FAULTS = (
     "PodKill", "PodFailure", "ContainerKill", "MemoryStress", "CPUStress", "HTTPRequestAbort", "HTTPResponseAbort",
@@ -194,7 +194,7 @@ def _level(fault: str) -> tuple[str | None, str]:
 
 def _felt(pack: Path) -> bool:
     """Say whether the datapack's own detector saw clients suffer."""
-    path = pack / "conclusion.parquet"
+    path = pack / CONCLUSION
     if not path.is_file():
         return False
     issues: Sequence[Any] = read_parquet(path, ["Issues"]).to_pydict().get("Issues", [])

@@ -14,6 +14,7 @@ from faultset.datasets.imports.rcabench.discovery import (
     INJECTION,
     INVALID,
     KINDS,
+    case_key,
     datapacks,
     read_json,
     stage_files,
@@ -29,7 +30,7 @@ def data_issues(path: Path) -> Sequence[DataIssue]:
 
 def _of_pack(pack: Path) -> Iterator[DataIssue]:
     def issue(severity: str, found: str, handling: str) -> DataIssue:
-        return DataIssue(severity=severity, place=pack.name, found=found, handling=handling)  # type: ignore[arg-type]
+        return DataIssue(severity=severity, place=case_key(pack), found=found, handling=handling)  # type: ignore[arg-type]
 
     if (pack / INVALID).exists():
         reason = (pack / INVALID).read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -46,6 +47,8 @@ def _of_pack(pack: Path) -> Iterator[DataIssue]:
     if windows.shift_ns:
         hours = windows.shift_ns / SECOND_NS / 3600
         yield issue("warning", f"Its windows are {hours:+g} h away from its telemetry.", "The windows are moved.")
+    if windows.outside:
+        yield issue("note", f"{windows.outside} rows lie outside its windows.", "They are left out.")
     said = read_json(pack / INJECTION).get("start_time")
     if said is not None and onset_of({"start_time": said}, windows) == windows.onset_ns:
         yield issue("note", "The injection does not begin inside the windows, or exactly with the abnormal one.", (

@@ -14,7 +14,16 @@ import pyarrow.compute
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.columns import read_parquet
 from faultset.datasets.imports.contract import ForeignEpisode
-from faultset.datasets.imports.rcabench.discovery import KINDS, clock_of, stage_files, stamps_ns, windows_of
+from faultset.datasets.imports.rcabench.discovery import (
+    CONCLUSION,
+    ENVIRONMENT,
+    INJECTION,
+    KINDS,
+    clock_of,
+    stage_files,
+    stamps_ns,
+    windows_of,
+)
 from faultset.datasets.imports.rcabench.labels import label_of
 from faultset.datasets.imports.rcabench.roles import METRIC_ROLES
 from faultset.datasets.imports.rcabench.rows import histogram_rows, log_rows, sample_rows, span_rows
@@ -49,6 +58,16 @@ def loaded(pack: Path, key: str) -> ForeignEpisode:
         workload_entry=next((name for name in _ENTRIES if name in services), ""),
         metric_roles=METRIC_ROLES,
         label=label,
+        inputs=_inputs(pack),
+    )
+
+
+def _inputs(pack: Path) -> tuple[Path, ...]:
+    """Return the files of a datapack that are read."""
+    others = (pack / name for name in (ENVIRONMENT, INJECTION, CONCLUSION))
+    return (
+        *(path for kind in KINDS for path in stage_files(pack, kind)),
+        *(path for path in others if path.is_file()),
     )
 
 

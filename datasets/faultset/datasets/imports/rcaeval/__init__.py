@@ -17,6 +17,13 @@ class RCAEvalImport:
 
     name = "rcaeval"
     title = "RCAEval"
+    layout = (
+        ("a folder such as cartservice_cpu/1", r"(^|/)([^_/]+_[^_/]+/\d+|([^_/]+_){3}\d+)(/|$)"),
+        (
+            "a file with metrics (simple_metrics.csv, data.csv)",
+            r"(^|/)(metrics\.(parquet|json|csv)|simple_(metrics|data)\.csv|data\.csv)$",
+        ),
+    )
     weakness = (
         "Every case is a fault, and its onset lies in the middle of the recording: the layout tells that there is a "
         "fault and when it begins. Detection scores mean little. There is no record that a fault took effect, and "
@@ -43,8 +50,8 @@ class RCAEvalImport:
 
         return loaded(case)
 
-    def data_issues(self, path: Path) -> Sequence[DataIssue]:
+    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
         """Look at every case's files: units, headers, what is missing."""
         from faultset.datasets.imports.rcaeval.quality import data_issues
 
-        return data_issues(unpacked(path))
+        return data_issues(cases)

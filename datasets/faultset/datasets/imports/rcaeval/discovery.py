@@ -12,10 +12,12 @@ from faultset.core.errors import DataError
 from faultset.datasets.imports.columns import epoch_ns, read_parquet
 from faultset.datasets.imports.contract import Case
 
-RAW_FILE = "metrics.csv"
-"""It has the raw names of Prometheus and Istio."""
-METRIC_FILES = ("metrics.parquet", "metrics.json", "simple_metrics.csv", "data.csv", RAW_FILE)
-"""Files with a case's metrics, the best first."""
+METRIC_FILES = (
+    "metrics.parquet", "metrics.json", "simple_metrics.csv", "simple_data.csv", "data.csv", "metrics.csv",
+)  # fmt: skip
+"""Files with a case's metrics; the first that a case has is the input of RCAEval's published tables."""
+RAW_FILES = ("data.csv", "metrics.csv")
+"""They may have the raw names of Prometheus and Istio."""
 INDEX = "cases.parquet"
 ONSET_FILE = "inject_time.txt"
 APPS = {"OB": "online-boutique", "SS": "sock-shop", "TT": "train-ticket"}
@@ -27,17 +29,20 @@ _SUITE = re.compile(r"(RE[1-9])-(OB|SS|TT)", re.IGNORECASE)
 _DEEPEST = 6
 
 
-def case_folders(path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
-    """Yield every case's folder with suite, service, fault and instance; sorted, only as deep as cases can lie."""
+def case_folders(path: Path) -> Iterator[tuple[Path, tuple[str, ...], dict[str, str]]]:
+    """Yield every case's folder, its files with metrics, and suite, service, fault and instance.
+
+    Folders are sorted, and visited only as deep as cases can lie.
+    """
     root = path.resolve() if path.is_dir() else path
     for folder, inner, files in os.walk(root):
         here = Path(folder)
-        if any(name in files for name in METRIC_FILES):
-            label = _label(here)
-            if label is not None:
-                inner.clear()
-                yield here, label
-                continue
+        candidates = tuple(name for name in METRIC_FILES if name in files)
+        label = _label(here) if candidates else None
+        if label is not None:
+            inner.clear()
+            yield here, candidates, label
+            continue
         inner.sort()
         if len(here.relative_to(root).parts) >= _DEEPEST:
             inner.clear()
@@ -52,13 +57,13 @@ def found_cases(path: Path) -> Sequence[Case]:
     """Return all cases below a path, sorted by suite, service, fault and instance."""
     indices: dict[Path, dict[str, dict[str, Any]]] = {}
     cases = []
-    for folder, label in case_folders(path):
+    for folder, candidates, label in case_folders(path):
         if folder.parent not in indices:
             indices[folder.parent] = _index(folder.parent)
         facts: dict[str, Any] = dict(label)
         facts.update(indices[folder.parent].get(folder.name, {}))
         key = f"{facts['suite']}/{facts['service']}_{facts['fault']}/{facts['instance']}"
-        cases.append(Case(key=key, paths=(folder,), facts=facts))
+        cases.append(Case(key=key, paths=(folder,), facts=facts, candidates=candidates, has_fault=True))
     if not cases:
         raise DataError(
             f"{path} holds no RCAEval case: a folder such as RE2-OB/cartservice_cpu/1 or re2ob_cartservice_cpu_1 with "
@@ -67,15 +72,15 @@ def found_cases(path: Path) -> Sequence[Case]:
     return sorted(cases, key=lambda case: case.key)
 
 
-def onset_ns(case: Case) -> int:
-    """Return when the fault of a case was injected: from its own file, else from the index of all cases."""
+def find_onset(case: Case) -> tuple[int, Path]:
+    """Return when the fault of a case was injected and the file that says so: its own, else the index of all cases."""
     path = case.paths[0] / ONSET_FILE
     try:
         line = path.read_text(encoding="utf-8-sig").strip().splitlines()[0]
-        return int(epoch_ns([float(line)])[0]) if "." in line else int(epoch_ns([int(line)])[0])
+        return int(epoch_ns([float(line)])[0]) if "." in line else int(epoch_ns([int(line)])[0]), path
     except FileNotFoundError:
         if "inject_ns" in case.facts:
-            return int(case.facts["inject_ns"])
+            return int(case.facts["inject_ns"]), case.paths[0].parent / INDEX
         raise DataError(
             f"{path} is missing and no {INDEX} beside the case tells its onset; leave the case out"
         ) from None

@@ -73,6 +73,9 @@ FAULT_TYPES: Mapping[str, tuple[str, str]] = {
 } | dict.fromkeys(("f1", "f2", "f3", "f4", "f5"), _CODE)
 """Fault -> system level and fault type; `resource` is RCAEval's own word."""
 
+RAW_NAMES = ("container-", "istio-")
+"""How names of metrics begin as exporters gave them."""
+
 NO_SERVICES = ("main", "PassthroughCluster", "istio-proxy", "frontend-external", "unknown")
 """Names in front of a metric that are no services, and that RCAEval leaves out as well."""
 

@@ -13,36 +13,35 @@ import pyarrow.csv as pacsv
 from faultset.core.errors import DataError
 from faultset.datasets.imports.columns import csv_header, epoch_unit, numbers, read_parquet
 from faultset.datasets.imports.contract import Case, DataIssue
-from faultset.datasets.imports.rcaeval.discovery import found_cases
-from faultset.datasets.imports.rcaeval.names import same_services
+from faultset.datasets.imports.rcaeval.names import RAW_NAMES, same_services, split_name
 from faultset.datasets.imports.rcaeval.reader import TIME_NAME, loaded, read_frame
 
 _BOM = b"\xef\xbb\xbf"
 _MOST_MISSING = 0.2
 
 
-def data_issues(path: Path) -> Sequence[DataIssue]:
-    """Look at all cases below a path."""
-    return [issue for case in found_cases(path) for issue in _of_case(case)]
+def data_issues(cases: Sequence[Case]) -> Sequence[DataIssue]:
+    """Look at the files of cases."""
+    return [issue for case in cases for issue in _of_case(case)]
 
 
 def _of_case(case: Case) -> Iterator[DataIssue]:
-    folder = case.paths[0]
     try:
         foreign = loaded(case)
     except DataError as error:
         yield DataIssue(severity="error", place=case.key, found=str(error), handling="The case cannot be imported.")
         return
-    frame = read_frame(folder)
+    frame = read_frame(case)
 
     def issue(severity: str, found: str, handling: str) -> DataIssue:
         return DataIssue(severity=severity, place=case.key, found=found, handling=handling)  # type: ignore[arg-type]
 
-    if frame.path.name == "metrics.csv":
+    raw = [name for name in frame.names if split_name(name)[1].startswith(RAW_NAMES)]
+    if raw:
         yield issue(
             "warning",
-            "There is only metrics.csv, with the raw names.",
-            "Raw names are imported; series that are named total and grow are counters.",
+            f"{frame.path.name} has raw names of metrics.",
+            "They are imported; series that are named total and grow are counters.",
         )
     if frame.path.suffix == ".csv":
         yield from _header(case, frame.path)

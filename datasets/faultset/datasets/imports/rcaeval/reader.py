@@ -27,7 +27,7 @@ from faultset.datasets.imports.columns import (
     read_parquet,
 )
 from faultset.datasets.imports.contract import Case, ForeignEpisode
-from faultset.datasets.imports.rcaeval.discovery import APPS, METRIC_FILES, RAW_FILE, onset_ns
+from faultset.datasets.imports.rcaeval.discovery import APPS, RAW_FILES, find_onset
 from faultset.datasets.imports.rcaeval.names import FAULT_TYPES, INDICATORS, METRIC_ROLES, split_name
 from faultset.datasets.imports.rcaeval.rows import log_rows, span_rows
 from faultset.datasets.imports.windows import reference_end
@@ -56,8 +56,9 @@ class Frame:
 def loaded(case: Case) -> ForeignEpisode:
     """Read a case: the whole recording is the view, the reference ends before the injection."""
     folder = case.paths[0]
-    frame = read_frame(folder)
-    onset = onset_ns(case)
+    frame = read_frame(case)
+    onset, onset_file = find_onset(case)
+    logs, traces = record_file(folder, "logs"), record_file(folder, "traces")
     start, end = int(frame.times_ns[0]), int(frame.times_ns[-1]) + frame.interval_ns
     if not start < onset < end:
         raise DataError(
@@ -77,8 +78,8 @@ def loaded(case: Case) -> ForeignEpisode:
         services=services,
         tables={
             "metrics": partial(_metric_tables, frame, columns),
-            "spans": partial(_optional, span_rows, folder, "traces", services, start, end),
-            "logs": partial(_optional, log_rows, folder, "logs", services, start, end),
+            "spans": partial(_optional, span_rows, traces, services, start, end),
+            "logs": partial(_optional, log_rows, logs, services, start, end),
         },
         source_intervals_s={"metrics": frame.interval_ns / SECOND_NS},
         workload_entry=next((name for name in _ENTRIES if name in services), ""),
@@ -92,6 +93,7 @@ def loaded(case: Case) -> ForeignEpisode:
             "parameters": canonical_json({"case": case.key}),
             "inject_start": onset,
         },
+        inputs=tuple(path for path in (frame.path, onset_file, logs, traces) if path is not None),
     )
 
 
@@ -100,11 +102,9 @@ def _app(suite: str) -> str:
     return APPS.get(name, suite.lower()) if series.startswith("RE") else suite.lower()
 
 
-def read_frame(folder: Path) -> Frame:
-    """Read the best file with metrics that a case has, sorted by time; columns of one name are read once."""
-    path = next((folder / name for name in METRIC_FILES if (folder / name).is_file()), None)
-    if path is None:
-        raise DataError(f"{folder} has none of {', '.join(METRIC_FILES)}; leave the case out")
+def read_frame(case: Case) -> Frame:
+    """Read the first candidate for a case's metrics, sorted by time; columns of one name are read once."""
+    path = case.paths[0] / case.candidates[0]
     if path.suffix == ".json":
         return _json_frame(path)
     if path.suffix == ".parquet":
@@ -162,7 +162,7 @@ def _json_frame(path: Path) -> Frame:
 
 
 def _metric_tables(frame: Frame, columns: Sequence[tuple[str | None, str, Any]]) -> Iterable[pa.Table]:
-    raw = frame.path.name == RAW_FILE
+    raw = frame.path.name in RAW_FILES
     counting = [raw and _is_counter(metric, samples) for _, metric, samples in columns]
     if any(counting):
         counters = [column for column, counts in zip(columns, counting, strict=True) if counts]
@@ -179,16 +179,14 @@ def _is_counter(metric: str, samples: npt.NDArray[np.float64]) -> bool:
     return len(steps) > 0 and float(np.mean(steps >= 0)) >= _GROWS
 
 
-def _optional(
-    read: Any, folder: Path, name: str, services: tuple[str, ...], start: int, end: int
-) -> Iterable[pa.Table]:
-    path = next((folder / f"{name}{ending}" for ending in (".parquet", ".csv") if _has(folder, name, ending)), None)
+def _optional(read: Any, path: Path | None, services: tuple[str, ...], start: int, end: int) -> Iterable[pa.Table]:
     return [read(path, services, start, end)] if path is not None else []
 
 
-def _has(folder: Path, name: str, ending: str) -> bool:
-    path = folder / f"{name}{ending}"
-    return path.is_file() and path.stat().st_size > 0
+def record_file(folder: Path, name: str) -> Path | None:
+    """Return the file with the logs or the traces of a case; None where there is none, or an empty one."""
+    paths = (folder / f"{name}{suffix}" for suffix in (".parquet", ".csv"))
+    return next((path for path in paths if path.is_file() and path.stat().st_size), None)
 
 
 def _root_cause(
