@@ -24,7 +24,7 @@ from faultset.collector.plans.plan import Plan, PlannedFault
 from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.platform import CannotStart
 from faultset.collector.platforms.api.profiles import Phases
-from faultset.collector.platforms.fake import FakePlatform
+from faultset.collector.platforms.fake import FakePlatform, FakeSource
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
 from faultset.collector.sources.registry import source_spec
@@ -305,6 +305,21 @@ def test_added_sources_are_part_of_the_episode_and_not_of_its_verdict(tmp_path: 
     assert "could not start: OSError: no such meter" in seen["detail"]["broken"]
     create_version(tmp_path / "data", provenance={})
     assert [str(one) for one in verify(tmp_path / "data") if one.severity == "error"] == []
+
+
+class ThinnedSource(FakeSource):
+    """A source whose server has not everything."""
+
+    notes = ("Prometheus has no samples of the pods geo-1",)
+
+
+def test_what_a_source_of_the_platform_lacks_is_evidence(tmp_path: Path) -> None:
+    subject = runner(tmp_path)
+    fake(subject).source_kinds["metrics"] = ThinnedSource
+    assert subject.run().failure == ""
+    evidence = read_evidence(tmp_path / "data" / "episodes" / "abc")
+    (seen,) = evidence[evidence["check"] == "source"].to_dict("records")
+    assert (seen["subject"], seen["passed"], seen["detail"]) == ("metrics", False, *ThinnedSource.notes)
 
 
 def busy(share: float) -> CpuPressure:

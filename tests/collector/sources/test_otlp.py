@@ -61,26 +61,6 @@ def test_a_span_becomes_a_row() -> None:
     assert client.attributes == ('{"last":true,"otel.status_description":"refused","share":"inf","tries":[1,2]}')
 
 
-@pytest.mark.parametrize(
-    ("attributes", "status_code", "rest"),
-    [
-        ({"http.response.status_code": 503}, 503, "{}"),
-        ({"response_code": "404"}, 404, "{}"),
-        ({"rpc.grpc.status_code": 14}, 14, "{}"),
-        ({"http.status_code": "none"}, None, '{"http.status_code":"none"}'),
-        ({"http.status_code": 2**40}, None, '{"http.status_code":1099511627776}'),
-    ],
-)
-def test_the_status_code_is_found_under_its_names(
-    attributes: dict[str, int | str], status_code: int | None, rest: str
-) -> None:
-    def work(tracer: Tracer) -> None:
-        tracer.start_span("call", attributes=attributes).end()
-
-    ((row,), _) = rows(work)
-    assert (row.status_code, row.attributes) == (status_code, rest)
-
-
 def test_a_process_without_a_pod_has_none() -> None:
     ((row, *_), _) = rows(nested, {"service.name": "load"})
     assert row.pod is None

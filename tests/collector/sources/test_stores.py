@@ -107,3 +107,15 @@ def test_a_span_that_was_sent_twice_is_one_row() -> None:
         store.add(row)
     assert store.window(0, 1000).table({}).num_rows == 3
     assert len(store) == 5
+
+
+def test_halves_of_surrogate_pairs_are_replaced_in_spans_and_metrics() -> None:
+    store = SpanStore()
+    store.add(span(attributes='{"text":"cut \ud83d"}', operation="cut \ud83d"))
+    store.add(span(span_id=b"\x05" * 8, operation="cut \ud83e"))
+    rows = store.window(0, 10**18).table({}).to_pylist()
+    assert [row["operation"] for row in rows] == ["cut \ufffd"] * 2
+    assert rows[0]["attributes"] == '{"text":"cut \ufffd"}'
+    metrics = MetricStore()
+    metrics.add(1, [metrics.number(SeriesKey("geo", None, None, "up", '{"a":"\ud83d"}', "gauge"))], [1.0])
+    assert metrics.window(0, 10).table({})["labels"].to_pylist() == ['{"a":"\ufffd"}']

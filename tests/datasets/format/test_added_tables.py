@@ -163,4 +163,4 @@ def test_a_source_that_failed_is_told(tmp_path: Path, write_episode: Callable[..
     failure = {"check": "source", "subject": "power-meter", "time": None, "passed": False, "detail": "no answer"}
     write_episode("e1", added_tables=[POWER], evidence=[failure])
     create_version(tmp_path, provenance={})
-    assert any("power-meter has recorded nothing: no answer" in one for one in found(tmp_path, "source"))
+    assert any("source of power-meter is not complete: no answer" in one for one in found(tmp_path, "source"))

@@ -92,8 +92,8 @@ def test_a_label_that_makes_the_meaning_stays_in_the_name(wide, sample):
     ]
 
 
-def histogram(sample, counts, sums, status="200", **more):
-    labels = json.dumps({"http_response_status_code": status})
+def histogram(sample, counts, sums, status="200", label="http_response_status_code", **more):
+    labels = json.dumps({label: status})
     rows = []
     for at, (count, total) in enumerate(zip(counts, sums, strict=True)):
         if count is not None:
@@ -133,6 +133,16 @@ def test_the_first_error_counts_although_its_series_begins_with_it(wide, sample)
 @pytest.mark.parametrize(("status", "failed"), [("200", 0), ("404", 0), ("503", 4), ("0", 4)])
 def test_server_errors_and_missing_answers_are_errors(wide, sample, status, failed):
     frame = wide(histogram(sample, [0, 4], [0.0, 1.0], status=status), seconds=2)
+    np.testing.assert_array_equal(values(frame, "http_server_request_duration_seconds_error_rate"), [NAN, failed])
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["rpc_status_code", "rpc_grpc_status_code", "rpc_response_status_code", "rpc_connect_rpc_error_code"],
+)
+@pytest.mark.parametrize(("status", "failed"), [("OK", 0), ("0", 0), ("4", 4), ("DEADLINE_EXCEEDED", 4)])
+def test_every_status_label_of_rpcs_tells_errors_from_successes(wide, sample, label, status, failed):
+    frame = wide(histogram(sample, [0, 4], [0.0, 1.0], status=status, label=label), seconds=2)
     np.testing.assert_array_equal(values(frame, "http_server_request_duration_seconds_error_rate"), [NAN, failed])
 
 

@@ -21,6 +21,7 @@ from faultset.baselines.api.tables import read_table
 from faultset.baselines.stats.distinct_numbers import distinct
 from faultset.baselines.stats.scaling import Matrix
 from faultset.baselines.traces.slow_spans import Ints, exclusive_durations
+from faultset.datasets.status_codes import is_error_code
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -141,8 +142,7 @@ def _spans(table: pa.Table, services: tuple[str, ...]) -> Spans:
         pods=pods,
         peer=_mapped(table["peer_service"], position),
         operation=operation,
-        # HTTP counts server errors only; every RPC status but 0 is one.
-        error=(status == 1) | (code >= 500) | ((code > 0) & (code < 100)),
+        error=(status == 1) | is_error_code(code),
         span_ids=span_ids,
     )
 

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from faultset.core.json_text import replace_surrogates
+
 Numbers = npt.NDArray[Any]
 
 _HEX = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), dtype="S2")
@@ -28,9 +30,13 @@ class Words:
         """Return the number of a string, a new one when it was not seen before."""
         if word is None:
             return -1
-        number = self._numbers.setdefault(word, len(self.words))
-        if number == len(self.words):
-            self.words.append(word)
+        number = self._numbers.get(word)
+        if number is None:
+            text = replace_surrogates(word)
+            number = self._numbers.setdefault(text, len(self.words))
+            if number == len(self.words):
+                self.words.append(text)
+            self._numbers[word] = number
         return number
 
 

@@ -61,6 +61,13 @@ class EarlyReader(Protocol):
         ...
 
 
+@runtime_checkable
+class NotingSource(Protocol):
+    """A source that says what its last snapshot lacks or what the server changed, each in a sentence."""
+
+    notes: tuple[str, ...]
+
+
 class ObjectReader(Protocol):
     """What an added source sees of the platform."""
 

@@ -10,17 +10,10 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from faultset.core.json_text import canonical_json
+from faultset.datasets.status_codes import read_outcome
 
 SPAN_KINDS = ("internal", "internal", "server", "client", "producer", "consumer")
 SPAN_STATUSES = ("unset", "ok", "error")
-
-STATUS_CODE_ATTRIBUTES = (
-    "http.response.status_code",
-    "http.status_code",
-    "rpc.grpc.status_code",
-    "response_code",
-    "http.response_code",
-)
 
 _LATEST_NS = 2**63 - 1
 
@@ -69,15 +62,10 @@ def _rows(request: Any) -> Iterator[SpanRow]:
 
 
 def _row(span: Any, service: str, pod: str | None) -> SpanRow:
-    attributes = _attributes(span.attributes)
+    own_status = SPAN_STATUSES[span.status.code] if span.status.code < len(SPAN_STATUSES) else "unset"
+    status, status_code, attributes = read_outcome(own_status, _attributes(span.attributes))
     start_ns = min(span.start_time_unix_nano, _LATEST_NS)
     peer = attributes.pop("peer.service", None)
-    status_code = None
-    for name in STATUS_CODE_ATTRIBUTES:
-        if status_code is None and name in attributes:
-            status_code = _status_code(attributes[name])
-            if status_code is not None:
-                del attributes[name]
     if span.status.message:
         attributes["otel.status_description"] = span.status.message
     if span.links:
@@ -93,18 +81,10 @@ def _row(span: Any, service: str, pod: str | None) -> SpanRow:
         peer_service=None if peer is None else str(peer),
         operation=span.name,
         kind=SPAN_KINDS[span.kind] if span.kind < len(SPAN_KINDS) else "internal",
-        status=SPAN_STATUSES[span.status.code] if span.status.code < len(SPAN_STATUSES) else "unset",
+        status=status,
         status_code=status_code,
         attributes=canonical_json(attributes),
     )
-
-
-def _status_code(value: Any) -> int | None:
-    try:
-        code = int(value)
-    except (TypeError, ValueError):
-        return None
-    return code if -(2**31) <= code < 2**31 else None
 
 
 def _attributes(pairs: Iterable[Any]) -> dict[str, Any]:

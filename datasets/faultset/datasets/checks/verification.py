@@ -179,9 +179,9 @@ def _declaration_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]
 
 
 def _source_findings(episode: str, evidence: pd.DataFrame) -> Iterator[Finding]:
-    """Yield a finding for each source of telemetry that failed in an episode."""
+    """Yield a finding for each source of telemetry that failed in an episode or lacks something."""
     for row in evidence[(evidence["check"] == "source") & ~evidence["passed"]].itertuples():
-        message = f"the source {row.subject} has recorded nothing: {row.detail}"
+        message = f"the source of {row.subject} is not complete: {row.detail}"
         yield _finding("warning", "source", message, episode)
 
 

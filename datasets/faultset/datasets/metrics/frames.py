@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,17 +19,13 @@ import pyarrow as pa
 from faultset.core.errors import UsageError
 from faultset.datasets.metrics.roles import Catalogue, builtin_catalogue
 from faultset.datasets.metrics.series import Array, Series, increases, series_of
+from faultset.datasets.status_codes import OUTCOME_ATTRIBUTES, read_failure
 
 Key = tuple[str, str]
 """Service and metric of a column."""
 
-_SUCCESS = {
-    "http_response_status_code": r"[1-4]\d\d",
-    "db_response_status_code": r"OK|ok|0|",
-    "rpc_grpc_status_code": r"0",
-    "rpc_response_status_code": r"OK|0",
-}
-"""Labels of OpenTelemetry's metrics that tell how a request ended, and what they hold when it went well."""
+_OUTCOME_LABELS = {name.replace(".", "_"): name for name in OUTCOME_ATTRIBUTES}
+"""Labels of metrics that say how a request ended, and the attributes that they are made from."""
 
 
 def wide_frame(
@@ -257,7 +252,5 @@ def _is_error(labels: str | None) -> bool | None:
     found = json.loads(labels or "{}")
     if found.get("error_type"):
         return True
-    for label, succeeded in _SUCCESS.items():
-        if label in found:
-            return not re.fullmatch(succeeded, str(found[label]))
-    return False if "error_type" in found else None
+    failed = read_failure({name: found[label] for label, name in _OUTCOME_LABELS.items() if label in found})
+    return False if failed is None and "error_type" in found else failed

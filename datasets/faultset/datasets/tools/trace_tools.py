@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
+from faultset.datasets.status_codes import is_error_code
 from faultset.datasets.tools.clock import stamp
 from faultset.datasets.tools.recording import Recording
 from faultset.datasets.tools.state_tools import Cursor, Limit, ServiceFilter, SinceS
@@ -90,9 +91,7 @@ class TraceTools:
 
 
 def _failed(spans: pd.DataFrame) -> pd.Series:
-    code = spans["status_code"]
-    rpc = spans["operation"].astype(str).str.startswith("/")
-    return (spans["status"] == "error") | (code >= 500) | (rpc & (code > 0) & (code < 100))
+    return (spans["status"] == "error") | is_error_code(spans["status_code"])
 
 
 def _lines(spans: pd.DataFrame) -> list[tuple[object, ...]]:

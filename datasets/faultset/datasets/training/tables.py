@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from faultset.core.errors import DataError
 from faultset.datasets.log_masks import masked_column
 from faultset.datasets.recorded_tables import read_table, read_wide
+from faultset.datasets.status_codes import is_error_code
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 _SPAN_COLUMNS = ("time", "trace_id", "span_id", "parent_span_id", "service", "peer_service", "kind", "duration_ns")
-_FAILED_STATUS = 500
 
 
 def metric_frame(view: EpisodeView, step_s: float, roles: Sequence[str] | None) -> pd.DataFrame:
@@ -68,7 +68,7 @@ def service_calls(view: EpisodeView) -> pd.DataFrame:
             **text,
             "end": table["time"].cast(pa.int64()).to_numpy() + table["duration_ns"].to_numpy(),
             "seconds": table["duration_ns"].to_numpy() / 1e9,
-            "failed": (text["status"] == "error") | (code.to_numpy() >= _FAILED_STATUS),
+            "failed": (text["status"] == "error") | is_error_code(code.to_numpy()),
         }
     )
     calls = frame[(frame["kind"] == "client") & frame["service"].notna() & frame["peer_service"].notna()]

@@ -99,7 +99,7 @@ class JsonServer:
 class Prometheus:
     """Samples and what the server says of itself; answers the queries that the source makes."""
 
-    samples: list[tuple[dict[str, str], list[tuple[float, str]]]] = field(default_factory=list)
+    samples: list[tuple[dict[str, str], list[tuple[float, Any]]]] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)
     targets: list[dict[str, Any]] = field(default_factory=list)
     config: str = "global: {scrape_interval: 7s}"
@@ -113,6 +113,10 @@ class Prometheus:
 
     def add(self, name: str, samples: Sequence[tuple[float, float | str]], /, **labels: str) -> None:
         self.samples.append(({"__name__": name, **labels}, [(at, str(value)) for at, value in samples]))
+
+    def add_histograms(self, name: str, samples: Sequence[tuple[float, Any]], /, **labels: str) -> None:
+        """Add a series of native histograms, each in the form of the API."""
+        self.samples.append(({"__name__": name, **labels}, list(samples)))
 
     def __call__(self, method: str, path: str, params: dict[str, list[str]], body: bytes) -> Any:
         self.before_answer(path)
@@ -154,7 +158,8 @@ class Prometheus:
             ]  # fmt: skip
             count += len(kept)
             if kept:
-                result.append({"metric": labels, "values": kept})
+                kind = "values" if isinstance(kept[0][1], str) else "histograms"
+                result.append({"metric": labels, kind: kept})
         if count > self.most_samples:
             text = "query processing would load too many samples into memory in query execution"
             raise Refused(422, {"status": "error", "errorType": "execution", "error": text})

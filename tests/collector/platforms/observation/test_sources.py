@@ -86,5 +86,14 @@ def test_logs_of_all_restarts_are_read_in_order(tmp_path):
     assert len(rows(source, start, start + 10 * SECOND)) == 2
 
 
+def test_a_character_that_was_cut_in_half_is_replaced(tmp_path):
+    folder = tmp_path / "geo-x-y" / "geo-main"
+    folder.mkdir(parents=True)
+    line = f'{rfc3339_ns(1_700_000_000 * SECOND)} stdout F {{"level":"error","msg":"cut \\ud83d"}}'
+    (folder / "0.log").write_text(line + "\n", encoding="utf-8")
+    (row,) = rows(LogSource(tmp_path, lambda pod: None), 0, 1_800_000_000 * SECOND)
+    assert (row["level"], row["message"]) == ("error", "cut \ufffd")
+
+
 def test_a_window_without_rows_is_an_empty_table(tmp_path):
     assert rows(LogSource(tmp_path, lambda pod: None), 0, 10) == []

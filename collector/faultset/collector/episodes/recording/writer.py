@@ -20,6 +20,7 @@ from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.sources.contract import NotingSource
 from faultset.collector.sources.recorder import SourceRecorder, SourceRows
 from faultset.collector.spec.reachability import services_reached
 from faultset.collector.verdicts.client_requests import ComparisonWindows, as_seen_at
@@ -107,6 +108,9 @@ def write_episode(
             written[name] = writer.write_table(name, chain(own, _added(added, name, bounds.end_ns)))
         for table in added_tables:
             written[table.name] = writer.write_table(table.name, _added(added, table.name, bounds.end_ns))
+        for table, source in platform.sources.items():
+            for note in source.notes if isinstance(source, NotingSource) else ():
+                record.add_evidence("source", table, False, note)
         _log.info("telemetry is read: %s", ", ".join(f"{len(rows)} {name}" for name, rows in written.items()))
         messages = _messages(written["spans"], bounds.reference_end_ns)
         times = {name: rows[time_column(name)] for name, rows in written.items()}

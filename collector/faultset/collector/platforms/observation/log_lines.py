@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 _STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)"
@@ -27,20 +27,27 @@ _UNIFIED = re.compile(r"\[\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3} [+-]\d\d:\d\d\] 
 """The format that the programs of TiDB share."""
 _KLOG = re.compile(r"([IWEF])\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ ")
 _REDIS = re.compile(r"\d+:[XCSM] \d\d \w{3} \d{4} \d\d:\d\d:\d\d\.\d+ ([.*#-]) ")
+_SPRING = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,]\d{3}(?:Z|[+-]\d\d:?\d\d)? +(TRACE|DEBUG|INFO|WARN|ERROR|FATAL) +\d+ --- "
+)
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_LOGFMT = re.compile(r'[A-Za-z_][\w.-]*=(?:"|\S+ )')
+_LOGFMT_LEVEL = re.compile(r'(?:^|(?<= ))(?:level|lvl|severity)="?(\w+)"?(?: |$)')
+_LOGFMT_TIME = re.compile(r'^(?:time|ts|timestamp|t)=(?:"[^"]*"|\S+) ')
+_ID = r"""[_. -]?id["']?\s*[=:]\s*["']?"""
+_TRACE = re.compile(rf"\btrace{_ID}([0-9a-f]{{32}})\b", re.IGNORECASE)
+_SPAN = re.compile(rf"\bspan{_ID}([0-9a-f]{{16}})\b", re.IGNORECASE)
 _HEX_TRACE, _HEX_SPAN = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{16}")
-_TRACE = re.compile(r"\btrace_id=([0-9a-f]{32})\b")
-_SPAN = re.compile(r"\bspan_id=([0-9a-f]{16})\b")
 
 _LEVELS = {
-    "TRC": "trace", "DBG": "debug", "INF": "info", "WRN": "warning", "ERR": "error", "FTL": "fatal", "PNC": "fatal",
-    "TRACE": "trace", "DEBUG": "debug", "INFO": "info", "WARN": "warning", "ERROR": "error",
-    ".": "trace", "-": "debug", "*": "info", "#": "warning", "Thrift": "error",
-    "trace": "trace", "debug": "debug", "info": "info", "warning": "warning", "error": "error", "fatal": "fatal",
-    "FATAL": "fatal", "CRITICAL": "fatal", "NOTICE": "info", "WARNING": "warning", "critical": "fatal",
-    "trce": "trace", "dbug": "debug", "fail": "error", "panic": "fatal", "dpanic": "fatal",
-    "I": "info", "W": "warning", "E": "error", "F": "fatal",
-    "notice": "info", "warn": "warning", "crit": "fatal", "alert": "fatal", "emerg": "fatal",
+    "trc": "trace", "dbg": "debug", "inf": "info", "wrn": "warning", "err": "error", "ftl": "fatal", "pnc": "fatal",
+    "trace": "trace", "debug": "debug", "info": "info", "warn": "warning", "warning": "warning", "error": "error",
+    "fatal": "fatal", "panic": "fatal", "dpanic": "fatal", "severe": "error", "information": "info", "verbose": "debug",
+    ".": "trace", "-": "debug", "*": "info", "#": "warning", "thrift": "error",
+    "trce": "trace", "dbug": "debug", "fail": "error", "i": "info", "w": "warning", "e": "error", "f": "fatal",
+    "notice": "info", "crit": "fatal", "critical": "fatal", "alert": "fatal", "emerg": "fatal", "emergency": "fatal",
 }  # fmt: skip
+"""By the word in lower case."""
 
 
 _SHAPES = (
@@ -57,10 +64,16 @@ _SHAPES = (
     _UNIFIED,
     _KLOG,
     _REDIS,
+    _SPRING,
 )
 _PINO = {10: "trace", 20: "debug", 30: "info", 40: "warning", 50: "error", 60: "fatal"}
-_LEVEL_KEYS, _MESSAGE_KEYS = ("severity", "level", "log.level"), ("message", "msg", "body")
-_TRACE_KEYS, _SPAN_KEYS = ("trace_id", "traceId", "TraceId"), ("span_id", "spanId", "SpanId")
+_LEVEL_KEYS = ("severity", "level", "log.level", "severitytext", "severity_text")
+_NUMBER_KEYS = ("severitynumber", "severity_number")
+_MESSAGE_KEYS = ("message", "msg", "body")
+_TRACE_KEYS, _SPAN_KEYS = ("trace_id", "traceid", "trace.id"), ("span_id", "spanid", "span.id")
+"""In lower case, as keys are compared."""
+_OTEL_LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
+"""Each has four numbers, from 1 on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,42 +86,71 @@ class LogLine:
     span_id: str | None = None
 
 
+def parse_record(text: str) -> LogLine:
+    """Take a record of one or more lines apart; shape, level and ids are those of the first line."""
+    first, _, rest = text.partition("\n")
+    line = parse_line(first)
+    return replace(line, message=f"{line.message}\n{_COLOURS.sub('', rest)}") if rest else line
+
+
 def parse_line(text: str) -> LogLine:
     """Take a line apart; one in no known shape is all message and has no level."""
-    if text.startswith("{") and (found := _json_line(text)) is not None:
-        return found
+    if "\x1b" in text:
+        text = _COLOURS.sub("", text)
+    if text.startswith("{") and (line := _json_line(text)) is not None:
+        return line
     level = None
     for shape in _SHAPES:
         match = shape.match(text)
         if match:
-            level, text = _LEVELS[match[1]], text[match.end() :]
+            level, text = _LEVELS[match[1].lower()], text[match.end() :]
             break
+    else:
+        if _LOGFMT.match(text) and (match := _LOGFMT_LEVEL.search(text)):
+            level = _LEVELS.get(match[1].lower())
+            text = _LOGFMT_TIME.sub("", text[: match.start()] + text[match.end() :]).rstrip(" ")
     trace, span = _TRACE.search(text), _SPAN.search(text)
-    return LogLine(level=level, message=text, trace_id=trace and trace[1], span_id=span and span[1])
+    return LogLine(level=level, message=text, trace_id=trace and trace[1].lower(), span_id=span and span[1].lower())
 
 
 def _json_line(text: str) -> LogLine | None:
-    """Take a JSON object apart, as loggers of Go, Node and Rust write it; None when it is none or has no message."""
+    """Take a JSON object apart, as loggers of Go, Node and Rust and OpenTelemetry write it; None without a message."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
     if not isinstance(value, dict):
         return None
+    value = {key.lower(): item for key, item in value.items()}
     inner = value.get("fields")
     message = _first(value, _MESSAGE_KEYS) or (_first(inner, _MESSAGE_KEYS) if isinstance(inner, dict) else None)
     if message is None:
         return None
-    level = next((value[key] for key in _LEVEL_KEYS if key in value), None)
-    known = _PINO.get(level) if isinstance(level, int) else _LEVELS.get(level) if isinstance(level, str) else None
-    trace, span = _first(value, _TRACE_KEYS), _first(value, _SPAN_KEYS)
-    return LogLine(
-        level=known,
-        message=message,
-        trace_id=trace if trace and _HEX_TRACE.fullmatch(trace) else None,
-        span_id=span if span and _HEX_SPAN.fullmatch(span) else None,
-    )
+    trace, span = _id_of(value, _TRACE_KEYS, _HEX_TRACE), _id_of(value, _SPAN_KEYS, _HEX_SPAN)
+    return LogLine(level=_json_level(value), message=message, trace_id=trace, span_id=span)
+
+
+def _json_level(value: Mapping[str, Any]) -> str | None:
+    level = next((value[key] for key in _LEVEL_KEYS if value.get(key) not in (None, "")), None)
+    if isinstance(level, str):
+        return _LEVELS.get(level.lower())
+    if isinstance(level, int):
+        return _PINO.get(level)
+    number = next((value[key] for key in _NUMBER_KEYS if isinstance(value.get(key), int)), 0)
+    return _OTEL_LEVELS[(number - 1) // 4] if 1 <= number <= 4 * len(_OTEL_LEVELS) else None
+
+
+def _id_of(value: Mapping[str, Any], keys: tuple[str, ...], shape: re.Pattern[str]) -> str | None:
+    text = (_first(value, keys) or "").lower()
+    return text if shape.fullmatch(text) else None
 
 
 def _first(value: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
-    return next((value[key] for key in keys if isinstance(value.get(key), str)), None)
+    """Return the first text under one of the keys, also one that is wrapped as OTLP's JSON does."""
+    for key in keys:
+        item = value.get(key)
+        if isinstance(item, dict):
+            item = item.get("stringValue")
+        if isinstance(item, str):
+            return item
+    return None

@@ -10,9 +10,10 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from faultset.collector.platforms.observation.events import Occurrence
-from faultset.collector.platforms.observation.log_lines import parse_line
+from faultset.collector.platforms.observation.log_lines import parse_record
+from faultset.collector.platforms.observation.log_records import read_records
 from faultset.collector.platforms.observation.object_changes import ChangeLog
-from faultset.collector.platforms.observation.timestamps import parse_rfc3339_ns
+from faultset.core.json_text import replace_surrogates
 from faultset.datasets.format.schemas import TABLES
 
 OBJECT_INTERVAL_S = 10.0
@@ -37,11 +38,11 @@ def _batches(table: str, rows: Iterator[dict[str, Any]]) -> Iterator[pa.RecordBa
 def _batch(schema: pa.Schema, columns: dict[str, list[Any]]) -> pa.RecordBatch:
     arrays = []
     for field in schema:
+        values = [replace_surrogates(value) if isinstance(value, str) else value for value in columns[field.name]]
         if pa.types.is_dictionary(field.type):
-            values = pa.array(columns[field.name], field.type.value_type)
-            arrays.append(values.dictionary_encode().cast(field.type))
+            arrays.append(pa.array(values, field.type.value_type).dictionary_encode().cast(field.type))
         else:
-            arrays.append(pa.array(columns[field.name], field.type))
+            arrays.append(pa.array(values, field.type))
     return pa.record_batch(arrays, schema=schema)
 
 
@@ -112,7 +113,7 @@ class ObjectSource:
 
 
 class LogSource:
-    """Lines that containers printed, also those of containers and pods that are gone.
+    """Records that containers printed, also those of containers and pods that are gone.
 
     Parameters
     ----------
@@ -130,7 +131,7 @@ class LogSource:
         self._service_of_pod = service_of_pod
 
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
-        """Yield the lines within `[start_ns, end_ns)`, one container after the other."""
+        """Yield the records that began within `[start_ns, end_ns)`, one container after the other."""
         return _batches("logs", self._rows(start_ns, end_ns))
 
     def close(self) -> None:
@@ -142,21 +143,10 @@ class LogSource:
                 continue
             pod, container = path.parent.parent.name, path.parent.name
             service = self._service_of_pod(pod)
-            unfinished = ""
             with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
-                for entry in file:
-                    stamp, _, rest = entry.rstrip("\n").partition(" ")
-                    _stream, _, rest = rest.partition(" ")
-                    flag, _, text = rest.partition(" ")
-                    if flag == "P":
-                        unfinished += text
-                        continue
-                    text, unfinished = unfinished + text, ""
-                    time_ns = parse_rfc3339_ns(stamp)
-                    if time_ns >= end_ns:
-                        break
+                for time_ns, text in read_records(file, end_ns):
                     if time_ns >= start_ns:
-                        line = parse_line(text)
+                        line = parse_record(text)
                         yield {
                             "time": time_ns,
                             "service": service,

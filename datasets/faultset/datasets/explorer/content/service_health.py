@@ -14,6 +14,7 @@ import pyarrow as pa
 from faultset.core.times import SECOND_NS
 from faultset.datasets.explorer.content.time_grid import TimeGrid, rounded
 from faultset.datasets.recorded_tables import read_table
+from faultset.datasets.status_codes import is_error_code
 from faultset.datasets.training.tables import service_calls
 from faultset.datasets.views import EpisodeView
 
@@ -71,7 +72,7 @@ def _answers(view: EpisodeView) -> pd.DataFrame:
     frame["end"] = table["time"].cast(pa.int64()).to_numpy() + table["duration_ns"].to_numpy()
     frame["seconds"] = table["duration_ns"].to_numpy() / 1e9
     code = table["status_code"].fill_null(0).to_numpy()
-    frame["failed"] = ((frame["status"] == "error") | (code >= 500)).astype(float)
+    frame["failed"] = ((frame["status"] == "error") | is_error_code(code)).astype(float)
     return frame.loc[(frame["kind"] == "server") & frame["service"].notna(), ["service", "end", "seconds", "failed"]]
 
 

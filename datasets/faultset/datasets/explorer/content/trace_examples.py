@@ -9,6 +9,7 @@ import pandas as pd
 
 from faultset.datasets.explorer.content.time_grid import TimeGrid, rounded
 from faultset.datasets.recorded_tables import read_frame
+from faultset.datasets.status_codes import is_error_code
 from faultset.datasets.views import EpisodeView
 
 MOST_TRACES = 30
@@ -26,7 +27,7 @@ def trace_examples(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
     if spans.empty:
         return None
     spans["end"] = spans["time"] + spans["duration_ns"]
-    spans["failed"] = (spans["status"].astype(str) == "error") | (spans["status_code"].fillna(0) >= 500)
+    spans["failed"] = (spans["status"].astype(str) == "error") | is_error_code(spans["status_code"].fillna(0))
     traces = spans.groupby("trace_id", sort=False).agg(
         start=("time", "min"), end=("end", "max"), spans=("time", "size"), failed=("failed", "sum")
     )

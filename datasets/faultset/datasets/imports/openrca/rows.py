@@ -22,6 +22,7 @@ from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
 from faultset.datasets.imports.columns import absent, coded, constant, csv_header, epoch_ns
 from faultset.datasets.imports.number_parsing import parse_numbers
 from faultset.datasets.imports.openrca.systems import System
+from faultset.datasets.status_codes import parse_status_code
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -257,11 +258,12 @@ def _outcome(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
         return unset.mask(well, "ok").mask(~well, "error"), pd.Series(np.nan, index=frame.index).astype("Int32")
     if "status_code" not in frame:
         return unset, pd.Series(np.nan, index=frame.index).astype("Int32")
-    text = frame["status_code"].astype(str)
-    code = pd.to_numeric(text, errors="coerce")
-    well = (code == 0) | ((code >= 100) & (code < 400)) | text.str.lower().isin(["ok", "unset"])
-    known = code.notna() | text.str.lower().isin(["ok", "error"])
-    return unset.mask(known & well, "ok").mask(known & ~well, "error"), code.round().astype("Int32")
+    text = frame["status_code"].astype(str).str.lower()
+    codes = {word: None if word == "ok" else parse_status_code(word) for word in text.unique()}
+    code = text.map(codes).astype("Int32")
+    well = ((code == 0) | ((code >= 100) & (code < 400))).fillna(False) | text.isin(["ok", "unset"])
+    known = code.notna() | text.isin(["ok", "error"])
+    return unset.mask(known & well, "ok").mask(known & ~well, "error"), code
 
 
 def _hashes(frame: pd.DataFrame, names: dict[str, str | None]) -> np.ndarray:

@@ -16,6 +16,7 @@ from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
 from faultset.datasets.imports.columns import absent, coded, constant, in_window, renamed, without_repeats, words_of
 from faultset.datasets.imports.rcabench.discovery import clock_of, stamps_ns
 from faultset.datasets.imports.spans import kinds_and_peers
+from faultset.datasets.status_codes import read_outcome
 
 pc: Any = pyarrow.compute
 # Its functions are made at import, where type checkers do not see them.
@@ -34,7 +35,6 @@ _HIDDEN = {_POD, _CONTAINER, "k8s.namespace.name", "service.name", "service.name
 _LEVELS = {"warn": "warning", "critical": "fatal", "panic": "fatal", "severe": "error"}
 _KNOWN_LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
 _KINDS = ("server", "client", "internal", "producer", "consumer")
-_HTTP_STATUS = ("http.response.status_code", "http.status_code", "rpc.grpc.status_code")
 _GROWS = 0.95
 
 Words = list[str | None]
@@ -58,7 +58,9 @@ class _Attributes:
         first = np.zeros(count, dtype=np.int64)
         first[codes[::-1]] = np.arange(len(codes))[::-1]
         self.codes = codes.astype(np.int32)
-        self.maps = [_merged(columns, [words[place][part[row]] for place, part in enumerate(parts)]) for row in first]
+        self.maps: list[Mapping[str, Any]] = [
+            _merged(columns, [words[place][part[row]] for place, part in enumerate(parts)]) for row in first
+        ]
 
     def column(self, *names: str) -> pa.DictionaryArray:
         """Return the first of the attributes that a row has, as text."""
@@ -123,10 +125,11 @@ def span_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> pa.Tabl
     kind = attributes.column("span_kind")
     names = {word: _short(word, _KINDS) for word in _words(kind)}
     kind = pc.coalesce(renamed(kind, names).cast(pa.string()), by_shape.cast(pa.string()))
-    status = attributes.column("status_code")
-    states = {word: _short(word, ("ok", "error")) for word in _words(status)}
-    code = attributes.column(*_HTTP_STATUS)
-    numbers = {word: word if word.isdigit() else None for word in _words(code)}
+    outcomes = [
+        read_outcome(_short(str(one.get("status_code", "")), ("ok", "error")) or "unset", one)
+        for one in attributes.maps
+    ]
+    attributes.maps = [outcome.attributes for outcome in outcomes]
     return pa.table(
         {
             "time": table["at"],
@@ -140,9 +143,11 @@ def span_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> pa.Tabl
             "operation": pc.fill_null(_named(table, "span_name", rows), ""),
             "kind": kind,
             "duration_ns": table["duration"].cast(pa.int64()),
-            "status": pc.fill_null(renamed(status, states).cast(pa.string()), "unset"),
-            "status_code": renamed(code, numbers).cast(pa.string()).cast(pa.int32()),
-            "attributes": attributes.labels({*_HIDDEN, *_HTTP_STATUS, "span_kind", "status_code"}).cast(pa.string()),
+            "status": coded([outcome.status for outcome in outcomes], attributes.codes),
+            "status_code": pa.array([outcome.status_code for outcome in outcomes], pa.int32()).take(
+                pa.array(attributes.codes)
+            ),
+            "attributes": attributes.labels({*_HIDDEN, "span_kind", "status_code"}).cast(pa.string()),
         }
     ).select([name for name in SPANS.names if name != "episode"])
 

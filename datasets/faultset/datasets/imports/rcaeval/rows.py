@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from faultset.datasets.imports.columns import (
 )
 from faultset.datasets.imports.rcaeval.names import same_services
 from faultset.datasets.imports.spans import kinds_and_peers
+from faultset.datasets.status_codes import parse_status_code
 
 pc: Any = pyarrow.compute
 # Its functions are made at import, where type checkers do not see them.
@@ -166,12 +166,12 @@ def _durations(table: pa.Table, rows: int, path: Path) -> pa.Array:
 
 
 def _status(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return status and code: 0 is success in gRPC, 1 to 16 are its errors, other numbers are HTTP's."""
+    """Return status and code; a code is one of gRPC, as a number or a name, or one of HTTP."""
     status: dict[str, str | None] = {}
     codes: dict[str, str | None] = {}
     for word in _distinct(column):
         plain = word.strip().lower()
-        number = int(float(plain)) if re.fullmatch(r"\d+(\.0*)?", plain) else None
+        number = None if plain == "ok" else parse_status_code(plain)
         codes[word] = str(number) if number is not None else None
         if number is not None:
             status[word] = "ok" if number == 0 or 100 <= number < 400 else "error"

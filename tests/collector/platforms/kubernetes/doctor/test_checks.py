@@ -204,3 +204,14 @@ def test_a_cluster_without_chaos_mesh_lacks_it_only_when_it_is_the_injector(doct
     assert not row["ok"]
     assert "knows no resources of chaos-mesh.org" in row["found"]
     assert "install it" in row["remedy"]
+
+
+def test_native_histograms_are_counted_and_those_without_rows_named(whole, connect, prometheus) -> None:
+    now = time.time()
+    prometheus.metadata = {"request_seconds": "histogram", "classic": "histogram", "queue_depth": "gaugehistogram"}
+    for name in ("request_seconds", "queue_depth"):
+        prometheus.add_histograms(name, [(now, {"count": "0", "sum": "0"})], **POD)
+    prometheus.add("classic_count", [(now, 1)], **POD)
+    row = _rows(connect(whole))["native histograms"]
+    assert (row.ok, row.needed) == (False, False)
+    assert row.found.startswith("1 become buckets, sum and count; queue_depth will have no rows")

@@ -21,7 +21,8 @@ from faultset.collector.platforms.kubernetes.settings import CHAOS_MESH, Cluster
 from faultset.collector.platforms.kubernetes.telemetry.discovery import find_jaeger, find_prometheus
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint
 from faultset.collector.platforms.kubernetes.telemetry.prometheus.samples import SampleReader
-from faultset.collector.platforms.kubernetes.telemetry.prometheus.targets import Targets, scrape_interval_s
+from faultset.collector.platforms.kubernetes.telemetry.prometheus.source import GAUGE_HISTOGRAM
+from faultset.collector.platforms.kubernetes.telemetry.prometheus.targets import MetricTypes, Targets, scrape_interval_s
 from faultset.collector.platforms.kubernetes.workloads.images import (
     absent_images,
     missing_images_sentence,
@@ -31,6 +32,7 @@ from faultset.core.errors import PlatformError
 
 SLOW_S = 1.0
 LONGEST_INTERVAL_S = 15.0
+_RECENT_NS = 300_000_000_000
 _ANNOTATION = "pod_annotation_prometheus_io_scrape"
 
 
@@ -120,6 +122,7 @@ def _prometheus(api: Api, url: str | None) -> list[Requirement]:
             "install kube-state-metrics and let Prometheus scrape it",
         ),
         _pods_are_scraped(endpoint),
+        _native_histograms(endpoint, reader),
     ]
 
 
@@ -174,6 +177,21 @@ def _pods_are_scraped(endpoint: Endpoint) -> Requirement:
     except (PlatformError, KeyError, TypeError) as error:
         return Requirement("metrics of the services", False, str(error), remedy)
     return Requirement("metrics of the services", ok, "annotated pods are scraped" if ok else "no job for them", remedy)
+
+
+def _native_histograms(endpoint: Endpoint, reader: SampleReader) -> Requirement:
+    check, now_ns = "native histograms", time.time_ns()
+    try:
+        names = reader.families(['__name__!=""'], now_ns - _RECENT_NS, now_ns)
+    except PlatformError as error:
+        return Requirement(check, False, str(error), "let Prometheus list the names of its metrics", needed=False)
+    types = MetricTypes.asked(endpoint)
+    native = [name for name in names if types.declares_histogram(name)]
+    gauges = [name for name in native if types.holds_gauges(name)]
+    found = f"{len(native) - len(gauges)} become buckets, sum and count" if len(native) > len(gauges) else "none"
+    if gauges:
+        found += f"; {', '.join(gauges)} will have no rows: {GAUGE_HISTOGRAM}"
+    return Requirement(check, not gauges, found, "export present values as gauges", needed=False)
 
 
 def _jaeger(api: Api, url: str | None) -> Requirement:

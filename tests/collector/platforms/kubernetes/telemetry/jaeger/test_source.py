@@ -183,7 +183,7 @@ def test_another_episode_with_the_same_services_is_left_out_by_its_pods(source, 
     rows = _rows(made)
     assert {row["pod"] for row in rows} == set(MINE.values())
     assert len(rows) == 20
-    assert made.said == ()
+    assert made.notes == ()
 
 
 def test_another_episode_is_left_out_at_the_server_where_spans_name_their_namespace(serve, jaeger) -> None:
@@ -221,7 +221,7 @@ def test_spans_that_name_no_place_are_told_apart_by_their_service_and_that_is_sa
     made = source()
     rows = _rows(made)
     assert [(row["service"], row["pod"]) for row in rows] == [("frontend", None), ("geo", None)]
-    assert "spans of frontend, geo name neither pod nor namespace" in made.said[0]
+    assert "spans of frontend, geo name neither pod nor namespace" in made.notes[0]
 
 
 def test_the_host_name_is_the_pod_where_an_old_client_says_nothing_else(source, jaeger) -> None:
@@ -271,7 +271,7 @@ def test_times_that_jaeger_has_moved_are_said(source, jaeger) -> None:
     jaeger.traces[0]["spans"][1]["warnings"] = ["clock skew adjustment: -3 ms"]
     made = source()
     _rows(made)
-    assert "has moved the times of 1 spans" in made.said[0]
+    assert "has moved the times of 1 spans" in made.notes[0]
 
 
 def _by_otlp(kind: Any, status: Any, message: str, attributes: dict[str, Any]) -> Any:

@@ -145,7 +145,7 @@ def test_pods_without_a_sample_are_named(source, prometheus) -> None:
     _cadvisor(prometheus, CPU, [(1, 5)], cpu="total")
     made = source()
     _rows(made)
-    assert made.gaps == (DEAD,)
+    assert made.notes == (f"Prometheus has no samples of the pods {DEAD}",)
 
 
 def test_strangers_rules_and_alerts_are_left_out(source, prometheus) -> None:
@@ -314,3 +314,73 @@ def test_recent_samples_of_one_pod_need_one_request(serve, source, prometheus) -
 def test_the_servers_clock_is_compared_with_ours(source, prometheus) -> None:
     prometheus.clock_ahead_s = 30.0
     assert source().clock_offset_s() == pytest.approx(30.0, abs=5.0)
+
+
+FAMILY = "http_server_request_duration_seconds"
+
+
+def _native(count: int, total: float, *buckets: tuple[int, str, str, str]) -> dict[str, Any]:
+    return {"count": str(count), "sum": str(total), "buckets": [list(bucket) for bucket in buckets]}
+
+
+def _histogram_rows(rows: pd.DataFrame) -> dict[tuple[str, str, str], list[tuple[float, float]]]:
+    made: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    for row in rows[rows["metric"].str.startswith(FAMILY)].itertuples():
+        made.setdefault((row.metric.removeprefix(FAMILY), row.labels, row.kind), []).append((row.time, row.value))  # type: ignore[union-attr]
+    return made
+
+
+@pytest.mark.parametrize("metadata", [{FAMILY: "histogram"}, {}], ids=["declared", "undeclared"])
+def test_a_native_histogram_becomes_the_rows_of_a_classic_one(source, prometheus, metadata) -> None:
+    prometheus.metadata = metadata
+    zero, low, high = (3, "-0.001", "0.001", "1"), (0, "0.5", "0.707", "2"), (0, "1", "1.414", "4")
+    prometheus.add_histograms(
+        FAMILY,
+        [(T0 + 1, _native(0, 0)), (T0 + 6, _native(2, 1.2, low)), (T0 + 11, _native(7, 6.5, zero, low, high))],
+        namespace="shop", pod=POD, http_route="/geo",
+    )  # fmt: skip
+    route = '{"http_route":"/geo"}'
+
+    def le(bound: str) -> str:
+        return f'{{"http_route":"/geo","le":"{bound}"}}'
+
+    assert _histogram_rows(_rows(source())) == {
+        ("_bucket", le("0.001"), "bucket"): [(1, 0), (6, 0), (11, 1)],
+        ("_bucket", le("0.707"), "bucket"): [(1, 0), (6, 2), (11, 3)],
+        ("_bucket", le("1.414"), "bucket"): [(1, 0), (6, 2), (11, 7)],
+        ("_bucket", le("+Inf"), "bucket"): [(1, 0), (6, 2), (11, 7)],
+        ("_sum", route, "sum"): [(1, 0), (6, 1.2), (11, 6.5)],
+        ("_count", route, "count"): [(1, 0), (6, 2), (11, 7)],
+    }
+
+
+def test_a_bound_inside_of_a_wider_bucket_has_no_count(source, prometheus) -> None:
+    fine, coarse = ((0, "1", "1.414", "2"), (0, "1.414", "2", "3")), ((0, "1", "2", "6"),)
+    samples = [(T0 + 1, _native(5, 7.0, *fine)), (T0 + 6, _native(6, 8.0, *coarse))]
+    prometheus.add_histograms(FAMILY, samples, namespace="shop", pod=POD)
+    found = _histogram_rows(_rows(source()))
+    assert found["_bucket", '{"le":"1.414"}', "bucket"] == [(1, 2)]
+    assert found["_bucket", '{"le":"2"}', "bucket"] == [(1, 5), (6, 6)]
+
+
+def test_a_histogram_that_the_server_keeps_in_both_forms_is_one(source, prometheus) -> None:
+    at = {"namespace": "shop", "pod": POD}
+    prometheus.metadata = {FAMILY: "histogram"}
+    prometheus.add_histograms(FAMILY, [(T0 + 1, _native(2, 1.2, (0, "0.5", "0.707", "2")))], **at)
+    for part, labels in (("_bucket", {"le": "1"}), ("_bucket", {"le": "+Inf"}), ("_sum", {}), ("_count", {})):
+        prometheus.add(FAMILY + part, [(T0 + 1, 2)], **at, **labels)
+    found = _histogram_rows(_rows(source()))
+    assert sorted(labels for part, labels, _ in found if part == "_bucket") == ['{"le":"+Inf"}', '{"le":"1"}']
+
+
+def test_a_histogram_that_cannot_become_rows_is_named(source, prometheus) -> None:
+    _cadvisor(prometheus, CPU, [(1, 5)], cpu="total")
+    _cadvisor(prometheus, CPU, [(1, 5)], cpu="total", pod=DEAD)
+    prometheus.metadata = {"queue_depth": "gaugehistogram"}
+    prometheus.add_histograms("queue_depth", [(T0 + 1, _native(2, 1.2))], namespace="shop", pod=POD)
+    prometheus.add_histograms("strange", [(T0 + 1, {"total": "2"})], namespace="shop", pod=POD)
+    made = source()
+    assert set(_rows(made)["metric"]) == {CPU}
+    assert [note.partition(" has no rows")[0] for note in made.notes] == ["queue_depth", "strange"]
+    assert "present values" in made.notes[0]
+    assert "not a histogram" in made.notes[1]

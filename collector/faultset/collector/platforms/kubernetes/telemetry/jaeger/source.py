@@ -33,7 +33,7 @@ class JaegerSource:
     """The table of spans: every span that reached Jaeger, of finished and unfinished traces, once.
 
     Several episodes may send the same service names to one server. Spans are told apart by the namespace they name,
-    else by their pod, else, where they name neither, by their service's name alone; `said` tells when that was so.
+    else by their pod, else, where they name neither, by their service's name alone; `notes` say when that was so.
 
     Parameters
     ----------
@@ -72,8 +72,7 @@ class JaegerSource:
         self._step_us = _FIRST_STEP_US
         self._tagged: set[str] = set()
         self._early: EarlyReading | None = None
-        self.said: tuple[str, ...] = ()
-        """Sentences on the last snapshot: what could not be told apart, what Jaeger changed."""
+        self.notes: tuple[str, ...] = ()
 
     def read_early(self, start_ns: int, end_ns: int, healthy_until_ns: int) -> None:
         """Begin to read the spans of `[start_ns, healthy_until_ns)`, of which only long ones can still be under way.
@@ -107,7 +106,7 @@ class JaegerSource:
                 break
             before = len(reading.store)
             self._sleep(_PAUSE_S)
-        self.said = reading.sentences()
+        self.notes = reading.sentences()
         table = self._with_services(reading.store.window(start_ns, end_ns).table({}))
         yield from table.to_batches(max_chunksize=65_536)
 

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from faultset.collector.sources.otlp import SPAN_KINDS, STATUS_CODE_ATTRIBUTES, SpanRow
+from faultset.collector.sources.otlp import SPAN_KINDS, SpanRow
 from faultset.core.json_text import canonical_json
+from faultset.datasets.status_codes import read_outcome
 
 _US = 1_000
 _LATEST_NS = 2**63 - 1
@@ -65,12 +66,7 @@ def _sent(span: Mapping[str, Any], process: _Process) -> Sent:
     if status == "error" and attributes.get("error") in (True, "true"):
         del attributes["error"]
     peer = attributes.pop("peer.service", None)
-    status_code = None
-    for name in STATUS_CODE_ATTRIBUTES:
-        if status_code is None and name in attributes:
-            status_code = _whole(attributes[name])
-            if status_code is not None:
-                del attributes[name]
+    status, status_code, attributes = read_outcome(status, attributes)
     kind = str(tags.get("span.kind", "internal")).lower()
     row = SpanRow(
         start_ns=min(int(span["startTime"]) * _US, _LATEST_NS),
@@ -116,15 +112,15 @@ def _tags(pairs: Iterable[Mapping[str, Any]] | None) -> dict[str, Any]:
 def _value(pair: Mapping[str, Any]) -> Any:
     value, kind = pair.get("value"), pair.get("type")
     if kind == "int64" and isinstance(value, str):
-        return _whole(value, 64)
+        return _whole(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
 
 
-def _whole(value: Any, bits: int = 32) -> int | None:
+def _whole(text: str) -> int | None:
     try:
-        number = int(value)
-    except (TypeError, ValueError):
+        number = int(text)
+    except ValueError:
         return None
-    return number if -(2 ** (bits - 1)) <= number < 2 ** (bits - 1) else None
+    return number if -(2**63) <= number < 2**63 else None

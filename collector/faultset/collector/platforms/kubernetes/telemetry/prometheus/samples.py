@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, Endpoint
+from faultset.collector.platforms.kubernetes.telemetry.prometheus.raw_series import (
+    Labels,
+    RawSeries,
+    classic_histogram,
+    read_pairs,
+)
 from faultset.core.errors import PlatformError
 
 SAMPLES_PER_ANSWER = 150_000
@@ -23,25 +27,6 @@ _FIRST_STEP_MS, _LEAST_STEP_MS, _MOST_STEP_MS = 60_000, 1_000, 3_600_000
 _SELECTOR_CHARACTERS = 4_000
 _MS = 1_000_000
 _TOO_BIG = ("too many samples", "timed out", "timeout", "too large", "exceed", "resource exhausted", "limit")
-
-Labels = Mapping[str, str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RawSeries:
-    """One series as the server names it, with its samples in order of time.
-
-    Attributes
-    ----------
-    times
-        int64, nanoseconds since 1970.
-    values
-        float64, without NaN.
-    """
-
-    labels: Labels
-    times: npt.NDArray[np.int64]
-    values: npt.NDArray[np.float64]
 
 
 def quoted(text: str) -> str:
@@ -60,6 +45,8 @@ class SampleReader:
     def __init__(self, endpoint: Endpoint, *, samples_per_answer: int = SAMPLES_PER_ANSWER):
         self._endpoint = endpoint
         self._wanted = samples_per_answer
+        self.unreadable: dict[str, str] = {}
+        """Native histograms that could not become rows, with the reason."""
 
     def families(self, matchers: Sequence[str], start_ns: int, end_ns: int) -> list[str]:
         """Return the names of all metrics with samples around the window.
@@ -87,26 +74,37 @@ class SampleReader:
         PlatformError
             The server refuses, or even one metric in a second is more than it gives.
         """
-        pieces: dict[tuple[tuple[str, str], ...], list[tuple[Any, Any]]] = {}
-        labels: dict[tuple[tuple[str, str], ...], Labels] = {}
+        pieces: dict[tuple[Any, ...], list[RawSeries]] = {}
         for batch in _batches(families):
             for one in self._windows(matcher, batch, start_ns // _MS, -(-end_ns // _MS)):
-                key = tuple(sorted(one.labels.items()))
-                labels.setdefault(key, one.labels)
-                pieces.setdefault(key, []).append((one.times, one.values))
-        made = []
-        for key, parts in pieces.items():
-            times = np.concatenate([times for times, _ in parts])
-            values = np.concatenate([values for _, values in parts])
-            kept = (times >= start_ns) & (times < end_ns) & ~np.isnan(values)
-            if kept.any():
-                made.append(RawSeries(labels=labels[key], times=times[kept], values=values[kept]))
+                pieces.setdefault((one.is_histogram, *sorted(one.labels.items())), []).append(one)
+        joined = []
+        for parts in pieces.values():
+            times = np.concatenate([part.times for part in parts])
+            one = replace(parts[0], times=times, values=np.concatenate([part.values for part in parts]))
+            one = one.select((times >= start_ns) & (times < end_ns))
+            joined.append(one if one.is_histogram else one.select(~np.isnan(one.values)))
+        return self._without_histograms([one for one in joined if len(one.times)])
+
+    def _without_histograms(self, found: Sequence[RawSeries]) -> list[RawSeries]:
+        """Replace native histograms by series; one that the server keeps in the classic form as well is left out."""
+        made = [one for one in found if not one.is_histogram]
+        names = {tuple(sorted(one.labels.items())) for one in made}
+        for one in found:
+            if one.is_histogram:
+                try:
+                    parts = classic_histogram(one)
+                except ValueError as error:
+                    self.unreadable[one.labels.get("__name__", "")] = str(error)
+                    continue
+                if tuple(sorted(parts[-1].labels.items())) not in names:
+                    made += parts
         return made
 
     def latest(self, selector: str, window_s: float) -> list[RawSeries]:
         """Return the samples of the last seconds by the server's clock."""
         found = self._query(f"{selector}[{max(1, round(window_s * 1e3))}ms]", None)
-        return [one for one in parsed(found) if len(one.times)]
+        return [one for one in parsed(found) if len(one.times) and not one.is_histogram]
 
     def instant(self, expression: str) -> list[tuple[Labels, float]]:
         """Return the value of an expression now, series by series."""
@@ -137,7 +135,7 @@ class SampleReader:
                     "samples per query"
                 ) from None
             yield from found
-            count = sum(len(one.times) for one in found)
+            count = sum(_size(one) for one in found)
             growth = self._wanted / max(count, 1)
             step_ms = int((until_ms - at_ms) * min(max(growth, 0.25), 4.0))
             step_ms = min(max(step_ms, _LEAST_STEP_MS), _MOST_STEP_MS)
@@ -151,7 +149,7 @@ class SampleReader:
             times = one.times // _MS
             kept = (times >= start_ms) & (times < end_ms)
             if kept.any():
-                made.append(RawSeries(labels=one.labels, times=one.times[kept], values=one.values[kept]))
+                made.append(one.select(kept))
         return made
 
     def _query(self, expression: str, at_ms: int | None) -> Any:
@@ -170,15 +168,21 @@ class SampleReader:
 
 
 def parsed(data: Any) -> list[RawSeries]:
-    """Return the series of the answer to a range selector; NaN stays in, native histograms do not."""
+    """Return the series of the answer to a range selector, NaN and native histograms included."""
     made = []
     for one in _result(data, "matrix"):
-        pairs = one.get("values") or ()
-        flat = list(chain.from_iterable(pairs))
-        milliseconds = np.rint(np.fromiter(flat[0::2], np.float64, len(pairs)) * 1e3).astype(np.int64)
-        values = np.fromiter(map(float, flat[1::2]), np.float64, len(pairs))
-        made.append(RawSeries(labels=one["metric"], times=milliseconds * _MS, values=values))
+        if one.get("values"):
+            made.append(read_pairs(one["metric"], one["values"]))
+        if one.get("histograms"):
+            made.append(read_pairs(one["metric"], one["histograms"], histograms=True))
     return made
+
+
+def _size(series: RawSeries) -> int:
+    """Return how many samples a series is for limits of answers: a bucket counts as one."""
+    if not series.is_histogram:
+        return len(series.times)
+    return sum(2 + len(one.get("buckets") or ()) if isinstance(one, Mapping) else 1 for one in series.values)
 
 
 def is_too_big(error: PlatformError) -> bool:

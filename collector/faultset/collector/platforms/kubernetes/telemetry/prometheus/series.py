@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from faultset.collector.platforms.kubernetes.impairments.impairer import EPHEMERAL
-from faultset.collector.platforms.kubernetes.telemetry.prometheus.samples import RawSeries
+from faultset.collector.platforms.kubernetes.telemetry.prometheus.raw_series import RawSeries
 from faultset.collector.platforms.kubernetes.telemetry.prometheus.targets import MetricTypes, Targets
 from faultset.collector.sources.series import SeriesKey, canonical_labels
 
@@ -142,7 +142,12 @@ class Naming:
         else:
             rank = 2
         series = SeriesKey(
-            self._service_of_pod(pod), pod, container or None, metric, canonical_labels(kept), types.kind(metric, kept)
+            self._service_of_pod(pod),
+            pod,
+            container or None,
+            metric,
+            canonical_labels(kept),
+            raw.kind or types.kind(metric, kept),
         )
         return Named(series=series, raw=raw, part=part, rank=rank)
 
@@ -175,7 +180,9 @@ class Naming:
             if name is not None and about in _KINDS:
                 service = self._service_of_object(_KINDS[about], name)
         part = tuple(kept.pop(name) for name in sorted(_SUMMED_LABELS & kept.keys()))
-        series = SeriesKey(service, pod, container, metric, canonical_labels(kept), types.kind(metric, kept))
+        series = SeriesKey(
+            service, pod, container, metric, canonical_labels(kept), raw.kind or types.kind(metric, kept)
+        )
         return Named(series=series, raw=raw, part=part)
 
     def _of_pod(self, metric: str, raw: RawSeries, targets: Targets, types: MetricTypes) -> Named | None:
@@ -195,7 +202,9 @@ class Naming:
         service = self._service_of_pod(pod) if pod else None
         if pod is None and claim is not None:
             service = self._service_of_object("PersistentVolumeClaim", claim)
-        series = SeriesKey(service, pod, container or None, metric, canonical_labels(kept), types.kind(metric, kept))
+        series = SeriesKey(
+            service, pod, container or None, metric, canonical_labels(kept), raw.kind or types.kind(metric, kept)
+        )
         return Named(series=series, raw=raw)
 
 

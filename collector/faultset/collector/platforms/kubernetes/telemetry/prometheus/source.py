@@ -8,17 +8,19 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint
+from faultset.collector.platforms.kubernetes.telemetry.prometheus.raw_series import RawSeries
 from faultset.collector.platforms.kubernetes.telemetry.prometheus.rows import (
     ENDPOINT_EXISTS,
     merged,
     rows,
     with_absent_states,
 )
-from faultset.collector.platforms.kubernetes.telemetry.prometheus.samples import RawSeries, SampleReader, one_of, quoted
+from faultset.collector.platforms.kubernetes.telemetry.prometheus.samples import SampleReader, one_of, quoted
 from faultset.collector.platforms.kubernetes.telemetry.prometheus.series import Naming, carries_signal
 from faultset.collector.platforms.kubernetes.telemetry.prometheus.targets import MetricTypes, Targets, scrape_interval_s
 from faultset.datasets.format.schemas import TIME
 
+GAUGE_HISTOGRAM = "it is a native histogram of present values, whose counts are not cumulative"
 _LATE_S = 12.0
 _READY_INTERVALS = 3.0
 _RECENT = pa.schema([pa.field("time", TIME), pa.field("value", pa.float64())])
@@ -38,7 +40,7 @@ class PrometheusSource:
     service_of_object
         Workload of an object, by kind and name.
     pods_seen
-        Names of all pods that ever were; `gaps` says which of them the server does not know.
+        Names of all pods that ever were; `notes` names those that the server does not know.
     """
 
     table = "metrics"
@@ -59,8 +61,7 @@ class PrometheusSource:
         self._pods_seen = pods_seen
         self._targets = Targets()
         self._interval_s: float | None = None
-        self.gaps: tuple[str, ...] = ()
-        """Pods without a single sample in the last snapshot."""
+        self.notes: tuple[str, ...] = ()
 
     @property
     def interval_s(self) -> float:
@@ -84,10 +85,15 @@ class PrometheusSource:
         self._await_samples_of(end_ns)
         self._targets.learn(self._endpoint)
         types = MetricTypes.asked(self._endpoint)
-        raw = self._of_namespace(start_ns, end_ns) + self._of_volumes(start_ns, end_ns)
+        self._reader.unreadable.clear()
+        raw = self._of_namespace(start_ns, end_ns, types) + self._of_volumes(start_ns, end_ns)
         found = with_absent_states(merged(self._naming.named(raw, self._targets, types)))
         sampled = {one.series.pod for one in found}
-        self.gaps = tuple(sorted(pod for pod in set(self._pods_seen()) if pod not in sampled))
+        silent = sorted(pod for pod in set(self._pods_seen()) if pod not in sampled)
+        self.notes = (
+            *((f"Prometheus has no samples of the pods {', '.join(silent)}",) if silent else ()),
+            *(f"{name} has no rows: {why}" for name, why in sorted(self._reader.unreadable.items())),
+        )
         yield from rows(found).to_batches(max_chunksize=65_536)
 
     def recent(self, metric: str, pod: str, window_s: float) -> pa.Table:
@@ -120,13 +126,16 @@ class PrometheusSource:
     def _own(self) -> str:
         return f"namespace={quoted(self._namespace)}"
 
-    def _of_namespace(self, start_ns: int, end_ns: int) -> list[RawSeries]:
+    def _of_namespace(self, start_ns: int, end_ns: int, types: MetricTypes) -> list[RawSeries]:
         """Return the series of the namespace, also of those whose own label scraping had to move aside."""
         found: list[RawSeries] = []
         for label in ("namespace", "exported_namespace"):
             matcher = f"{label}={quoted(self._namespace)}"
             families = self._reader.families([matcher], start_ns, end_ns)
-            wanted = [name for name in families if carries_signal(name) or name == ENDPOINT_EXISTS]
+            gauges = [name for name in families if types.holds_gauges(name)]
+            self._reader.unreadable |= dict.fromkeys(gauges, GAUGE_HISTOGRAM)
+            signals = [name for name in families if carries_signal(name) or name == ENDPOINT_EXISTS]
+            wanted = [name for name in signals if name not in gauges]
             found += self._reader.series(matcher, wanted, start_ns, end_ns)
         return found
 

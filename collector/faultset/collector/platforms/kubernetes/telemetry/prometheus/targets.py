@@ -100,6 +100,14 @@ class MetricTypes:
         except (PlatformError, KeyError, TypeError):
             return cls({})
 
+    def declares_histogram(self, metric: str) -> bool:
+        """Return whether a metric is declared to be a histogram of cumulative counts or of present values."""
+        return self._types.get(metric) in ("histogram", "gaugehistogram")
+
+    def holds_gauges(self, metric: str) -> bool:
+        """Return whether a metric is a histogram of present values, whose counts may fall."""
+        return self._types.get(metric) == "gaugehistogram"
+
     def kind(self, metric: str, labels: Mapping[str, str]) -> str:
         """Return counter, gauge, bucket, sum or count.
 

@@ -1,0 +1,123 @@
+"""How a call ended, in the attribute names of current and former OpenTelemetry conventions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+_GRPC_NAMES = (
+    "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
+    "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
+    "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
+)  # fmt: skip
+GRPC_CODES = {name: number for number, name in enumerate(_GRPC_NAMES)}
+_GRPC_SPELLINGS = {name.replace("_", ""): number for name, number in GRPC_CODES.items()} | {"CANCELED": 1}
+
+_HTTP = ("http.response.status_code", "http.status_code", "response_code", "http.response_code")
+_RPC = (
+    "rpc.response.status_code",
+    "rpc.status_code",
+    "rpc.grpc.status_code",
+    "grpc.status_code",
+    "rpc.connect_rpc.error_code",
+)
+_DATABASE = "db.response.status_code"
+_DATABASE_SYSTEMS = ("db.system.name", "db.system")
+OUTCOME_ATTRIBUTES = (*_HTTP, *_RPC, _DATABASE)
+
+_HTTP_DATABASES = frozenset({"azure.cosmosdb", "cosmosdb", "couchdb", "elasticsearch", "opensearch"})
+"""Databases whose codes are those of HTTP."""
+_DATABASE_SUCCESS = re.compile(r"|0|ok|0[01][0-9a-z]{3}", re.IGNORECASE)
+"""SQLSTATE has success in class 00 and warnings in class 01."""
+_CODE_LIMIT = 2**31
+
+
+class Outcome(NamedTuple):
+    """How a span ended, and its attributes without those that repeat `status_code`."""
+
+    status: str
+    status_code: int | None
+    attributes: dict[str, Any]
+
+
+def read_outcome(status: str, attributes: Mapping[str, Any]) -> Outcome:
+    """Return the outcome of a span.
+
+    Parameters
+    ----------
+    status
+        The span's own status: "unset", "ok" or "error". An unset one becomes "error" where an attribute names an
+        error that `status_code` cannot hold, such as one of a database.
+    attributes
+        All attributes of the span.
+    """
+    code = read_status_code(attributes)
+    kept = {
+        name: value
+        for name, value in attributes.items()
+        if code is None or name not in (*_HTTP, *_RPC) or parse_status_code(value) != code
+    }
+    return Outcome("error" if status == "unset" and _names_other_error(attributes) else status, code, kept)
+
+
+def read_status_code(attributes: Mapping[str, object]) -> int | None:
+    """Return the status of HTTP or the number of the gRPC status, None without either.
+
+    Of several codes it returns the first that is an error: a gRPC call that failed is also an HTTP request with
+    status 200.
+    """
+    read = (parse_status_code(attributes[name]) for name in (*_HTTP, *_RPC) if name in attributes)
+    codes = [code for code in read if code is not None]
+    return next((code for code in codes if is_error_code(code)), codes[0] if codes else None)
+
+
+def read_failure(attributes: Mapping[str, object]) -> bool | None:
+    """Return whether labels of a metric say that the calls failed, None when they say nothing about it.
+
+    Status 0 of HTTP counts calls without an answer.
+    """
+    if _names_other_error(attributes) or any(parse_status_code(attributes.get(name)) == 0 for name in _HTTP):
+        return True
+    code = read_status_code(attributes)
+    if code is not None:
+        return bool(is_error_code(code))
+    return False if any(name in attributes for name in OUTCOME_ATTRIBUTES) else None
+
+
+def is_error_code(code: Any) -> Any:
+    """Return whether a status code, or each of an array, is an error.
+
+    HTTP counts server errors only; every gRPC status but 0 is an error.
+    """
+    return (code >= 500) | ((code > 0) & (code < 100))
+
+
+def parse_status_code(value: object) -> int | None:
+    """Return the code that a number, its text or the name of a gRPC status stands for."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        name = re.sub(r"[\s_]", "", value).upper()
+        if name in _GRPC_SPELLINGS:
+            return _GRPC_SPELLINGS[name]
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return int(number) if number.is_integer() and 0 <= number < _CODE_LIMIT else None
+
+
+def _names_other_error(attributes: Mapping[str, object]) -> bool:
+    """Return whether an attribute names an error of a database, or of an RPC system other than gRPC."""
+    if any(_text(attributes.get(name)) and parse_status_code(attributes[name]) is None for name in _RPC):
+        return True
+    code = _text(attributes.get(_DATABASE))
+    system = next((_text(attributes[name]).lower() for name in _DATABASE_SYSTEMS if name in attributes), "")
+    if system in _HTTP_DATABASES and code.isdigit():
+        return int(code) >= 400
+    return not _DATABASE_SUCCESS.fullmatch(code)
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value).strip()
