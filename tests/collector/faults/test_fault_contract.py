@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from faultset.collector.apps import AppSpec, app_names, load_app
@@ -15,6 +20,7 @@ from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import FaultSpec, faults
 from faultset.collector.plans.fault_selection import unavailable_reason
 from faultset.collector.platforms.fake import FakePlatform
+from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.testing import check_fault
 from faultset.collector.testing.fault import Effect, no_effect
 
@@ -61,6 +67,32 @@ def test_a_fault_is_labelled_and_described(spec: FaultSpec) -> None:
     assert spec.fault_type in TYPES
     assert spec.summary.endswith(".")
     assert any(spec.targets(app) for app in APPS)
+
+
+BUILT_IN = {name: spec for name, spec in faults().items() if spec.inject.__module__.startswith("faultset.collector.")}
+
+
+@pytest.mark.parametrize("spec", BUILT_IN.values(), ids=BUILT_IN)
+def test_a_described_share_is_computed_from_what_is_drawn(spec: FaultSpec) -> None:
+    tree = ast.parse(inspect.getsource(inspect.getmodule(spec.inject)))  # type: ignore[arg-type]
+    texts = [keyword.value for keyword in ast.walk(tree) if isinstance(keyword, ast.keyword)]
+    texts = [one for one in texts if isinstance(one, ast.Constant | ast.JoinedStr) and "%" in ast.unparse(one)]
+    for literal in (part for text in texts for part in ast.walk(text) if isinstance(part, ast.Constant)):
+        assert not re.search(r"\d+ %", str(literal.value)), f"write {literal.value!r} with the constant of the draw"
+    if spec.intensity:
+        assert not re.search(r"\bhalf\b|\bthirds?\b|\bquarters?\b|%|at least|at most", spec.summary)
+
+
+@pytest.mark.parametrize("name", ["payment-failure", "image-slow-load"])
+def test_the_described_strengths_of_a_flag_are_those_drawn(name: str, tmp_path: Path) -> None:
+    app, spec = load_app("astronomy"), faults()[name]
+    journal = Journal(tmp_path / "journal.jsonl", durable=False)
+    platform = FakePlatform(app, journal)
+    platform.deploy()
+    (target,) = spec.targets(app)
+    drawn = {spec.inject(platform, target, np.random.default_rng(seed))["variant"] for seed in range(40)}
+    journal.close()
+    assert {re.sub(r"\D", "", variant) for variant in drawn} == set(re.findall(r"\d+", spec.intensity))
 
 
 def status_of(platform: FakePlatform, service: str) -> dict[str, Any]:
