@@ -18,6 +18,7 @@ import pytest
 from faultset.collector.apps import AppSpec, app_names, load_app
 from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import FaultSpec, faults
+from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle
 from faultset.collector.plans.fault_selection import unavailable_reason
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal.journal import Journal
@@ -250,6 +251,54 @@ FITTING = [
     for spec in faults().values()
     if not unavailable_reason(spec, app)
 ]
+
+
+class ObservedPlatform(FakePlatform):
+    """Notes which objects are asked for by name."""
+
+    named: set[tuple[str, str]]
+
+    def get(self, kind: str, name: str) -> Any:
+        self.named.add((kind, name))
+        return super().get(kind, name)
+
+
+FITTING_ONCE = {
+    spec.name: (spec, app) for app in reversed(APPS) for spec in faults().values() if not unavailable_reason(spec, app)
+}
+
+
+@pytest.mark.parametrize(("spec", "app"), FITTING_ONCE.values(), ids=FITTING_ONCE)
+def test_a_missing_object_is_reported_as_not_repaired_by_name(spec: FaultSpec, app: AppSpec, tmp_path: Path) -> None:
+    target = spec.targets(app)[0]
+    platform = ObservedPlatform(app, Journal(tmp_path / "journal.jsonl", durable=False))
+    platform.named = set()
+    platform.deploy()
+    healthy, before = HealthyState.of(platform), spec.state_before(platform, target)
+    parameters = spec.inject_with(platform, target, np.random.default_rng(1), None)
+    if spec.name not in ("cpu-hog", "cpu-throttle"):  # their effects need samples, and their checks read no object
+        EFFECTS.get(spec.name, no_effect)(platform, target, parameters)
+    platform.named = {key for key in healthy.desired.objects if key[1] == target}
+    oracle = MitigationOracle(
+        platform,
+        spec,
+        target,
+        parameters,
+        before=before,
+        healthy=healthy,
+        unhealthy_requests=lambda start_ns, end_ns: "",
+    )
+    oracle.read(0, 1)
+    needed = platform.named & healthy.desired.objects.keys()
+    assert needed
+    for kind, name in needed:
+        objects = dict(platform.objects)
+        platform.objects.pop((kind, name), None)
+        oracle.begin_window()
+        details = {part.part: part.detail for part in oracle.read(0, 1)}
+        assert f"{kind} {name} is missing" in details["presence"]
+        platform.objects = objects
+    platform.journal.close()
 
 
 @pytest.mark.parametrize(("spec", "app"), FITTING)
