@@ -117,10 +117,16 @@ def restoring_change(current: Mapping[str, Any], former: Mapping[str, Any]) -> d
     return merge_patch(_content(current), _content(former))
 
 
+def assigned_fields(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an object's spec that the cluster has filled in, such as an address or a volume."""
+    spec = found.get("spec", {})
+    return {key: spec[key] for key in _ASSIGNED.get(found["kind"], ()) if key in spec}
+
+
 def _content(found: Mapping[str, Any]) -> dict[str, Any]:
     content: dict[str, Any] = {key: found[key] for key in _CONTENT if found.get(key)}
-    if assigned := _ASSIGNED.get(found["kind"]):
-        content["spec"] = {key: value for key, value in found.get("spec", {}).items() if key not in assigned}
+    if "spec" in content:
+        content["spec"] = {key: value for key, value in found["spec"].items() if key not in assigned_fields(found)}
     return {**content, "metadata": {"labels": found["metadata"].get("labels") or {}}}
 
 
