@@ -36,6 +36,7 @@ def runs_beside_others(platform: Platform, target: str, parameters: Mapping[str,
     fault_type="Code Defect",
     targets=networked_services,
     check=runs_beside_others,
+    at_one_pod=True,
     intensity="one pod of two to four, failing or waiting at "
     f"{percent_between([*FAILING.values(), *(share for share, _ in SLOWED.values())])} of its requests",
     needs=("runtime",),
