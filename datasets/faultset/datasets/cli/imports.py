@@ -55,4 +55,4 @@ def import_(name: str, path: Path, out: Path, workers: int | None, skip_bad: boo
     click.echo(f"Version {done.version}." if done.is_new else f"Version {done.version} holds them already.")
     click.echo("Next:")
     click.echo(f"  faultset dataset verify {out}")
-    click.echo(f"  faultset evaluate {out}")
+    click.echo(f"  evaluate {out}")
