@@ -158,6 +158,17 @@ def test_commands_can_be_given_as_the_page_says() -> None:
     assert not complaints(wrong)
 
 
+LONG_NAME = re.compile(r"faultset (?:collect|evaluate)\b(?! and )")
+SOURCES = [
+    path for part in ("collector", "datasets", "baselines", "evaluators") for path in (ROOT / part).rglob("*.py")
+]
+
+
+def test_collect_and_evaluate_go_by_their_short_names_in_pages_and_messages() -> None:
+    texts = {**TEXTS, **{path: path.read_text("utf-8") for path in SOURCES}}
+    assert not {path: LONG_NAME.findall(text) for path, text in texts.items() if LONG_NAME.search(text)}
+
+
 def test_every_command_has_examples_that_can_be_given(site_pages: ModuleType) -> None:
     for context, command in site_pages.commands():
         if isinstance(command, click.Group):

@@ -23,7 +23,7 @@ normal: 2
 def planned(*words: str) -> list[dict]:
     done = CliRunner().invoke(collect, [*words, "--dry-run", "--json"])
     assert done.exit_code == 0, done.output
-    return json.loads(done.output)
+    return json.loads(done.stdout)
 
 
 def test_a_campaign_file_stands_for_its_options(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from faultset.core.errors import DataError
 def planned(*words: str) -> list[dict]:
     done = CliRunner().invoke(collect, [*words, "--dry-run", "--json"])
     assert done.exit_code == 0, done.output
-    return json.loads(done.output)
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_stored_campaign_becomes_a_file_with_the_same_plans(changes: dict, tmp
     assert done.exit_code == 0, done.output
     path = tmp_path / "campaign.yaml"
     path.write_text(done.output)
-    assert [row["episode"] for row in planned("--config", str(path))] == [plan.episode for plan in plans]
+    assert {row["episode"] for row in planned("--config", str(path))} == {plan.episode for plan in plans}
 
 
 def test_the_list_of_campaigns_is_no_wider_than_100_columns(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_campaigns_of_a_dataset_are_listed_and_shown(tmp_path: Path) -> None:
     request = make_request(faults=["target-port"], apps=["hotel"])
     write_campaign(tmp_path, campaign_id(request), request, plan_campaign(request), unsupported={}, settings={})
     rows = json.loads(CliRunner().invoke(list_campaigns, [str(tmp_path), "--json"]).output)
-    assert [(row["campaign"], row["plans"]) for row in rows] == [(campaign_id(request), 7)]
+    assert [(row["campaign"], row["plans"]) for row in rows] == [(campaign_id(request), 3)]
     assert "target-port" in CliRunner().invoke(list_campaigns, [str(tmp_path)]).output
     shown = json.loads(CliRunner().invoke(show, [str(tmp_path), campaign_id(request)]).output)
     assert shown == read_campaign(tmp_path, campaign_id(request))

@@ -72,3 +72,12 @@ def test_a_plan_that_cannot_be_read_is_an_error_of_data(
     result = CliRunner().invoke(mitigate, [str(tmp_path / name), "--repairs", "do-nothing"])
     assert result.exit_code == 3
     assert sentence in result.output
+
+
+@pytest.mark.parametrize("out", ["file/below", "/proc/nowhere"])
+def test_a_folder_that_cannot_be_made_is_one_sentence(out: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("precious")
+    words = ["--faults", "target-port", "--apps", "hotel", "--targets", "geo", "--repairs", "do-nothing"]
+    done = CliRunner().invoke(mitigate, [*words, "--out", str(tmp_path / out)])
+    assert done.exit_code == 3
+    assert "name another folder" in done.output

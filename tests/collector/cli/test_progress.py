@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import pytest
 from click.testing import CliRunner
 
 from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.scheduler import CampaignProgress
 from faultset.collector.cli.collect import collect
-from faultset.collector.cli.progress import show_progress
+from faultset.collector.cli.progress import remaining_s, show_progress
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.mitigation.messages import MitigationResult
+from faultset.collector.plans.plan import Plan
 from tests.collector.plan_samples import PLAN
 
 BUSY = "the host is short of CPU: processes wait 97% of the time"
@@ -23,6 +26,36 @@ def test_why_episodes_wait_and_are_repeated_is_said_once(capsys: pytest.CaptureF
         for state in (waiting, waiting, repeated, repeated):
             show(state)
     assert capsys.readouterr().err.splitlines() == [f"3 episodes wait: {BUSY}", "e-1: attempt 1 is void"]
+
+
+@dataclass
+class Running:
+    plan: Plan
+    started: float
+    phase: str = "fault"
+
+
+@pytest.mark.parametrize(("taken_s", "left_s"), [(None, 225 + 225), (300.0, 275 + 300)])
+def test_the_time_left_follows_from_what_runs_waits_and_was_measured(taken_s: float | None, left_s: float) -> None:
+    running = {name: Running(PLAN, started) for name, started in (("a", 0.0), ("b", 50.0))}
+    outcome = EpisodeOutcome(episode=PLAN.episode)
+    finished = [EpisodeResult(plan=PLAN, outcome=outcome, attempts=1, wall_s=taken_s)] if taken_s else []
+    state = CampaignProgress(running=running, finished=finished, waiting=2)
+    assert remaining_s(state, 50.0) == pytest.approx(left_s - 25 * (taken_s is None))
+
+
+def test_a_finished_campaign_has_no_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+    ended = EpisodeResult(plan=PLAN, outcome=EpisodeOutcome(episode=PLAN.episode), attempts=1, wall_s=60.0)
+    with show_progress() as show:
+        show(CampaignProgress(running={}, finished=[ended], waiting=1))
+        show(CampaignProgress(running={}, finished=[ended, replace_episode(ended)], waiting=0))
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.endswith("; about 60 s left")
+    assert "left" not in last
+
+
+def replace_episode(result: EpisodeResult) -> EpisodeResult:
+    return replace(result, plan=replace(PLAN, episode="def"))
 
 
 def test_a_reason_is_one_readable_line_and_whole_in_the_result(capsys: pytest.CaptureFixture[str]) -> None:

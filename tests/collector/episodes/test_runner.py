@@ -19,6 +19,7 @@ from faultset.collector.episodes import actions, health
 from faultset.collector.episodes.clock import SYSTEM_CLOCK, EpisodeClock
 from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.runner import EpisodeRunner
+from faultset.collector.faults.registry import get_fault
 from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan, PlannedFault
 from faultset.collector.platforms.api.capabilities import HostLoad
@@ -458,6 +459,17 @@ def test_a_process_of_the_platform_that_ended_voids_the_episode_at_once(
     assert outcome.failure.startswith("relay ended with code -9")
     assert outcome.retriable
     assert clock.passed_ns < 4 * SECOND
+
+
+def test_one_bad_replica_has_its_pod_as_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = replace(get_fault("one-bad-replica"), check=lambda platform, target, parameters, before: "it shows")
+    monkeypatch.setattr("faultset.collector.episodes.runner.get_fault", lambda name: shown)
+    subject = runner(tmp_path, replace(SHORT_PLAN, fault="one-bad-replica"))
+    assert subject.run().failure == ""
+    label = read_label(tmp_path / "data" / "episodes" / "abc")
+    (cause,) = label.root_causes
+    assert (cause.kind, cause.service, cause.name) == ("Pod", "geo", label.parameters["pod"])
+    assert cause.name.startswith("geo-")
 
 
 BOTH = replace(SHORT_PLAN, further=(PlannedFault(fault="scale-to-zero", target="rate"),))

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from faultset.collector.apps import AppSpec, app_names, load_app
 from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import FaultSpec, faults
+from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle
 from faultset.collector.plans.fault_selection import unavailable_reason
 from faultset.collector.platforms.fake import FakePlatform
+from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.testing import check_fault
 from faultset.collector.testing.fault import Effect, no_effect
 
@@ -61,6 +68,32 @@ def test_a_fault_is_labelled_and_described(spec: FaultSpec) -> None:
     assert spec.fault_type in TYPES
     assert spec.summary.endswith(".")
     assert any(spec.targets(app) for app in APPS)
+
+
+BUILT_IN = {name: spec for name, spec in faults().items() if spec.inject.__module__.startswith("faultset.collector.")}
+
+
+@pytest.mark.parametrize("spec", BUILT_IN.values(), ids=BUILT_IN)
+def test_a_described_share_is_computed_from_what_is_drawn(spec: FaultSpec) -> None:
+    tree = ast.parse(inspect.getsource(inspect.getmodule(spec.inject)))  # type: ignore[arg-type]
+    texts = [keyword.value for keyword in ast.walk(tree) if isinstance(keyword, ast.keyword)]
+    texts = [one for one in texts if isinstance(one, ast.Constant | ast.JoinedStr) and "%" in ast.unparse(one)]
+    for literal in (part for text in texts for part in ast.walk(text) if isinstance(part, ast.Constant)):
+        assert not re.search(r"\d+ %", str(literal.value)), f"write {literal.value!r} with the constant of the draw"
+    if spec.intensity:
+        assert not re.search(r"\bhalf\b|\bthirds?\b|\bquarters?\b|%|at least|at most", spec.summary)
+
+
+@pytest.mark.parametrize("name", ["payment-failure", "image-slow-load"])
+def test_the_described_strengths_of_a_flag_are_those_drawn(name: str, tmp_path: Path) -> None:
+    app, spec = load_app("astronomy"), faults()[name]
+    journal = Journal(tmp_path / "journal.jsonl", durable=False)
+    platform = FakePlatform(app, journal)
+    platform.deploy()
+    (target,) = spec.targets(app)
+    drawn = {spec.inject(platform, target, np.random.default_rng(seed))["variant"] for seed in range(40)}
+    journal.close()
+    assert {re.sub(r"\D", "", variant) for variant in drawn} == set(re.findall(r"\d+", spec.intensity))
 
 
 def status_of(platform: FakePlatform, service: str) -> dict[str, Any]:
@@ -218,6 +251,54 @@ FITTING = [
     for spec in faults().values()
     if not unavailable_reason(spec, app)
 ]
+
+
+class ObservedPlatform(FakePlatform):
+    """Notes which objects are asked for by name."""
+
+    named: set[tuple[str, str]]
+
+    def get(self, kind: str, name: str) -> Any:
+        self.named.add((kind, name))
+        return super().get(kind, name)
+
+
+FITTING_ONCE = {
+    spec.name: (spec, app) for app in reversed(APPS) for spec in faults().values() if not unavailable_reason(spec, app)
+}
+
+
+@pytest.mark.parametrize(("spec", "app"), FITTING_ONCE.values(), ids=FITTING_ONCE)
+def test_a_missing_object_is_reported_as_not_repaired_by_name(spec: FaultSpec, app: AppSpec, tmp_path: Path) -> None:
+    target = spec.targets(app)[0]
+    platform = ObservedPlatform(app, Journal(tmp_path / "journal.jsonl", durable=False))
+    platform.named = set()
+    platform.deploy()
+    healthy, before = HealthyState.of(platform), spec.state_before(platform, target)
+    parameters = spec.inject_with(platform, target, np.random.default_rng(1), None)
+    if spec.name not in ("cpu-hog", "cpu-throttle"):  # their effects need samples, and their checks read no object
+        EFFECTS.get(spec.name, no_effect)(platform, target, parameters)
+    platform.named = {key for key in healthy.desired.objects if key[1] == target}
+    oracle = MitigationOracle(
+        platform,
+        spec,
+        target,
+        parameters,
+        before=before,
+        healthy=healthy,
+        unhealthy_requests=lambda start_ns, end_ns: "",
+    )
+    oracle.read(0, 1)
+    needed = platform.named & healthy.desired.objects.keys()
+    assert needed
+    for kind, name in needed:
+        objects = dict(platform.objects)
+        platform.objects.pop((kind, name), None)
+        oracle.begin_window()
+        details = {part.part: part.detail for part in oracle.read(0, 1)}
+        assert f"{kind} {name} is missing" in details["presence"]
+        platform.objects = objects
+    platform.journal.close()
 
 
 @pytest.mark.parametrize(("spec", "app"), FITTING)

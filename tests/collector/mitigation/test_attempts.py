@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from faultset.collector.apps import load_app
+from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
@@ -17,6 +19,7 @@ from faultset.collector.mitigation.repairs import repair_order
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal.journal import Journal
+from faultset.core.errors import PlatformError
 from tests.collector.plan_samples import PLAN
 
 SECOND = 1_000_000_000
@@ -49,9 +52,8 @@ class VirtualClock:
     def sleep(self, seconds: float, /) -> None:
         self.passed_ns += round(seconds * SECOND)
         while self.next_ns < self.time_ns() + 2 * SECOND:
-            works = bool(self.platform.objects) and all(
-                port["targetPort"] == port["port"] for port in self.platform.get("Service", "geo")["spec"]["ports"]
-            )
+            service = self.platform.objects.get(("Service", "geo"), {"spec": {"ports": ()}})
+            works = any(port["targetPort"] == port["port"] for port in service["spec"]["ports"])
             if self.spared_from_s is not None:
                 works |= ((self.next_ns - self.began_ns) // SECOND - self.spared_from_s) % 8 < 4
             self.platform.rows["requests"].append(
@@ -161,6 +163,40 @@ def test_a_repair_that_breaks_something_else_is_none(tmp_path: Path) -> None:
     assert not result.success
     assert wrong_parts(result) == {"presence"}
     assert "Service user is missing" in next(part.detail for part in result.parts if not part.ok)
+
+
+def test_a_deleted_object_that_the_check_of_the_fault_needs_is_no_repair(tmp_path: Path) -> None:
+    result = result_of(tmp_path, RepairOrder(name="commands", commands=("kubectl delete svc geo",), within_s=30))
+    details = {part.part: part.detail for part in result.parts}
+    assert not result.success
+    assert "Service geo" in details["fault"]
+    assert "Service geo is missing" in details["presence"]
+
+
+def test_an_object_that_a_repair_deletes_and_makes_anew_differently_is_undone_to_its_former_content(
+    tmp_path: Path,
+) -> None:
+    template = {"metadata": {"labels": {"app": "geo"}}, "spec": {"containers": [{"name": "geo", "image": "other:1"}]}}
+    spec = {"selector": {"matchLabels": {"app": "geo"}}, "template": template}
+    made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "geo"}, "spec": spec}
+    (tmp_path / "other.json").write_text(json.dumps(made))
+    commands = ("kubectl delete deployment geo", "kubectl apply -f other.json")
+    order = RepairOrder(name="commands", commands=commands, within_s=30, folder=tmp_path)
+    result = result_of(tmp_path, order)
+    assert [command.status for command in result.commands] == ["done", "done"]
+    assert not result.success
+    assert "Deployment geo" in next(part.detail for part in result.parts if part.part == "objects")
+
+
+def test_an_undo_that_fails_is_not_put_down_to_a_busy_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: object, operation: object) -> None:
+        raise PlatformError("no")
+
+    monkeypatch.setattr("faultset.collector.platforms.journal.undo.UndoExecutor.execute", fail)
+    monkeypatch.setattr(CpuPressure, "is_busy", lambda self, window_s=10.0: True)
+    outcome, _ = run_mitigation(tmp_path, repair_order("do-nothing", "geo", within_s=20))
+    assert "could not be undone" in outcome.failure
+    assert not outcome.spoiled_by_host
 
 
 def test_a_fault_that_is_injected_repeatedly_goes_on_until_it_is_undone(tmp_path: Path) -> None:

@@ -60,9 +60,10 @@ def test_all_faults_are_planned_as_often_as_asked_with_one_no_fault_episode_for_
     assert max(kinds.values()) - min(kinds.values()) <= 1
 
 
-def test_few_faults_still_get_six_no_fault_episodes() -> None:
-    plans = plan_campaign(replace(REQUEST, faults=("target-port",), repeat=1))
-    assert sum(p.fault is None for p in plans) == 6
+@pytest.mark.parametrize(("repeat", "without"), [(1, 2), (3, 3), (6, 6), (8, 6), (14, 7)])
+def test_few_faults_get_as_many_no_fault_episodes_and_at_least_two(repeat: int, without: int) -> None:
+    plans = plan_campaign(replace(REQUEST, faults=("target-port",), repeat=repeat))
+    assert sum(p.fault is None for p in plans) == without
 
 
 def test_targets_are_possible_ones_and_balanced() -> None:

@@ -134,7 +134,7 @@ def test_the_definition_and_the_operators_rights_come_before_the_operator_and_th
         (("services", "web", "claim"), "web-pvc", "services.web.replicas", "a claim belongs to one pod"),
         (("services", "keeper", "claim"), "keep-pvc", "services.keeper.claim", "each pod of a stateful service"),
         (("services", "web", "replicas"), -1, "services.web.replicas", "greater than or equal to 0"),
-        (("services", "web", "readiness"), {"path": "/", "every": 3}, "services.web.readiness.every", "not permitted"),
+        (("services", "web", "readiness"), {"path": "/", "every": 3}, "services.web.readiness.every", "unknown key"),
         (("operator", "components"), ["keeper", "vault"], "operator.components.1", "it names 'vault', which is not"),
         (("operator", "components"), ["web"], "operator.components.0", "web must be stateful"),
         (("operator", "components"), ["operator"], "operator.components.0", "operator cannot make itself"),

@@ -46,7 +46,7 @@ def changed(app: AppSpec, *path: str, value: Any) -> str:
         (("services", "geo", "cpu_limit"), -1, r"services\.geo\.cpu_limit"),
         (("services", "geo", "cpu_limit"), float("nan"), r"services\.geo\.cpu_limit"),
         (("services", "geo", "cpu_limit"), 1e300, r"services\.geo\.cpu_limit"),
-        (("services", "geo", "prot"), 1, r"services\.geo\.prot: Extra inputs"),
+        (("services", "geo", "prot"), 1, r"services\.geo\.prot: unknown key"),
         (("services", "geo", "stores"), ["mongodb-gee"], r"services\.geo\.stores: it names 'mongodb-gee'"),
         (("entry",), ["fronted", 5000], "entry: it names 'fronted'"),
         (("default_mix",), "usual", "default_mix: it names 'usual'"),

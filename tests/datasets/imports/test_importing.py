@@ -62,7 +62,7 @@ def test_the_command_says_where_the_result_is_and_what_to_run_next(source, out):
     assert code == 0
     assert f"3 episodes in {out}, 3 written now." in text
     assert f"faultset dataset verify {out}" in text
-    assert f"faultset evaluate {out}" in text
+    assert f"evaluate {out}" in text
     assert "cases 3/3" in progress
 
 

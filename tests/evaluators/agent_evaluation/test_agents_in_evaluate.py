@@ -108,7 +108,7 @@ def test_runs_whose_trajectories_are_damaged_or_gone_still_count(done: tuple[Eva
 
 def test_whoever_scores_runs_of_an_evaluation_by_themselves_is_told_how(done: tuple[Evaluation, Path]) -> None:
     _, out = done
-    with pytest.raises(DataError, match="score them with faultset evaluate DATASET --agents"):
+    with pytest.raises(DataError, match="score them with evaluate DATASET --agents"):
         score_runs(out / "agent-runs")
 
 

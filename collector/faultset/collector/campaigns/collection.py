@@ -15,7 +15,12 @@ from typing import Any
 from faultset.collector.apps import load_app
 from faultset.collector.campaigns.destinations import Destination, open_destination
 from faultset.collector.campaigns.episode_processes import EpisodeResult
-from faultset.collector.campaigns.output_folder import await_removal_or_notify, remove_abandoned, remove_lost_episode
+from faultset.collector.campaigns.output_folder import (
+    await_removal_or_notify,
+    make_output_folder,
+    remove_abandoned,
+    remove_lost_episode,
+)
 from faultset.collector.campaigns.records import (
     campaign_file,
     code_changes,
@@ -30,10 +35,11 @@ from faultset.collector.faults.registry import get_fault
 from faultset.collector.faults.unsupported import unsupported_faults
 from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign, requested_code
 from faultset.collector.plans.chosen_stores import check_planned_stores
+from faultset.collector.plans.cost import describe_campaign
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import CampaignRequest, make_request
 from faultset.collector.platforms.hosts import PlatformHost, open_host
-from faultset.core.errors import DataError, PlatformError, UsageError
+from faultset.core.errors import PlatformError, UsageError
 from faultset.core.files import translate_resource_errors
 from faultset.core.locks.folder_lock import locked
 from faultset.datasets.format.versions import create_version, list_versions, read_manifest
@@ -107,14 +113,14 @@ def collect(
     destination.check()
     root = destination.folder
     if scheduler is not None:
-        _make(root)
+        make_output_folder(root)
     with ExitStack() as stack:
         host = here
         if scheduler is not None:
             host = stack.enter_context(open_workers(scheduler, destination, request, here.settings, jobs=jobs))
         for sentence in (*host.check(), *(check_planned_stores(here, plans) if host is here else ())):
             notify(sentence)
-        _make(root)
+        make_output_folder(root)
         stack.enter_context(translate_resource_errors(root))
         lock = stack.enter_context(locked(root, "collect", notify=notify))
         destination.update()
@@ -134,13 +140,6 @@ def collect(
             notify=notify,
             should_stop=should_stop,
         )
-
-
-def _make(root: Path) -> None:
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"--out cannot be {root} ({error.strerror}); name another folder") from None
 
 
 def _collect(
@@ -173,14 +172,12 @@ def _collect(
         notify(f"the code of {changed} has changed since the last such campaign: all its episodes are new")
     write_campaign(root, campaign, request, plans, unsupported=unsupported, settings=settings, code=code)
     destination.save(campaign_file(root, campaign))
-    faults = sum(plan.fault is not None for plan in plans)
-    notify(
-        f"{len(plans)} episodes ({faults} with a fault, {len(plans) - faults} without), "
-        f"at most {jobs} at a time, view {request.phases.view_s:g} s, into {destination.location}"
-    )
     began = time.monotonic()
     present = [_present_episode(root, plan) for plan in plans if (root / "episodes" / plan.episode).exists()]
     known = {result.episode for result in present}
+    unfinished = [plan for plan in plans if plan.episode not in known]
+    cost = describe_campaign(unfinished, jobs) if unfinished else f"all {len(plans)} episodes are there already"
+    notify(f"{cost}, into {destination.location}")
     run = (
         partial(host.run_episodes, campaign=campaign)
         if isinstance(host, WorkerHosts)
@@ -203,7 +200,7 @@ def _collect(
         progress(replace(state, finished=[*present, *state.finished]))
 
     results = run(
-        [plan for plan in plans if plan.episode not in known],
+        unfinished,
         progress=report,
         should_stop=should_stop,
     )

@@ -14,7 +14,12 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
-from faultset.collector.campaigns.output_folder import await_removal_or_notify, remove_abandoned, remove_lost_episode
+from faultset.collector.campaigns.output_folder import (
+    await_removal_or_notify,
+    make_output_folder,
+    remove_abandoned,
+    remove_lost_episode,
+)
 from faultset.collector.campaigns.scheduler import CampaignProgress, run_episodes
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.episodes.working_folders import FAILED, RUNNING
@@ -172,7 +177,7 @@ def mitigate(
         raise PlatformError(f"fault {fault} cannot be injected here: {reason}")
     began = time.monotonic()
     with translate_resource_errors(root):
-        (root / MITIGATIONS).mkdir(parents=True, exist_ok=True)
+        make_output_folder(root / MITIGATIONS)
         with locked(root, "mitigate", notify=notify) as lock:
             for sentence in remove_abandoned(root, lambda platform: host).left:
                 notify(sentence)

@@ -54,6 +54,14 @@ def check_output_folder(root: Path) -> None:
             raise DataError(f"{root / name} must be a folder, not a link or a file; move the whole dataset instead")
 
 
+def make_output_folder(path: Path) -> None:
+    """Make an output folder, or one below it, unless it is there; raise DataError where that is not possible."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"--out cannot be {path} ({error.strerror}); name another folder") from None
+
+
 @dataclass(frozen=True, kw_only=True)
 class RemovalResult:
     """What was done about the rests of killed runs.

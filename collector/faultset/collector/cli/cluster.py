@@ -1,4 +1,4 @@
-"""Options on where applications run and on what: settings of a platform, and the choice of stores."""
+"""Options on where applications run, on what and how many at a time."""
 
 from __future__ import annotations
 
@@ -45,3 +45,17 @@ def cluster_options(command: _Command) -> _Command:
 def platform_settings(**given: Any) -> dict[str, Any]:
     """Return the settings of a platform that were given; whether it has them is for the platform to say."""
     return {name: value for name, value in given.items() if value is not None}
+
+
+class JobLimit(click.ParamType):
+    """A number of episodes, or `auto`, which becomes None."""
+
+    name = "N|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        """Return the number; fail when the value is neither a positive number nor auto."""
+        if value == "auto":
+            return None
+        if not str(value).isdecimal() or not 0 < int(value) < 10_000:
+            self.fail(f"a number of episodes from 1 to 9999, or auto, is needed; found {value!r}", param, ctx)
+        return int(value)

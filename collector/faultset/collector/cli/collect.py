@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from faultset.collector.cli.cluster import cluster_options, platform_settings, stores_option
+from faultset.collector.cli.cluster import JobLimit, cluster_options, platform_settings, stores_option
 from faultset.collector.cli.interrupts import interrupts
-from faultset.collector.cli.job_limit import JobLimit
 from faultset.core.command_line.completion import complete_names
 from faultset.core.command_line.console import DURATION, comma_separated, command
-from faultset.core.command_line.output import json_option, show_records
+from faultset.core.command_line.output import json_option
 
 if TYPE_CHECKING:
-    from faultset.collector.plans.plan import Plan
     from faultset.collector.platforms.api.courses import Schedule
 
 _NAMES = "Comma-separated names, or all."
@@ -119,7 +116,8 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
 @click.option(
     "--normal",
     type=click.IntRange(min=0),
-    help="Episodes without a fault; by default half as many as with a fault, at least 6.",
+    help="Episodes without a fault in each application; by default as many as with a fault, at least 2; beside more "
+    "than 6 faults half as many, at least 6.",
 )
 @click.option(
     "--no-fault",
@@ -181,7 +179,7 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
 )
 @stores_option
 @cluster_options
-@click.option("--dry-run", is_flag=True, help="Print the plans and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the plans and what they cost, and change nothing.")
 @click.option("--fresh", is_flag=True, help="Run all plans again, as a new campaign, instead of resuming.")
 @json_option
 @click.version_option(version("faultset"), prog_name="faultset")
@@ -236,6 +234,7 @@ def collect(
       collect --config campaign.yaml --seed 7
     """
     from faultset.collector.campaigns.collection import collect as collect_campaign
+    from faultset.collector.cli.plan_table import default_jobs, show_plans
     from faultset.collector.cli.progress import show_progress
     from faultset.collector.cli.summary import print_summary
     from faultset.collector.plans.campaign_plans import plan_campaign
@@ -268,7 +267,7 @@ def collect(
         **{f"{name}_s": value for name, value in lengths.items()},
     )
     if dry_run:
-        _show_plans(plan_campaign(request), as_json)
+        show_plans(plan_campaign(request), jobs or default_jobs(platform, scheduler), as_json=as_json)
         return
     with interrupts() as received, show_progress() as progress:
         result = collect_campaign(
@@ -290,25 +289,3 @@ def collect(
         raise KeyboardInterrupt
     print_summary(result, as_json=as_json)
     result.raise_for_failures()
-
-
-def _show_plans(plans: Sequence[Plan], as_json: bool) -> None:
-    from faultset.collector.plans.plan import random_draws
-
-    rows = [
-        {
-            "number": number,
-            "episode": plan.episode,
-            "app": plan.app,
-            "fault": plan.fault_name or f"none ({plan.no_fault_kind})",
-            "target": plan.target_name,
-            "onset_s": round(random_draws(plan).onset_s, 1),
-            "view_s": plan.phases.view_s,
-            "rate_rps": plan.rate_rps,
-            "load": plan.traffic.pattern.as_text(),
-            "mix": plan.mix,
-            "seed": str(plan.seed),
-        }
-        for number, plan in enumerate(plans, 1)
-    ]
-    show_records(rows, columns=list(rows[0]), as_json=as_json)

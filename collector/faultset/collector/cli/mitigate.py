@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.collector.cli.cluster import cluster_options, platform_settings, stores_option
+from faultset.collector.cli.cluster import JobLimit, cluster_options, platform_settings, stores_option
 from faultset.collector.cli.interrupts import interrupts
-from faultset.collector.cli.job_limit import JobLimit
 from faultset.collector.cli.mitigators import AGENT_OPTIONS, keep_records, mitigator_options, mitigator_orders
 from faultset.core.command_line.completion import complete_names
 from faultset.core.command_line.console import DURATION, comma_separated, command

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.scheduler import CampaignProgress
+from faultset.collector.plans.cost import duration_text, episode_time_s
 from faultset.core.command_line.verbosity import is_quiet
 from faultset.core.printable import brief
 
@@ -32,6 +33,27 @@ def describe(result: EpisodeResult) -> str:
 def held_back(state: CampaignProgress) -> str:
     """Return one line on why no further episode begins; empty when there is no reason."""
     return f"{state.waiting} episodes wait: {state.held_back}" if state.held_back else ""
+
+
+def remaining_s(state: CampaignProgress, now_s: float) -> float:
+    """Return how long a campaign goes on, by the time that its episodes have taken so far.
+
+    Parameters
+    ----------
+    now_s
+        Monotonic seconds.
+    """
+    taken_s = [one.wall_s for one in state.finished if one.attempts and not one.failure]
+    if not taken_s:
+        taken_s = [episode_time_s(one.plan) for one in state.running.values()]
+    usual_s = sum(taken_s) / max(1, len(taken_s))
+    left_s = [max(0.0, usual_s - (now_s - one.started)) for one in state.running.values()]
+    return max([*left_s, (sum(left_s) + state.waiting * usual_s) / max(1, len(left_s))])
+
+
+def time_left(state: CampaignProgress, now_s: float) -> str:
+    """Return how long a campaign goes on in words; empty when it does not."""
+    return f"about {duration_text(remaining_s(state, now_s))} left" if state.running or state.waiting else ""
 
 
 @contextmanager
@@ -59,9 +81,16 @@ def show_progress() -> Iterator[Callable[[CampaignProgress], None]]:
         for result in state.finished:
             if result.episode not in shown:
                 shown.add(result.episode)
-                print(f"[{len(shown)}/{total}] {describe(result)}", file=sys.stderr, flush=True)
+                left = time_left(state, time.monotonic())
+                line = f"[{len(shown)}/{total}] {describe(result)}" + (f"; {left}" if left else "")
+                print(line, file=sys.stderr, flush=True)
 
     yield print_lines
+
+
+def _whole_state(state: CampaignProgress, total: int) -> str:
+    notes = (time_left(state, time.monotonic()), held_back(state))
+    return ", ".join([f"{len(state.finished)}/{total}", *(note for note in notes if note)])
 
 
 @contextmanager
@@ -83,7 +112,7 @@ def _bars() -> Iterator[Callable[[CampaignProgress], None]]:
     def draw(state: CampaignProgress) -> None:
         nonlocal printed
         total, done = len(state.running) + len(state.finished) + state.waiting, len(state.finished)
-        bars.update(whole, total=total, completed=done, state=f"{done}/{total} {held_back(state)}")
+        bars.update(whole, total=total, completed=done, state=_whole_state(state, total))
         for notice in state.notices[printed:]:
             bars.console.print(notice, markup=False)
         printed = len(state.notices)
@@ -92,9 +121,10 @@ def _bars() -> Iterator[Callable[[CampaignProgress], None]]:
         for name, episode in state.running.items():
             plan = episode.plan
             if name not in tasks:
-                length = plan.phases.warmup_s + plan.phases.view_s + plan.phases.cooldown_s + 10
                 tasks[name] = bars.add_task(
-                    f"{plan.fault_name or 'no fault'} {plan.target_name or plan.no_fault_kind}", total=length, state=""
+                    f"{plan.fault_name or 'no fault'} {plan.target_name or plan.no_fault_kind}",
+                    total=episode_time_s(plan),
+                    state="",
                 )
             bars.update(tasks[name], completed=time.monotonic() - episode.started, state=episode.phase)
 

@@ -21,6 +21,7 @@ from faultset.collector.plans.plan import Plan, random_draws
 from faultset.collector.platforms.api.objects import ObjectNotFound
 from faultset.collector.platforms.api.platform import CannotStart, EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal.undo import UndoFailed
 from faultset.collector.sources.recorder import SourceRecorder
 from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
 from faultset.core.times import SECOND_NS
@@ -162,7 +163,7 @@ class EpisodeRunner:
             ok, reason = False, str(error)
             self._exit_code = self._exit_code or error.exit_code
             is_certain = isinstance(error, ObjectNotFound | CannotStart | UsageError | DataError)
-            is_busy = self._pressure.is_busy(window_s=60.0) and not is_certain
+            is_busy = self._pressure.is_busy(window_s=60.0) and not is_certain and not isinstance(error, UndoFailed)
             self._spoiled_by_host |= isinstance(error, HostTooBusy) or is_busy
             is_certain |= isinstance(error, FaultNotConfirmed) and not is_busy
             self._retriable = self._retriable and not is_certain

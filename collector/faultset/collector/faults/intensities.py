@@ -1,8 +1,9 @@
-"""How strongly faults act: drawn evenly on a logarithmic scale, so that weak faults are no rarer than strong."""
+"""How strongly faults act: what is drawn, and the same in words, so that a description cannot contradict its draw."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -10,3 +11,27 @@ import numpy as np
 def drawn_between(rng: np.random.Generator, least: float, most: float, *, digits: int = 3) -> float:
     """Return a number between two positive ones, of which half lie below their geometric mean."""
     return round(math.exp(rng.uniform(math.log(least), math.log(most))), digits)
+
+
+def percent_between(shares: Iterable[float]) -> str:
+    """Return the least and the greatest of some shares in words.
+
+    Examples
+    --------
+    >>> percent_between((0.15, 0.8))
+    '15 to 80 %'
+    """
+    shares = tuple(shares)
+    return f"{100 * min(shares):g} to {100 * max(shares):g} %"
+
+
+def either(choices: Iterable[object]) -> str:
+    """Return alternatives in words.
+
+    Examples
+    --------
+    >>> either(["10", "25", "50 %"])
+    '10, 25 or 50 %'
+    """
+    *first, last = map(str, choices)
+    return f"{', '.join(first)} or {last}" if first else last

@@ -75,6 +75,8 @@ class FaultSpec:
         Kind of the object at fault, where its name is the target's.
     root_cause
         `root_cause(app, target)` returns the object at fault, where its name is another; None where it is not.
+    at_one_pod
+        Whether one pod of the target is at fault and its others are not; its name is the parameter `pod`.
     inject
         `inject(platform, target, rng)` breaks the target and returns the seeded parameters.
     check
@@ -113,6 +115,7 @@ class FaultSpec:
     targets: Callable[[AppSpec], tuple[str, ...]]
     root_cause_kind: str
     root_cause: Callable[[AppSpec, str], FaultyObject] | None
+    at_one_pod: bool
     inject: Inject
     check: Check
     observe: Observe | None
@@ -170,6 +173,7 @@ def fault(
     category: Category = "functional",
     root_cause_kind: str = "Deployment",
     root_cause: Callable[[AppSpec, str], FaultyObject] | None = None,
+    at_one_pod: bool = False,
     repeat_s: float | None = None,
     also_accepted: Callable[[AppSpec, str], tuple[str, ...]] = lambda app, target: (),
     schedules: tuple[Schedule, ...] = (),
@@ -218,6 +222,7 @@ def fault(
             targets=targets,
             root_cause_kind=root_cause_kind,
             root_cause=root_cause,
+            at_one_pod=at_one_pod,
             inject=inject,
             check=check,
             observe=observe,

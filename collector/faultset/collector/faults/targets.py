@@ -157,8 +157,13 @@ def store_users(app: AppSpec) -> tuple[str, ...]:
 
 
 def databases(app: AppSpec) -> tuple[str, ...]:
-    """Return the stores that keep data on a volume."""
+    """Return the stores of kind database."""
     return tuple(name for name, service in app.services.items() if service.kind == "database")
+
+
+def databases_with_claim(app: AppSpec) -> tuple[str, ...]:
+    """Return the databases that keep their data on the volume of a claim."""
+    return tuple(name for name in databases(app) if app.services[name].claim is not None)
 
 
 def _own_databases(app: AppSpec) -> tuple[str, ...]:

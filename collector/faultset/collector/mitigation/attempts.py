@@ -22,7 +22,8 @@ from faultset.collector.mitigation.messages import (
 from faultset.collector.mitigation.mitigators import CallQueue, run_mitigator
 from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle
 from faultset.collector.platforms.api.platform import Platform
-from faultset.core.errors import PlatformError, UsageError
+from faultset.collector.platforms.journal.undo import UndoFailed
+from faultset.core.errors import UsageError
 from faultset.core.times import SECOND_NS
 
 POLL_S = 1.0
@@ -96,14 +97,14 @@ class MitigationAttempt:
         )
 
     def check_restored(self) -> None:
-        """Raise PlatformError unless every object is specified as before the injection, whatever a repair has done."""
+        """Raise UndoFailed unless every object is specified as before the injection, whatever a repair has done."""
         if self._healthy is None:
             return
         present = DesiredState.of(self._platform)
         gone = [f"{kind} {name} is missing" for kind, name in self._healthy.desired.missing_in(present)]
         wrong = [*gone, *self._healthy.desired.changes_to(present)]
         if wrong:
-            raise PlatformError(f"the undo has not restored everything: {'; '.join(wrong[:3])}")
+            raise UndoFailed(f"the undo has not restored everything: {'; '.join(wrong[:3])}")
 
     def _repair(self, order: RepairOrder, live: LiveFault) -> tuple[CommandResult, ...]:
         if order.undoes:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.mitigation.desired_state import DesiredState, pods_apart
 from faultset.collector.mitigation.messages import OraclePartResult, Part
 from faultset.collector.platforms.api.platform import Platform
+from faultset.core.errors import PlatformError
 
 PARTS: tuple[Part, ...] = ("fault", "requests", "objects", "presence")
 _MOST_NAMED = 3
@@ -70,8 +72,10 @@ class MitigationOracle:
         self._before, self._healthy, self._unhealthy_requests = before, healthy, unhealthy_requests
 
     def begin_window(self) -> None:
-        """Let what the fault's check counts begin anew: events of before are no news."""
-        self._before = self._fault.state_from_now(self._platform, self._target, self._before)
+        """Ignore the events that the fault's check has counted so far."""
+        # an object that is gone has counted nothing since
+        with suppress(PlatformError):
+            self._before = self._fault.state_from_now(self._platform, self._target, self._before)
 
     def read(self, start_ns: int, end_ns: int) -> tuple[OraclePartResult, ...]:
         """Ask the four questions; requests are those scheduled in `[start_ns, end_ns)`."""
@@ -86,7 +90,11 @@ class MitigationOracle:
         return tuple(OraclePartResult(part=part, ok=not wrong[part], detail=wrong[part]) for part in PARTS)
 
     def _fault_seen(self) -> str:
-        return self._fault.check(self._platform, self._target, self._parameters, self._before) or ""
+        """Return what the fault's check sees, or why it cannot look: a repair may have deleted what it looks at."""
+        try:
+            return self._fault.check(self._platform, self._target, self._parameters, self._before) or ""
+        except PlatformError as error:
+            return f"its check fails: {error}"
 
     def _changed_objects(self, present: DesiredState) -> str:
         return _listed([*self._healthy.desired.changes_to(present), *pods_apart(self._platform)])

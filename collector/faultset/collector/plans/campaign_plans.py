@@ -27,7 +27,8 @@ from faultset.core.errors import UsageError
 from faultset.core.json_text import canonical_json
 
 _ALWAYS = object()
-FEWEST_NO_FAULT = 6
+MOST_PAIRED = 6
+"""Up to how many episodes with a fault each has one without a fault beside it."""
 
 _Draft = tuple[AppSpec, NoFaultKind | None, tuple[PlannedFault, ...]]
 
@@ -77,7 +78,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
         drafts += [(app, None, faults) for faults in injected]
         count = request.normal
         if count is None:
-            count = max(FEWEST_NO_FAULT, math.ceil(len(injected) / 2))
+            count = default_no_fault_count(len(injected))
         elif count == 0 and NOOP in request.faults:
             count = request.repeat
         kinds: list[NoFaultKind] = [request.no_fault[number % len(request.no_fault)] for number in range(count)]
@@ -115,6 +116,17 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
             )
         )
     return tuple(plans)
+
+
+def default_no_fault_count(faulty: int) -> int:
+    """Return how many episodes without a fault go with so many with one.
+
+    As many up to six, then six until they are half as many; two at least, so that one can be trained on.
+
+    >>> [default_no_fault_count(faulty) for faulty in (0, 1, 4, 8, 12, 45)]
+    [2, 2, 4, 6, 6, 23]
+    """
+    return max(2, min(faulty, max(MOST_PAIRED, math.ceil(faulty / 2))))
 
 
 def campaign_id(request: CampaignRequest) -> str:

@@ -49,7 +49,7 @@ class CampaignRequest:
     repeat
         Episodes for each fault.
     normal
-        No-fault episodes; None means half as many as with a fault, at least 6.
+        No-fault episodes of each application; None means `default_no_fault_count`.
     phases
         Lengths of the phases of every episode.
     profile

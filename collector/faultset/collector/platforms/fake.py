@@ -290,9 +290,9 @@ class _FakeUndoExecutor(UndoExecutor):
     def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
         self._platform._patch(kind, name, change)
 
-    def _delete_pods(self, names: Sequence[str]) -> None:
+    def _delete(self, kind: str, names: Sequence[str]) -> None:
         for name in names:
-            del self._platform.objects["Pod", name]
+            self._platform.objects.pop((kind, name), None)
 
     def _run(self, pod: str, argv: Sequence[str]) -> None:
         self._platform.calls.append(("undo-exec", tuple(argv)))

@@ -8,6 +8,7 @@ may add its own.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -103,9 +104,19 @@ StepTypes = Mapping[str, type[StepModel]]
 
 
 def first_problem(error: ValidationError) -> tuple[Place, str]:
-    """Return the place and the sentence of the first thing that a model refuses."""
-    first = error.errors(include_url=False)[0]
-    return first["loc"], first["msg"].removeprefix("Value error, ")
+    """Return the place and the sentence of the first thing that a model refuses: a key that is unknown before others.
+
+    A misspelled key is also missing under its right name, which the sentence suggests.
+    """
+    errors = error.errors(include_url=False)
+    unknown = next((one for one in errors if one["type"] == "extra_forbidden"), None)
+    if unknown is None:
+        return errors[0]["loc"], errors[0]["msg"].removeprefix("Value error, ")
+    *parents, key = unknown["loc"]
+    missing = [str(one["loc"][-1]) for one in errors if one["type"] == "missing" and [*one["loc"][:-1]] == parents]
+    close = difflib.get_close_matches(str(key), missing, n=1)
+    hint = f", did you mean {close[0]!r}?" if close else ""
+    return unknown["loc"], f"unknown key {key!r}{hint}"
 
 
 def _read_step(value: Any, info: ValidationInfo) -> StepModel:

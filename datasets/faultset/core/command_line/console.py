@@ -204,8 +204,8 @@ def root() -> None:
 
     \b
     Example:
-      faultset collect --faults all --apps hotel --profile quick --out data/
-      faultset evaluate data/
+      collect --faults all --apps hotel --profile quick --out data/
+      evaluate data/
     """
 
 

@@ -65,4 +65,4 @@ def import_(
     click.echo(f"Version {done.version}." if done.is_new else f"Version {done.version} holds them already.")
     click.echo("Next:")
     click.echo(f"  faultset dataset verify {out}")
-    click.echo(f"  faultset evaluate {out}")
+    click.echo(f"  evaluate {out}")

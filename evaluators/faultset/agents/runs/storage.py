@@ -58,7 +58,7 @@ def read_truths(folder: Path | str) -> dict[str, RunTruth]:
     if (path / RUNS_FILE).is_file() and not (path / TRUTH_FILE).exists():
         raise DataError(
             f"{printable(path)} holds runs without their labels, as an evaluation writes them; score them with "
-            f"faultset evaluate DATASET --agents {printable(path)}"
+            f"evaluate DATASET --agents {printable(path)}"
         )
     return {truth.run: truth for truth in _read(path / TRUTH_FILE, TRUTH, RunTruth)}
 

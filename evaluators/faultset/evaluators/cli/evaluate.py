@@ -149,13 +149,13 @@ def evaluate(
 
     \b
     Example:
-      faultset evaluate faultset-data/
-      faultset evaluate faultset-data/ --baselines ksigma,mksmc --tasks detection
-      faultset evaluate faultset-data/ --split by-episode --predictions usad.parquet --predictions rank=out/rank.csv
-      faultset evaluate hotel-data/ --train shop-data/
-      faultset evaluate faultset-data/ --agents react,scripted --model gpt-5-mini --max-cost 5
-      faultset evaluate s3://bucket/data --version 1.0.0 --scheduler tcp://10.0.0.5:8786 --out results
-      faultset evaluate --compare results-before/ results/data/ --fail-on "ac@1 drops"
+      evaluate faultset-data/
+      evaluate faultset-data/ --baselines ksigma,mksmc --tasks detection
+      evaluate faultset-data/ --split by-episode --predictions usad.parquet --predictions rank=out/rank.csv
+      evaluate hotel-data/ --train shop-data/
+      evaluate faultset-data/ --agents react,scripted --model gpt-5-mini --max-cost 5
+      evaluate s3://bucket/data --version 1.0.0 --scheduler tcp://10.0.0.5:8786 --out results
+      evaluate --compare results-before/ results/data/ --fail-on "ac@1 drops"
     """
     from faultset.core.errors import UsageError
 

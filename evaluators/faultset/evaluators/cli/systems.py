@@ -34,7 +34,7 @@ def systems(
     protocol: Literal["oracle", "detected"],
     as_json: bool,
 ) -> None:
-    """Show every method on every system: one column for each folder RESULTS that "faultset evaluate" has written.
+    """Show every method on every system: one column for each folder RESULTS that "evaluate" has written.
 
     Prints Markdown: the first metric of each headline table with its interval, the mean rank, in how many systems a
     method lies within the interval of the best, and in how many it is above the strongest control.

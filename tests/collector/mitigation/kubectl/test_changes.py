@@ -7,7 +7,6 @@ import random
 import pytest
 
 from faultset.collector.mitigation.kubectl.changes import (
-    merge_patch,
     patched,
     strategic_merge,
     with_environment,
@@ -15,7 +14,7 @@ from faultset.collector.mitigation.kubectl.changes import (
     with_resources,
 )
 from faultset.collector.mitigation.kubectl.errors import CommandRefused
-from faultset.collector.platforms.journal.undo_operations import merge
+from faultset.collector.platforms.journal.undo_operations import merge, merge_patch
 
 PATCH_DEMO = {
     "kind": "Deployment",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -52,7 +53,8 @@ def test_a_change_is_made_journaled_and_undone(
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("helm upgrade x", "a command begins with one of kubectl, sleep; found 'helm'"),
+        ("helm upgrade x", "a command begins with kubectl or sleep; found 'helm'"),
+        ("get pods", "a command begins with kubectl or sleep; write: kubectl get pods"),
         ("", "found 'nothing'"),
         ("kubectl", "Missing command|which command"),
         ("kubectl frobnicate", "No such command 'frobnicate'"),
@@ -158,6 +160,25 @@ def test_a_manifest_brings_back_what_was_there_and_makes_nothing_new(
     assert "must hold objects" in kubectl.run("kubectl apply -f other.yaml").output
     os.symlink("/etc/passwd", tmp_path / "link.yaml")
     assert "links are not followed" in kubectl.run("kubectl apply -f link.yaml").output
+
+
+def test_an_object_is_replaced_by_a_manifest_that_leaves_fields_out(
+    kubectl: Kubectl, platform: FakePlatform, tmp_path: Path
+) -> None:
+    untouched = platform.get("Service", "geo")
+    platform.patch("Service", "geo", {"spec": {"clusterIP": "10.0.0.9", "sessionAffinity": "ClientIP"}})
+    whole = {**untouched, "metadata": {"name": "geo", "labels": {"app": "new"}}}
+    (tmp_path / "geo.json").write_text(json.dumps(whole))
+    assert kubectl.run("kubectl replace -f geo.json").output == "service/geo replaced"
+    replaced = platform.get("Service", "geo")
+    assert replaced["spec"] == {"clusterIP": "10.0.0.9", **untouched["spec"]}
+    assert replaced["metadata"]["labels"] == {"app": "new"}
+    platform.delete("Service", "geo")
+    assert "(NotFound)" in kubectl.run("kubectl replace -f geo.json").output
+    platform.undo()
+    restored = platform.get("Service", "geo")
+    assert restored["spec"] == untouched["spec"]
+    assert restored["metadata"]["labels"] == untouched["metadata"]["labels"]
 
 
 def test_the_stores_administration_may_be_run_in_a_pod(kubectl: Kubectl, platform: FakePlatform) -> None:

@@ -27,6 +27,7 @@ class Objects(UndoExecutor):
         self.looks = 0
         self.done: list[Any] = []
         self.failing = 0
+        self.immutable: set[str] = set()
 
     def _find(self, kind: str, name: str) -> Object | None:
         self.looks += 1
@@ -47,10 +48,14 @@ class Objects(UndoExecutor):
     def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
         if (kind, name) not in self.objects:
             raise ObjectNotFound(f"no {kind} {name}")
+        if kind in self.immutable:
+            raise PlatformError(f"{kind} {name} is invalid: field is immutable")
         self.done.append((kind, name, change))
 
-    def _delete_pods(self, names: Sequence[str]) -> None:
+    def _delete(self, kind: str, names: Sequence[str]) -> None:
         self.done += names
+        for name in names:
+            self.objects.pop((kind, name), None)
 
     def _run(self, pod: str, argv: Sequence[str]) -> None:
         if self.failing:
@@ -100,6 +105,23 @@ def test_an_object_that_exists_is_left_as_it_is() -> None:
     subject = Objects(VOLUME)
     subject.execute({"verb": "apply", "object": {**VOLUME, "spec": {}}})
     assert subject.objects["PersistentVolume", "geo-pv"] is VOLUME
+
+
+def service(address: str, **ports: int) -> Object:
+    return {"kind": "Service", "metadata": {"name": "geo"}, "spec": {"clusterIP": address, **ports}}
+
+
+def test_an_object_that_was_made_again_with_another_content_gets_the_former_one() -> None:
+    subject = Objects(service("10.0.0.2", port=1, second=2))
+    subject.execute({"verb": "apply", "object": service("10.0.0.1", port=9)})
+    assert subject.done == [("Service", "geo", {"spec": {"port": 9, "second": None}})]
+
+
+def test_an_object_that_cannot_get_its_former_content_is_replaced() -> None:
+    subject = Objects(service("10.0.0.2", port=1))
+    subject.immutable = {"Service"}
+    subject.execute({"verb": "apply", "object": service("10.0.0.1", port=9)})
+    assert subject.objects["Service", "geo"] == service("10.0.0.1", port=9)
 
 
 def test_an_object_that_is_being_deleted_is_waited_for_and_created_again() -> None:

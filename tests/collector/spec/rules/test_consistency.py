@@ -54,6 +54,19 @@ def test_the_line_of_the_file_is_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("right", "wrong", "sentence"),
+    [
+        ("/Stock/Get: {steps:", "/Stock/Get: {stepz:", r"Get\.stepz: unknown key 'stepz', did you mean 'steps'\?"),
+        ("respond: {json: {left", "respond: {jsn: {left", r"respond\.jsn: unknown key 'jsn'"),
+        ("port: 8081", "colour: red", r"stock\.colour: unknown key 'colour'"),
+    ],
+)
+def test_an_unknown_key_is_named_before_everything_else_that_is_wrong(right: str, wrong: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        read_app(SHOP.replace(right, wrong).replace("default_mix: only", ""), "shop.yaml")
+
+
+@pytest.mark.parametrize(
     ("path", "value", "sentence"),
     [
         (("services", "stock", "operations", "/Stock/Get", "steps", 0), BACK, "calls go round in a circle: "),

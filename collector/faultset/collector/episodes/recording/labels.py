@@ -6,6 +6,7 @@ from typing import Any
 
 from faultset.collector.episodes.recording.contexts import workload
 from faultset.collector.episodes.records import EpisodeRecord, FaultRecord, ViewBounds
+from faultset.collector.faults.registry import FaultyObject
 from faultset.collector.platforms.api.capabilities import host_load
 from faultset.collector.platforms.api.courses import Course, course_of
 from faultset.collector.platforms.api.platform import EpisodePlatform
@@ -55,6 +56,8 @@ def label_of(
 
 def _cause(one: FaultRecord, app: AppSpec) -> dict[str, Any]:
     cause = one.spec.object_at_fault(app, one.target)
+    if one.spec.at_one_pod and "pod" in one.parameters:
+        cause = FaultyObject("Pod", one.parameters["pod"])
     accepted = one.spec.accepted_names(app, one.target)
     return {**cause._asdict(), "service": one.target, "accepted": [*accepted]}
 

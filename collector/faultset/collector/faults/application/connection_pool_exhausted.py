@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.deployments import container_of, patch_container, runs_new_image
+from faultset.collector.faults.intensities import either, percent_between
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import calling_services
 from faultset.collector.platforms.api.platform import Platform
@@ -19,7 +20,8 @@ from faultset.collector.runtime.builds import KEEPING
     fault_type="Code Defect",
     targets=calling_services,
     check=runs_new_image,
-    intensity="a pool of 4, 6 or 8, of which 20 to 30 % of the calls keep a connection 2 to 5 s",
+    intensity=f"a pool of {either(size for size, *_ in KEEPING.values())}, of which "
+    f"{percent_between(share for _, share, _ in KEEPING.values())} of the calls keep a connection 2 to 5 s",
     needs=("runtime",),
 )
 def connection_pool_exhausted(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.deployments import container_of, patch_container, runs_new_image
+from faultset.collector.faults.intensities import either
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import networked_services
 from faultset.collector.platforms.api.platform import Platform
@@ -19,7 +20,7 @@ from faultset.collector.runtime.builds import FAILING
     fault_type="Code Defect",
     targets=networked_services,
     check=runs_new_image,
-    intensity="10, 25 or 50 % of the requests",
+    intensity=f"{either(f'{100 * share:g}' for share in FAILING.values())} % of the requests",
     needs=("runtime",),
 )
 def failing_build(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.deployments import container_of, patch_container, runs_new_image
+from faultset.collector.faults.intensities import either
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import networked_services
 from faultset.collector.platforms.api.platform import Platform
@@ -19,7 +20,7 @@ from faultset.collector.runtime.builds import SLOWED
     fault_type="Code Defect",
     targets=networked_services,
     check=runs_new_image,
-    intensity="30 % of the requests by 0.4 s, 60 % by 0.15 s, or all by 0.1 s",
+    intensity=f"{either(f'{wait_s:g} s at {100 * share:g} %' for share, wait_s in SLOWED.values())} of the requests",
     needs=("runtime",),
 )
 def slow_build(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.flags.settings import FLAG_CHECK, service_of_flag, turn_on
+from faultset.collector.faults.intensities import either
 from faultset.collector.faults.registry import fault
 from faultset.collector.platforms.api.platform import Platform
 
 FLAG = "imageSlowLoad"
+SECONDS = (5, 10)
 
 
 @fault(
@@ -19,9 +21,9 @@ FLAG = "imageSlowLoad"
     fault_type="Misconfiguration",
     targets=service_of_flag(FLAG),
     check=FLAG_CHECK,
-    intensity="5 or 10 s",
+    intensity=f"{either(SECONDS)} s",
     gray=True,
 )
 def image_slow_load(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
-    """Delay images by five or ten seconds."""
-    return turn_on(platform, FLAG, str(rng.choice(["5sec", "10sec"])))
+    """Delay images by some seconds."""
+    return turn_on(platform, FLAG, str(rng.choice([f"{number}sec" for number in SECONDS])))

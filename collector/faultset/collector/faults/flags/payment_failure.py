@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.flags.settings import FLAG_CHECK, service_of_flag, turn_on
+from faultset.collector.faults.intensities import either
 from faultset.collector.faults.registry import fault
 from faultset.collector.platforms.api.platform import Platform
 
 FLAG = "paymentFailure"
+PERCENT = (100, 90, 75, 50, 25)
 
 
 @fault(
@@ -19,9 +21,9 @@ FLAG = "paymentFailure"
     fault_type="Authentication Issue",
     targets=service_of_flag(FLAG),
     check=FLAG_CHECK,
-    intensity="25, 50, 75, 90 or 100 % of the charges",
+    intensity=f"{either(reversed(PERCENT))} % of the charges",
     gray=True,
 )
 def payment_failure(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
-    """Let at least half of the charges fail with an invalid token."""
-    return turn_on(platform, FLAG, str(rng.choice(["100%", "90%", "75%", "50%", "25%"])))
+    """Let a share of the charges fail with an invalid token."""
+    return turn_on(platform, FLAG, str(rng.choice([f"{number}%" for number in PERCENT])))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from faultset.collector.faults.deployments import container_of
+from faultset.collector.faults.intensities import percent_between
 from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import networked_services
@@ -35,7 +36,9 @@ def runs_beside_others(platform: Platform, target: str, parameters: Mapping[str,
     fault_type="Code Defect",
     targets=networked_services,
     check=runs_beside_others,
-    intensity="one pod of two to four, failing or waiting at 10 to 100 % of its requests",
+    at_one_pod=True,
+    intensity="one pod of two to four, failing or waiting at "
+    f"{percent_between([*FAILING.values(), *(share for share, _ in SLOWED.values())])} of its requests",
     needs=("runtime",),
 )
 def one_bad_replica(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.stores import flush_caches, restart_consumers
-from faultset.collector.faults.targets import databases
+from faultset.collector.faults.targets import databases_with_claim
 from faultset.collector.platforms.api.platform import Platform
 
 
@@ -28,7 +28,7 @@ def claim_is_pending(platform: Platform, target: str, parameters: Mapping[str, A
     system_level="Virtualization",
     fault_type="Operation Error",
     paper_number=14,
-    targets=databases,
+    targets=databases_with_claim,
     check=claim_is_pending,
     root_cause_kind="PersistentVolumeClaim",
     needs=("exec", "runtime"),

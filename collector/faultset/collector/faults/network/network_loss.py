@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from faultset.collector.faults.intensities import drawn_between
+from faultset.collector.faults.intensities import drawn_between, percent_between
 from faultset.collector.faults.network.evidence import is_impaired
 from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
@@ -15,6 +15,8 @@ from faultset.collector.platforms.api.capabilities import NetworkImpairer, requi
 from faultset.collector.platforms.api.courses import Course
 from faultset.collector.platforms.api.impairments import Loss
 from faultset.collector.platforms.api.platform import Platform
+
+SHARES = (0.08, 0.4)
 
 
 @fault(
@@ -27,7 +29,7 @@ from faultset.collector.platforms.api.platform import Platform
     check=is_impaired,
     root_cause_kind="Pod",
     schedules=("gradual", "intermittent", "delayed"),
-    intensity="8 to 40 % of the packets",
+    intensity=f"{percent_between(SHARES)} of the packets",
     gray=True,
     needs=("loss",),
 )
@@ -35,7 +37,7 @@ def network_loss(
     platform: Platform, target: str, rng: np.random.Generator, course: Course | None = None
 ) -> dict[str, Any]:
     """Lose a share of the packets that the pod sends."""
-    pod, probability = pod_of(platform, target), drawn_between(rng, 0.08, 0.4)
+    pod, probability = pod_of(platform, target), drawn_between(rng, *SHARES)
     over_time = course.as_parameters() if course else {}
     require(platform, NetworkImpairer).impair(pod, Loss(probability=probability, **over_time))
     return {"pod": pod, "probability": probability, **over_time}

@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from faultset.collector.faults.intensities import drawn_between
+from faultset.collector.faults.intensities import drawn_between, percent_between
 from faultset.collector.faults.targets import callers_of
 from faultset.collector.platforms.api.capabilities import selects_requests
 from faultset.collector.platforms.api.courses import Course
 from faultset.collector.platforms.api.platform import Platform
 from faultset.core.times import SECOND_NS
 
+_SHARES = (0.15, 0.8)
+DRAWN_REQUESTS = f"{percent_between(_SHARES)} of the requests of one caller, all or one operation"
+"""What `draw_requests` draws, in words."""
 _WINDOW_S = 30.0
 _LEAST_ASKED = 10
 
@@ -30,7 +33,7 @@ def draw_requests(
     caller = str(rng.choice(callers_of(app, target)))
     operations = _operations_asked_for(platform, caller, target)
     path = str(rng.choice(operations)) if operations and rng.random() < 0.5 else ""
-    drawn: dict[str, Any] = {"share": drawn_between(rng, 0.15, 0.8), "caller": caller, "path": path}
+    drawn: dict[str, Any] = {"share": drawn_between(rng, *_SHARES), "caller": caller, "path": path}
     if not selects_requests(platform):
         return {**drawn, "share": 1.0, "caller": ""}
     if course is not None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from faultset.collector.faults.intensities import drawn_between
 from faultset.collector.faults.network.evidence import is_impaired
-from faultset.collector.faults.network.requests import draw_requests
+from faultset.collector.faults.network.requests import DRAWN_REQUESTS, draw_requests
 from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.targets import called_services
@@ -27,8 +27,7 @@ from faultset.collector.platforms.api.platform import Platform
     check=is_impaired,
     root_cause_kind="Pod",
     schedules=("gradual", "intermittent", "delayed"),
-    intensity="15 to 80 % of the requests of one caller, all or one operation, by 0.2 to 0.9 s, "
-    "sudden, rising, or seconds on and off",
+    intensity=f"{DRAWN_REQUESTS}, by 0.2 to 0.9 s, sudden, rising, or seconds on and off",
     gray=True,
     needs=("hold",),
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from faultset.collector.faults.intensities import percent_between
 from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import fault
 from faultset.collector.faults.resources.cpu_use import counter_now, cpu_cores
@@ -15,6 +16,7 @@ from faultset.collector.faults.targets import logic_services
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.platforms.observation.quantities import quantity
 
+SHARES = (0.35, 0.65)
 LEAST_MILLICORES = 10
 
 
@@ -39,14 +41,14 @@ def is_throttled(platform: Platform, target: str, parameters: Mapping[str, Any],
     observe=throttled_periods,
     check_sees="events",
     root_cause_kind="Pod",
-    intensity="a limit of 35 to 65 % of what is used",
+    intensity=f"a limit of {percent_between(SHARES)} of what is used",
     gray=True,
     needs=("resize",),
 )
 def cpu_throttle(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
-    """Lower the container's CPU limit in place to about half of what it uses."""
+    """Lower the container's CPU limit in place below what it uses."""
     pod = pod_of(platform, target)
-    cores = float(rng.uniform(0.35, 0.65)) * cpu_cores(platform, pod)
+    cores = float(rng.uniform(*SHARES)) * cpu_cores(platform, pod)
     containers = copy.deepcopy(platform.get("Pod", pod)["spec"]["containers"])
     resources = containers[0].setdefault("resources", {})
     requested = quantity((resources.get("requests") or {}).get("cpu", 0))

@@ -26,23 +26,6 @@ _MERGE_KEYS = {
 """By which key the elements of a list are merged, as the API's schema has it (`x-kubernetes-patch-merge-key`)."""
 
 
-def merge_patch(current: Any, wanted: Any) -> dict[str, Any]:
-    """Return the merge patch (RFC 7386) that makes one object of another; lists are replaced as a whole.
-
-    >>> merge_patch({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"c": 4, "d": 3}})
-    {'a': None, 'b': {'c': 4}}
-    """
-    change: dict[str, Any] = {key: None for key in current if key not in wanted}
-    for key, value in wanted.items():
-        before = current.get(key)
-        if isinstance(before, Mapping) and isinstance(value, Mapping):
-            if inner := merge_patch(before, value):
-                change[key] = inner
-        elif value != before or key not in current:
-            change[key] = copy.deepcopy(value)
-    return change
-
-
 def strategic_merge(current: Any, change: Any, field: str = "") -> Any:
     """Apply a strategic merge patch: as a merge patch, but lists of named elements are merged by their key.
 

@@ -84,6 +84,8 @@ def _parse(program: click.Command, words: list[str], parent: click.Context | Non
 
 def _program_of(words: Sequence[str]) -> tuple[click.Command, list[str]]:
     if not words or words[0] not in _PROGRAMS:
-        known = ", ".join(_PROGRAMS)
-        raise CommandRefused(f"a command begins with one of {known}; found {words[0] if words else 'nothing'!r}")
+        begins = " or ".join(_PROGRAMS)
+        if words and words[0] in kubectl.commands:
+            raise CommandRefused(f"a command begins with {begins}; write: kubectl {' '.join(words)}")
+        raise CommandRefused(f"a command begins with {begins}; found {words[0] if words else 'nothing'!r}")
     return _PROGRAMS[words[0]], list(words[1:])

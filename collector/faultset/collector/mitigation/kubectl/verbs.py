@@ -132,6 +132,14 @@ def apply(session: KubectlSession, filename: str) -> str:
 
 
 @kubectl.command()
+@click.option("-f", "--filename", required=True)
+@_session
+def replace(session: KubectlSession, filename: str) -> str:
+    """Replace objects by those of a manifest that lies beside the file of commands."""
+    return writing.replace(session, filename)
+
+
+@kubectl.command()
 @_words
 @_selector
 @click.option("--grace-period", type=click.FloatRange(min=0))

@@ -1,4 +1,4 @@
-"""Commands that change objects: patch, apply, delete, scale, set, label, annotate."""
+"""Commands that change objects: patch, apply, replace, delete, scale, set, label, annotate."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from faultset.collector.mitigation.kubectl.errors import CommandRefused
 from faultset.collector.mitigation.kubectl.kinds import WORKLOADS, references
 from faultset.collector.mitigation.kubectl.session import KubectlSession
 from faultset.collector.platforms.api.objects import Object, ObjectNotFound
+from faultset.collector.platforms.journal.undo_operations import assigned_fields
 from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.kubectl.kinds import full_name, resource_name, type_name
 
@@ -46,6 +47,24 @@ def apply(session: KubectlSession, file: str) -> str:
             continue
         given = {key: value for key, value in wanted.items() if key != "status"}
         lines.append(session.change(current, changes.strategic_merge(current, given), "configured"))
+    return "\n".join(lines)
+
+
+def replace(session: KubectlSession, file: str) -> str:
+    """Give objects the content, labels and annotations of a manifest; what it leaves out is removed."""
+    lines = []
+    for wanted in _manifests(session, file):
+        kind, name = wanted["kind"], wanted["metadata"]["name"]
+        session.must_be_writable(kind)
+        session.check_namespace(wanted["metadata"].get("namespace"))
+        current = session.get(kind, name)
+        written = ("labels", "annotations")
+        metadata = {key: value for key, value in current["metadata"].items() if key not in written}
+        metadata |= {key: wanted["metadata"][key] for key in written if key in wanted["metadata"]}
+        content = {key: value for key, value in wanted.items() if key != "status"} | {"metadata": metadata}
+        if isinstance(content.get("spec"), Mapping):
+            content["spec"] = {**assigned_fields(current), **content["spec"]}
+        lines.append(session.change(current, content, "replaced"))
     return "\n".join(lines)
 
 
@@ -181,7 +200,7 @@ def _split_pairs(words: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, str
 def _manifests(session: KubectlSession, file: str) -> list[Mapping[str, Any]]:
     path = Path(file)
     if session.folder is None or path.is_absolute() or ".." in path.parts:
-        raise CommandRefused(f"files of apply lie beside the file of commands, under a relative path; found {file}")
+        raise CommandRefused(f"files of -f lie beside the file of commands, under a relative path; found {file}")
     text = read_regular(
         session.folder / path, limit_bytes=LARGEST_MANIFEST_BYTES, below=session.folder, error=CommandRefused
     )

@@ -10,8 +10,12 @@ from typing import Any
 from faultset.collector.platforms.api.objects import Object, ObjectNotFound
 from faultset.collector.platforms.api.pod_state import is_active, waits_in_back_off
 from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.journal.undo_operations import UndoOperation
+from faultset.collector.platforms.journal.undo_operations import UndoOperation, restoring_change
 from faultset.core.errors import PlatformError
+
+
+class UndoFailed(PlatformError):
+    """What an episode has changed is not as before; this says nothing about how busy the host was."""
 
 
 def undo_all(journal: Journal, execute: Callable[[UndoOperation], None]) -> None:
@@ -24,7 +28,7 @@ def undo_all(journal: Journal, execute: Callable[[UndoOperation], None]) -> None
 
     Raises
     ------
-    PlatformError
+    UndoFailed
         Some could not be undone; they stay open, and the next call tries them again.
     """
     failed: list[str] = []
@@ -37,7 +41,7 @@ def undo_all(journal: Journal, execute: Callable[[UndoOperation], None]) -> None
             continue
         journal.undone(seq)
     if failed:
-        raise PlatformError(f"{len(failed)} changes could not be undone ({failed[0]}); run 'faultset recover'")
+        raise UndoFailed(f"{len(failed)} changes could not be undone ({failed[0]}); run 'faultset recover'")
 
 
 class UndoExecutor(ABC):
@@ -71,8 +75,8 @@ class UndoExecutor(ABC):
         """Apply a merge patch; raise ObjectNotFound."""
 
     @abstractmethod
-    def _delete_pods(self, names: Sequence[str]) -> None:
-        """Delete pods at once, those that are still there."""
+    def _delete(self, kind: str, names: Sequence[str]) -> None:
+        """Delete objects at once, those that are still there."""
 
     @abstractmethod
     def _run(self, pod: str, argv: Sequence[str]) -> None:
@@ -103,7 +107,7 @@ class UndoExecutor(ABC):
     def restart_waiting(self, concerns: Callable[[Object], bool] = lambda pod: True) -> None:
         """Delete the pods in question that wait in a back-off; their owners replace them at once."""
         waiting = [pod for pod in self._list("Pod") if waits_in_back_off(pod) and concerns(pod)]
-        self._delete_pods([pod["metadata"]["name"] for pod in waiting])
+        self._delete("Pod", [pod["metadata"]["name"] for pod in waiting])
 
     def _patch_back(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
         """Patch an object; a pod that is gone has been replaced by one without the change."""
@@ -121,16 +125,31 @@ class UndoExecutor(ABC):
         self._patch("Secret", name, {"data": {key: text}})
 
     def _create_again(self, wanted: Mapping[str, Any]) -> None:
-        """Create an object unless it exists; one that is being deleted is waited for."""
+        """Create an object, or restore the content of one that was made meanwhile.
+
+        One that is being deleted is waited for, one that cannot be changed to that content is deleted first.
+        """
         kind, name = wanted["kind"], wanted["metadata"]["name"]
         deadline = time.monotonic() + self.timeout_s
         while not self._create(wanted):
             current = self._find(kind, name)
             if current is not None and not current["metadata"].get("deletionTimestamp"):
-                return
+                if self._restore_content(current, wanted):
+                    return
+                self._delete(kind, [name])
             if time.monotonic() > deadline:
                 raise PlatformError(f'{kind} "{name}" is still being deleted after {self.timeout_s:g} s')
             time.sleep(self.pause_s)
+
+    def _restore_content(self, current: Object, former: Mapping[str, Any]) -> bool:
+        """Give an object the content of a former one; return False where some field may not be changed."""
+        change = restoring_change(current, former)
+        try:
+            if change:
+                self._patch(former["kind"], former["metadata"]["name"], change)
+        except PlatformError:
+            return False
+        return True
 
     def _run_in_newest(self, labels: Mapping[str, str], argv: Sequence[str]) -> None:
         """Run a command in the newest pod of a workload, which may have to come up first."""

@@ -44,10 +44,10 @@ class ClusterUndoExecutor(UndoExecutor):
     def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
         self._objects.patch(kind, name, change)
 
-    def _delete_pods(self, names: Sequence[str]) -> None:
+    def _delete(self, kind: str, names: Sequence[str]) -> None:
         for name in names:
             with contextlib.suppress(NotFound):
-                self._objects.delete("Pod", name, grace_period_s=0)
+                self._objects.delete(kind, name, grace_period_s=0)
 
     def _run(self, pod: str, argv: Sequence[str]) -> None:
         self._run_in(pod, argv)

@@ -49,12 +49,12 @@ class LocalUndoExecutor(UndoExecutor):
             self._plane.cluster.store.patch(kind, name, change)
             self._plane.settle()
 
-    def _delete_pods(self, names: Sequence[str]) -> None:
+    def _delete(self, kind: str, names: Sequence[str]) -> None:
         with self._plane.lock:
             store = self._plane.cluster.store
             for name in names:
-                if store.find("Pod", name) is not None:
-                    store.delete("Pod", name, grace_period_s=0)
+                if store.find(kind, name) is not None:
+                    store.delete(kind, name, grace_period_s=0)
             self._plane.settle()
 
     def _run(self, pod: str, argv: Sequence[str]) -> None:
