@@ -60,7 +60,7 @@ def test_no_public_attribute_of_a_view_is_a_path(view):
         "once",
         "services",
         "calls",
-        "view",
+        "window",
         "reference",
         "catalogue",
         "table",
@@ -97,7 +97,7 @@ def test_a_view_pickles_small_and_works_after(view):
 
 
 def test_windows_and_candidates_come_from_the_context(view):
-    start, end = view.view
+    start, end = view.window
     assert view.reference[0] == start < view.reference[1] < end
     assert "frontend" in view.services
     assert ("frontend", "search") in view.calls

@@ -75,7 +75,7 @@ class EpisodeView:
         return self._context.calls
 
     @property
-    def view(self) -> tuple[int, int]:
+    def window(self) -> tuple[int, int]:
         """Half-open window of all telemetry, UTC nanoseconds."""
         return self._context.view_start_ns, self._context.view_end_ns
 
@@ -236,7 +236,7 @@ class EpisodeView:
         from faultset.datasets.metrics.frames import wide_frame
 
         catalogue = self.catalogue
-        frame = wide_frame(self._samples(chosen, catalogue), *self.view, step_s, catalogue=catalogue)
+        frame = wide_frame(self._samples(chosen, catalogue), *self.window, step_s, catalogue=catalogue)
         if chosen is None:
             return frame
         kept = [catalogue.role_of(metric) in chosen for metric in frame.columns.get_level_values("metric")]

@@ -62,7 +62,7 @@ def test_windows_are_cut_as_asked(dataset: Dataset, columns: FeatureColumns):
     assert one.values.shape == one.mask.shape == (4, 10, len(columns))
     assert (one.values.dtype, one.mask.dtype, one.labels.dtype) == (np.float32, np.bool_, np.int8)
     assert one.labels.shape == (4, 10)
-    start_ns, _ = dataset.view(dataset.episodes[0]).view
+    start_ns, _ = dataset.view(dataset.episodes[0]).window
     assert (one.ends_ns - start_ns).tolist() == [(10 + 7 * n) * SECOND for n in range(4)]
     np.testing.assert_array_equal(windows[1].values[0], one.values[1])
     np.testing.assert_array_equal(windows[-1].values, batches[-1].values[-1:])
@@ -159,7 +159,7 @@ def test_a_call_counts_when_it_has_ended(dataset: Dataset, columns: FeatureColum
     view = dataset.view(dataset.episodes[0])
     calls, features = service_calls(view), step_features(view, columns)
     edge = calls["edge"].iloc[0]
-    steps = np.ceil((calls.loc[calls["edge"] == edge, "end"].to_numpy() - view.view[0]) / SECOND).astype(int) - 1
+    steps = np.ceil((calls.loc[calls["edge"] == edge, "end"].to_numpy() - view.window[0]) / SECOND).astype(int) - 1
     expected = np.bincount(steps, minlength=len(features.values))
     np.testing.assert_array_equal(features.values[:, columns.names.index(f"traces/{edge}/calls")], expected)
 

@@ -36,7 +36,7 @@ class StepFeatures:
 
 def step_count(view: EpisodeView, step_s: float) -> int:
     """Return the number of steps of a view; the last may be shorter."""
-    start_ns, end_ns = view.view
+    start_ns, end_ns = view.window
     return math.ceil((end_ns - start_ns) / round(step_s * SECOND_NS))
 
 
@@ -54,7 +54,7 @@ def step_features(view: EpisodeView, columns: FeatureColumns) -> StepFeatures:
     columns
         Which features; series that the episode does not have are masked, and counts of what was not recorded at all.
     """
-    start_ns, end_ns = view.view
+    start_ns, end_ns = view.window
     step_ns = round(columns.step_s * SECOND_NS)
     steps = step_count(view, columns.step_s)
     values = np.zeros((steps, len(columns)), dtype=np.float32)

@@ -76,7 +76,7 @@ def dataset_folds(dataset: Dataset, split: str | None = None) -> list[Fold]:
     Returns
     -------
     list of Fold
-        Each with `train` (episodes without a fault), `faulty_train` (with one) and `test`. Episodes of one
+        Each with `healthy_train` (episodes without a fault), `faulty_train` (with one) and `test`. Episodes of one
         (application, fault, target) are on one side.
 
     Raises

@@ -55,7 +55,7 @@ class EpisodeWindows:
     dataset
         An opened dataset.
     episodes
-        Ids, for instance `fold.train` of `dataset_folds`.
+        Ids, for instance `fold.healthy_train` of `dataset_folds`.
     columns
         Which features; make them of training episodes.
     length, stride
