@@ -108,7 +108,7 @@ def main() -> None:
     statuses: dict[str, Counter[str]] = defaultdict(Counter)
     costs: dict[str, list[float]] = defaultdict(list)
     for episode in dataset.episodes[: options.episodes]:
-        tools = dataset.episode(episode).tools()
+        tools = dataset[episode].tools()
         for name, arguments in calls(tools):
             _timed(tools, name, arguments, costs)
         for verb, text in commands(tools):

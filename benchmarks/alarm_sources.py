@@ -64,7 +64,7 @@ class DetectorAlarms(NamedTuple):
 def episodes_noticed_by_clients(dataset: str) -> frozenset[str]:
     """Return the episodes of which clients noticed something, by their evidence."""
     opened = open_dataset(dataset)
-    evidence = {name: opened.episode(name).evidence for name in opened.episodes}
+    evidence = {name: opened[name].evidence for name in opened.episodes}
     return frozenset(name for name, rows in evidence.items() if ((rows["check"] == "sli") & rows["passed"]).any())
 
 

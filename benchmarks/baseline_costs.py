@@ -288,7 +288,7 @@ def question(spec: BaselineSpec, lessons: Sequence[Labelled]) -> Callable[[Episo
     if spec.task == "rca":
         built.fit(lessons)
     ask = built.localize if spec.task == "localization" else built.diagnose
-    return lambda view: ask(view, view.reference[1] + (view.view[1] - view.reference[1]) // 3)
+    return lambda view: ask(view, view.reference[1] + (view.window[1] - view.reference[1]) // 3)
 
 
 def cost(ask: Callable[[EpisodeView], Any], folder: Path) -> tuple[float, float]:

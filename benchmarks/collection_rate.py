@@ -110,7 +110,7 @@ def rate(name: str, episodes: int, profile: str) -> dict[str, Any]:
         elapsed_s = time.perf_counter() - began
         dataset = open_dataset(Path(folder) / "data")
         views = [dataset.view(episode) for episode in dataset.episodes]
-        telemetry_s = sum((view.view[1] - view.view[0]) / 1e9 for view in views)
+        telemetry_s = sum((view.window[1] - view.window[0]) / 1e9 for view in views)
         latency_ms = np.concatenate([v.requests()["latency_ns"].dropna().to_numpy(dtype=float) for v in views]) / 1e6
         late = scrapes = 0
         for view in views:

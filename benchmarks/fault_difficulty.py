@@ -85,7 +85,7 @@ def not_manifest_lines(opened: Dataset, labels: Sequence[Label]) -> list[str]:
     for label in labels:
         if label.category == "functional" and label.verdict != "manifest" and label.fault is not None:
             dormant = dormant_reason(label)
-            reason = f"dormant: {dormant}" if dormant else _nearest_test(opened.episode(label.episode).evidence)
+            reason = f"dormant: {dormant}" if dormant else _nearest_test(opened[label.episode].evidence)
             lines.append(f"| {label.fault} | {' and '.join(label.targets)} | {label.verdict} | {reason} |")
     return sorted(lines)
 

@@ -43,12 +43,12 @@ def draw_faults(path: Path) -> None:
     for axis, episode in zip(axes, faulty, strict=True):
         view, label = dataset.view(episode), dataset.label(episode)
         requests = view.table("requests", columns=["scheduled", "latency_ns", "outcome"]).to_pandas()
-        seconds = (requests["scheduled"].astype("int64") - view.view[0]) / 1e9
+        seconds = (requests["scheduled"].astype("int64") - view.window[0]) / 1e9
         latency = requests["latency_ns"].astype(float).fillna(1e10) / 1e6
         good = (requests["outcome"] == "ok").to_numpy()
         axis.scatter(seconds[good], latency[good], s=5, color=COLOURS["ok"], label="answered")
         axis.scatter(seconds[~good], latency[~good], s=7, color=COLOURS["other"], marker="x", label="failed")
-        onset, undone = ((time - view.view[0]) / 1e9 for time in (label.onset_ns, view.view[1]))
+        onset, undone = ((time - view.window[0]) / 1e9 for time in (label.onset_ns, view.window[1]))
         axis.axvspan(onset, undone, color="#f2cf5b", alpha=0.35, lw=0, zorder=0)
         axis.set(yscale="log", ylim=(1, 2e4), yticks=[10, 1000])
         axis.set_title(f"{label.fault} in {', '.join(label.targets)}: {label.verdict}", loc="left", fontsize=9)

@@ -96,7 +96,7 @@ def episode_means(dataset: Dataset) -> dict[str, Any]:
     views = [dataset.view(episode).view for episode in dataset.episodes]
     spans_s = []
     for episode in dataset.episodes:
-        times = [record["time_ns"] for record in dataset.journal(episode)]
+        times = [record["time_ns"] for record in dataset[episode].journal]
         spans_s.append((max(times) - min(times)) / SECOND_NS)
     return {
         "view_s": round(sum(end - start for start, end in views) / number / SECOND_NS, 1),

@@ -95,7 +95,7 @@ def _rows_of(table: str, rows: list[dict[str, Any]]) -> pa.Table:
 @pytest.fixture
 def observe(example: Dataset, faulty: str, alter: Alter) -> Observe:
     """Make an episode whose objects are seen as told: {(kind, name, service): [(second, state), ...]}."""
-    start = example.view(faulty).view[0]
+    start = example.view(faulty).window[0]
 
     def build(objects: ObservedObjects, events: list[tuple[int, str, str]] | None = None) -> tuple[EpisodeView, int]:
         states = [

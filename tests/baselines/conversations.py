@@ -21,7 +21,7 @@ class Spoken:
     def __init__(self, calls: tuple[tuple[str, str], ...] = (), **tables: list[dict[str, Any]]) -> None:
         self.calls = calls
         self.services = ("front", "cart", "db")
-        self.view, self.reference = (START, START + 40 * SECOND), (START, START + 24 * SECOND)
+        self.window, self.reference = (START, START + 40 * SECOND), (START, START + 24 * SECOND)
         self.context = SimpleNamespace(workload_entry="front", resolution_s=1.0)
         self.episode = "spoken"
         self._rows = tables

@@ -53,4 +53,4 @@ def dropped(seed: int = 0, services: tuple[str, ...] = SERVICES, target: str = "
 
 def ask(name: str, view: EpisodeView, second: float = 72) -> Ranking:
     found: Any = registry.get_baseline(name).build()
-    return found.localize(view, view.view[0] + round(second * SECOND))
+    return found.localize(view, view.window[0] + round(second * SECOND))

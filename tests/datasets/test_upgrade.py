@@ -41,7 +41,7 @@ def test_an_old_dataset_is_read_by_everything(old: Path) -> None:
         assert all(len(view.table(table)) for table in view.tables)
         assert view.wide(step_s=1.0).size
         assert dataset.label(episode).episode == episode
-        assert dataset.journal(episode) == []
+        assert dataset[episode].journal == []
     check_exporter("wide-parquet", old)
 
 
@@ -55,7 +55,7 @@ def test_an_upgrade_has_the_same_content_in_the_new_form(old: Path, tmp_path: Pa
     for episode in made.episodes:
         assert made.label(episode) == before.label(episode)
         assert made.view(episode).context == before.view(episode).context
-        pd.testing.assert_frame_equal(made.evidence(episode), before.evidence(episode))
+        pd.testing.assert_frame_equal(made[episode].evidence, before[episode].evidence)
         for table in made.view(episode).tables:
             assert made.view(episode).table(table).equals(before.view(episode).table(table))
     assert not [finding for finding in verify(tmp_path / "new") if finding.severity == "error"]

@@ -60,7 +60,7 @@ def test_no_public_attribute_of_a_view_is_a_path(view):
         "once",
         "services",
         "calls",
-        "view",
+        "window",
         "reference",
         "catalogue",
         "table",
@@ -96,8 +96,19 @@ def test_a_view_pickles_small_and_works_after(view):
     pd.testing.assert_frame_equal(copied.wide(), view.wide())
 
 
+@pytest.mark.parametrize(("step", "same"), [("1s", 1.0), ("500ms", 0.5), (2, 2.0), (" 2s ", 2.0)])
+def test_a_step_may_be_written_as_on_the_command_line(view, step, same):
+    pd.testing.assert_frame_equal(view.wide(step), view.wide(same))
+
+
+@pytest.mark.parametrize("step", [0, -1, float("inf"), float("nan"), "1", "fast", "", None, [1], 1e-9, "9" * 400 + "h"])
+def test_an_impossible_step_is_refused_in_a_sentence(view, step):
+    with pytest.raises(UsageError, match="step must be"):
+        view.wide(step)
+
+
 def test_windows_and_candidates_come_from_the_context(view):
-    start, end = view.view
+    start, end = view.window
     assert view.reference[0] == start < view.reference[1] < end
     assert "frontend" in view.services
     assert ("frontend", "search") in view.calls

@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 import re
 
+from faultset.core.errors import UsageError
+from faultset.core.printable import quoted
+
 SECOND_NS = 1_000_000_000
 """Nanoseconds in a second."""
+SHORTEST_STEP_S, LONGEST_STEP_S = 0.001, 86_400.0
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)", re.ASCII)
 
@@ -26,3 +30,28 @@ def parse_duration(text: str) -> float:
         raise ValueError(f"{text[:40]!r} is not a duration")
     seconds = sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(text))
     return seconds if math.isfinite(seconds) else math.inf
+
+
+def step_seconds(step: float | str) -> float:
+    """Return the length of a step in seconds; texts are durations as on the command line.
+
+    >>> step_seconds("500ms"), step_seconds(2)
+    (0.5, 2.0)
+
+    Raises
+    ------
+    UsageError
+        It is no length of time, or shorter than a millisecond or longer than a day.
+    """
+    try:
+        seconds = parse_duration(step.strip()) if isinstance(step, str) else float(step)
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError(
+            f'a step must be a number of seconds or a text such as "1s" or "500ms", got {quoted(step)}'
+        ) from None
+    if not SHORTEST_STEP_S <= seconds <= LONGEST_STEP_S:
+        raise UsageError(
+            f"a step must be from {SHORTEST_STEP_S:g} s to {LONGEST_STEP_S:g} s long, got {quoted(step)}; "
+            'give for instance "1s"'
+        )
+    return seconds

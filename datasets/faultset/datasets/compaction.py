@@ -76,7 +76,7 @@ def compact_dataset(
     with translate_disk_full(out.parent), translate_write_errors(out), new_folder(out, "compaction") as folder:
         steps = StepCounter(len(dataset.episodes), progress)
         for name in dataset.episodes:
-            episode = dataset.episode(name)
+            episode = dataset[name]
             spans, logs = (episode.view.table(table) for table in _TEXTS)
             kept = spans.filter(_drawn(spans["trace_id"], traces)) if traces < 1 else spans
             changed = dict(zip(_TEXTS, with_numbered_ids([kept, logs], list(_TEXTS.values())), strict=True))

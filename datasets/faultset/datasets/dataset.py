@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faultset.core.command_line.progress import Progress
-from faultset.core.errors import DataError
+from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import quoted
 from faultset.core.reading.regular_files import regular_stat
 from faultset.core.suggestions import suggest
@@ -15,7 +15,7 @@ from faultset.datasets.episode import Episode
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.manifests import FileRecord, Manifest
-from faultset.datasets.format.truth import read_evidence, read_journal, read_label
+from faultset.datasets.format.truth import read_label
 from faultset.datasets.format.versions import read_manifest
 from faultset.datasets.shipped import dataset_folder
 from faultset.datasets.validation.datasets import check_dataset_files
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 class Dataset:
     """One version of a dataset, checked when it was opened; use `open_dataset`.
+
+    It is a collection of episodes: `len(dataset)` counts them, `for episode in dataset` yields each as an `Episode`,
+    `dataset[episode_id]` returns one, and `episode_id in dataset` tells whether the version has it.
 
     Attributes
     ----------
@@ -49,7 +52,20 @@ class Dataset:
         }
 
     def __repr__(self) -> str:
-        return f"Dataset({str(self.root)!r}, version={self.version!r}, episodes={len(self.files)})"
+        return f"Dataset({str(self.root)!r}, version={self.version!r}, episodes={len(self)})"
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self[episode] for episode in self.files)
+
+    def __contains__(self, episode: object) -> bool:
+        return episode in self.files
+
+    def __getitem__(self, episode: str) -> Episode:
+        """Return an episode with its view and its truth; raise DataError when the version has no such episode."""
+        return Episode(id=episode, path=self.path(episode), files=self.files[episode])
 
     @property
     def version(self) -> str:
@@ -79,26 +95,43 @@ class Dataset:
         """Return what really happened in an episode."""
         return read_label(self.path(episode))
 
+    def labels(self) -> pd.DataFrame:
+        """Return the labels of all episodes as a table, a row for each, indexed by episode id.
+
+        Returns
+        -------
+        pandas.DataFrame
+            `app`, `fault`, `target`, `no_fault` (plain, disturbed or sham), `verdict`, `cause` (services at fault),
+            `level` and `type` as text; `start`, `onset`, `felt`, `undone` and `end` as UTC timestamps; `reference_s`,
+            `onset_s`, `felt_s`, `undone_s` and `duration_s` as seconds since `start`; `onset_ns` as an integer. What
+            never happened is missing. `felt` is the first second in which clients felt the fault.
+
+        Examples
+        --------
+        >>> open_dataset("sample").labels().groupby("fault")["onset_s"].mean()  # doctest: +SKIP
+        """
+        from faultset.datasets.label_frames import label_frame
+
+        return label_frame(self)
+
     def path(self, episode: str) -> Path:
-        """Return the folder of an episode; raise DataError when the version has no such episode."""
+        """Return the folder of an episode.
+
+        Raises
+        ------
+        DataError
+            The version has no such episode.
+        UsageError
+            The id is not text.
+        """
+        if not isinstance(episode, str):
+            raise UsageError(f'an episode is named by its id, a text, not by {episode!r}; "dataset.episodes" has all')
         if episode not in self.files:
             raise DataError(
                 f"version {self.version} of {self.root} has no episode {quoted(episode)}; "
                 f"{suggest(episode, self.files)}"
             )
         return self.root / EPISODES / episode
-
-    def episode(self, episode: str) -> Episode:
-        """Return an episode with its view and its truth; raise DataError when the version has no such episode."""
-        return Episode(id=episode, path=self.path(episode), files=self.files[episode])
-
-    def evidence(self, episode: str) -> pd.DataFrame:
-        """Return the checks that were made on an episode and what they saw, a row for each."""
-        return read_evidence(self.path(episode))
-
-    def journal(self, episode: str) -> list[dict[str, Any]]:
-        """Return the records of what was done to the platform in an episode, in order."""
-        return read_journal(self.path(episode))
 
     def check_files(self, threads: int = 4, progress: Progress | None = None) -> None:
         """Check every file of the version; those that passed and have not changed since are not read again.

@@ -28,7 +28,7 @@ class Episode:
     """Opaque id."""
     path: Path
     """Its folder."""
-    files: Mapping[str, FileRecord] = field(default_factory=dict)
+    files: Mapping[str, FileRecord] = field(default_factory=dict, repr=False)
     """Path below the folder -> what the version recorded of the file."""
 
     @property

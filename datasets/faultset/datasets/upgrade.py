@@ -43,7 +43,7 @@ def upgrade_dataset(
     with translate_disk_full(out.parent), translate_write_errors(out), new_folder(out, "upgrade") as folder:
         steps = StepCounter(len(dataset.episodes), progress)
         for episode in dataset.episodes:
-            write_again(dataset.episode(episode), folder)
+            write_again(dataset[episode], folder)
             steps.add()
         provenance = dict(dataset.provenance)
         provenance["upgraded_from"] = {

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from faultset.core.reading.regular_files import FileStamp
 from faultset.core.suggestions import unknown_name
+from faultset.core.times import step_seconds
 from faultset.datasets.format.alarm_place import AlarmPlace
 from faultset.datasets.format.context import EpisodeContext, read_context
 from faultset.datasets.format.episodes import TELEMETRY, table_file
@@ -75,7 +76,7 @@ class EpisodeView:
         return self._context.calls
 
     @property
-    def view(self) -> tuple[int, int]:
+    def window(self) -> tuple[int, int]:
         """Half-open window of all telemetry, UTC nanoseconds."""
         return self._context.view_start_ns, self._context.view_end_ns
 
@@ -201,7 +202,7 @@ class EpisodeView:
         """Return the results of the load's requests; only for methods that declare `needs = {"sli"}`."""
         return self._frame("requests")
 
-    def wide(self, step_s: float = 1.0, roles: Iterable[str] | None = None) -> pd.DataFrame:
+    def wide(self, step_s: float | str = 1.0, roles: Iterable[str] | None = None) -> pd.DataFrame:
         """Return metrics as levels and per-second rates on a regular grid over the view.
 
         See `faultset.datasets.metrics.frames.wide_frame` for what happens to counters, gauges and histograms.
@@ -209,7 +210,7 @@ class EpisodeView:
         Parameters
         ----------
         step_s
-            Length of a step in seconds.
+            Length of a step in seconds, or a text such as "1s" or "500ms".
         roles
             Only columns of these roles (`faultset.datasets.metrics.roles.ROLES`); row groups without are not read.
 
@@ -229,14 +230,15 @@ class EpisodeView:
         from faultset.datasets.metrics.frame_cache import frame_facts, kept_frame
 
         chosen = None if roles is None else known_roles(roles)
-        facts = frame_facts(self._context, step_s, chosen)
-        return kept_frame(self._folder, facts, lambda: self._made_wide(step_s, chosen))
+        seconds = step_seconds(step_s)
+        facts = frame_facts(self._context, seconds, chosen)
+        return kept_frame(self._folder, facts, lambda: self._made_wide(seconds, chosen))
 
     def _made_wide(self, step_s: float, chosen: frozenset[str] | None) -> pd.DataFrame:
         from faultset.datasets.metrics.frames import wide_frame
 
         catalogue = self.catalogue
-        frame = wide_frame(self._samples(chosen, catalogue), *self.view, step_s, catalogue=catalogue)
+        frame = wide_frame(self._samples(chosen, catalogue), *self.window, step_s, catalogue=catalogue)
         if chosen is None:
             return frame
         kept = [catalogue.role_of(metric) in chosen for metric in frame.columns.get_level_values("metric")]

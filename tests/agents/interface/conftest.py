@@ -17,6 +17,6 @@ def session() -> Callable[[str], AgentSession]:
     """Make a session on an episode in which geo's image was replaced."""
 
     def make(task: str = "all") -> AgentSession:
-        return AgentSession(open_dataset(SAMPLE).episode(EPISODE).tools(), task)  # type: ignore[arg-type]
+        return AgentSession(open_dataset(SAMPLE)[EPISODE].tools(), task)  # type: ignore[arg-type]
 
     return make

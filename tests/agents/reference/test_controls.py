@@ -18,7 +18,7 @@ SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 
 
 def answered(name: str, episode: str, task: str, seed: int = 0) -> AgentRun:
-    session = AgentSession(open_dataset(SAMPLE).episode(episode).tools(), task)  # type: ignore[arg-type]
+    session = AgentSession(open_dataset(SAMPLE)[episode].tools(), task)  # type: ignore[arg-type]
     return run_agent(reference_agent(name), session, AttemptLimits(), problem_seed=seed).run
 
 

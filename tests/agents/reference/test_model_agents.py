@@ -30,7 +30,7 @@ def ran(
     name: str, script: Script, task: str = "localization", price: ModelPrice | None = PRICE, **limits: Any
 ) -> tuple[FinishedRun, list[dict[str, Any]]]:
     with chat_server(script) as server:
-        session = AgentSession(open_dataset(SAMPLE).episode(EPISODE).tools(), task)  # type: ignore[arg-type]
+        session = AgentSession(open_dataset(SAMPLE)[EPISODE].tools(), task)  # type: ignore[arg-type]
         model = OpenAIModel(ModelServer(model="m", base_url=server.base_url, first_wait_s=0.01))
         done = run_agent(reference_agent(name), session, AttemptLimits(**limits), model=model, price=price)
         return done, server.requests

@@ -31,7 +31,7 @@ def agent_of(act: Callable[[Attempt], None]) -> Agent:
 
 
 def session(task: str = "localization") -> AgentSession:
-    episode = open_dataset(SAMPLE).episode(EPISODE)
+    episode = open_dataset(SAMPLE)[EPISODE]
     clock = ViewClock(episode.context, episode.context.view_start_ns + 20_000_000_000)
     return AgentSession(episode.tools(clock), task)  # type: ignore[arg-type]
 
@@ -48,7 +48,7 @@ def test_an_answer_is_recorded_with_what_was_asked_and_when() -> None:
     run = done.run
     assert (run.status, run.answer) == ("ok", {"services": ["geo"], "ordered": True})
     assert (run.steps, run.tool_calls, run.refused, run.agent, run.model) == (5, 5, 1, "made", None)
-    context = open_dataset(SAMPLE).episode(EPISODE).context
+    context = open_dataset(SAMPLE)[EPISODE].context
     assert run.answered_ns == context.view_start_ns + 25_000_000_000
     assert [step.tool_calls[0].function_name for step in done.trajectory.agent_steps if step.tool_calls][-1] == (
         "submit_localization"

@@ -13,7 +13,7 @@ from faultset.baselines.api.registry import list_baselines
 from faultset.datasets.views import EpisodeView
 
 view = EpisodeView(sys.argv[1])
-start, end = view.reference[1], view.view[1]
+start, end = view.reference[1], view.window[1]
 for name, spec in sorted(list_baselines().items()):
     if spec.task == "localization" and spec.speed == "instant":
         found = spec.build().localize(view, start + (end - start) // 2)

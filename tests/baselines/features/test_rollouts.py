@@ -35,7 +35,7 @@ PLANNED = pods([*seen(READY, 0, 85), (85, ENDING)], [(75, STARTING), (84, READY)
 
 def test_a_rollout_lasts_from_the_first_sight_of_the_new_pod_to_the_last_of_the_old_one(observe: Observe) -> None:
     view, alarm_ns = observe(PLANNED)
-    start_ns = view.view[0]
+    start_ns = view.window[0]
     assert planned_rollouts(view, alarm_ns) == {
         "geo": Rollout(begin_ns=start_ns + 75 * SECOND, end_ns=start_ns + 85 * SECOND)
     }
@@ -43,7 +43,7 @@ def test_a_rollout_lasts_from_the_first_sight_of_the_new_pod_to_the_last_of_the_
 
 def test_a_rollout_under_way_lasts_to_the_end_of_the_view(observe: Observe) -> None:
     view, alarm_ns = observe(pods(seen(READY, 0), [(105, STARTING), (115, STARTING)]))
-    assert planned_rollouts(view, alarm_ns)["geo"].end_ns == view.view[1]
+    assert planned_rollouts(view, alarm_ns)["geo"].end_ns == view.window[1]
 
 
 def test_a_rollout_that_was_over_before_the_reference_ended_is_none(observe: Observe) -> None:

@@ -21,7 +21,7 @@ def test_rows_are_counted_in_the_step_in_which_they_fall(example, faulty) -> Non
     keys = np.array([0, 1, -1, 1])
     assert steps.counts(np.array([100, 101, 102, 131]), keys, 2).tolist() == [[1, 1], [0, 0], [0, 0], [0, 1]]
     view = example.view(faulty)
-    assert steps_of(view).times_ns[-1] == view.view[1]
+    assert steps_of(view).times_ns[-1] == view.window[1]
 
 
 def test_sums_reach_back_five_steps() -> None:

@@ -114,10 +114,10 @@ def test_localizers_get_the_two_samples_that_raised_the_alarm(example, faulty) -
     windows = localization_windows(view, int(alarm))
     assert windows.times_ns[0] == alarm - windows.step_ns
     assert windows.times_ns[1] == alarm
-    assert windows.times_ns[-1] == view.view[1]
+    assert windows.times_ns[-1] == view.window[1]
 
 
 def test_an_early_alarm_shortens_the_reference(example, faulty) -> None:
     view = example.view(faulty)
-    windows = localization_windows(view, view.view[0] + 10 * SECOND)
+    windows = localization_windows(view, view.window[0] + 10 * SECOND)
     assert len(windows.reference) == 10

@@ -14,7 +14,7 @@ from tests.baselines.metric_series import CALLS, ROLES, SECOND, SERVICES, Series
 @pytest.fixture(scope="session")
 def world(example, faulty, alter) -> World:
     """Make an episode of given series, one sample a second, and without other tables."""
-    start = example.view(faulty).view[0]
+    start = example.view(faulty).window[0]
 
     def make(series: Series, services: tuple[str, ...] = SERVICES, calls: Any = CALLS) -> EpisodeView:
         schema = stored(METRICS)

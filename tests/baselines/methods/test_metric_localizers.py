@@ -51,7 +51,7 @@ def test_the_answer_follows_the_service_and_not_its_name(name: str, world: World
 def test_the_answer_needs_no_truth(name: str, example, faulty, alter) -> None:
     def localize(view: EpisodeView) -> Ranking:
         built: Any = registry.get_baseline(name).build()
-        return built.localize(view, view.reference[1] + (view.view[1] - view.reference[1]) // 2)
+        return built.localize(view, view.reference[1] + (view.window[1] - view.reference[1]) // 2)
 
     telemetry_alone = alter(faulty, {})
     assert localize(telemetry_alone) == localize(example.view(faulty))

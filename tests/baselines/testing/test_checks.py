@@ -86,7 +86,7 @@ class Trained(Undecided):
 
 class LooksAhead(Untrained):
     def detect(self, episode: Any) -> Detection:
-        start_ns, end_ns = episode.reference[1], episode.view[1]
+        start_ns, end_ns = episode.reference[1], episode.window[1]
         times = np.arange(start_ns + 1_000_000_000, end_ns + 1, 1_000_000_000)
         lines = read_frame(episode, "logs", ("time",))["time"].to_numpy()
         return Detection.from_scores(times, np.full(len(times), float(len(lines))), 0.5)

@@ -125,7 +125,7 @@ def test_a_finished_episode_has_its_injection_and_recovery_proved(tmp_path: Path
     passed = evidence.set_index("check")["passed"]
     assert passed["injection"]
     assert passed["recovery"]
-    start_ns, end_ns = EpisodeView(folder).view
+    start_ns, end_ns = EpisodeView(folder).window
     assert end_ns - start_ns == 3 * SECOND
     requests = EpisodeView(folder).requests()
     assert (pd.to_datetime(start_ns, utc=True) <= requests["scheduled"]).all()

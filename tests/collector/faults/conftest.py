@@ -50,7 +50,7 @@ def recorded(dataset: Path) -> Recorded:
             reason = json.loads(campaign.read_text()).get("refused", {}).get(name)
             if reason:
                 pytest.skip(f"left out of the campaign: {reason}")
-        apps = {opened.episode(episode).context.app for episode in opened.episodes}
+        apps = {opened[episode].context.app for episode in opened.episodes}
         if not any(faults()[name].targets(load_app(app)) for app in apps):
             pytest.skip(f"{name} has no target in {', '.join(sorted(apps))}; name a dataset of its application")
         assert found[name], f"no episode of {name} came to an end"

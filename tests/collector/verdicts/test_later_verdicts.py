@@ -41,7 +41,7 @@ def unjudged(tmp_path: Path) -> Path:
     """The sample as it would be without any calibration: what clients did not feel is unknown."""
     dataset, folder = open_dataset(SAMPLE), tmp_path / "unjudged"
     for name in dataset.episodes:
-        episode = dataset.episode(name)
+        episode = dataset[name]
         felt = episode.label.verdict not in ("latent", "silent")
         write_again(episode, folder, label=episode.label if felt else replace(episode.label, verdict="unknown"))
     create_version(folder, provenance={})
@@ -87,7 +87,7 @@ def with_messages(episode: Episode, folder: Path, *, processed_until_ns: int) ->
     merged = pa.concat_tables([spans, added]).sort_by("time")
     pq.write_table(merged, path)
     create_version(folder, provenance={})
-    return open_dataset(folder).episode(episode.id)
+    return open_dataset(folder)[episode.id]
 
 
 def test_a_fault_that_only_left_messages_unprocessed_is_manifest(unjudged: Path, tmp_path: Path) -> None:

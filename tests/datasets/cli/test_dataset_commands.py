@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from faultset.core.command_line.console import root
+from faultset.datasets.cli.versions import _fault_rows
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.context import read_context
 from faultset.datasets.format.versions import create_version
@@ -23,11 +24,44 @@ def test_show_counts_episodes_tables_and_splits(run, example_root):
     result = run("show", example_root)
     assert result.exit_code == 0
     lines = [line.split() for line in result.stdout.splitlines()]
-    assert ["example", "cpu-hog", "manifest", "1"] in lines
-    assert ["example", "none", "(plain)", "none", "2"] in lines
+    assert ["example", "4", "2", "2"] in lines
+    assert ["2", "none", "(plain)"] in lines
+    assert any(line[:2] == ["1", "cpu-hog,"] for line in lines)
     assert ["by-fault", "fault", "2", "2"] in lines
     assert any(line[:1] == ["telemetry/metrics"] for line in lines)
     assert "The data is synthetic." in result.stdout
+
+
+def test_show_counts_many_faults_in_a_screen(run, example_root):
+    rows = [{"app": "a", "fault": f"fault-{n}", "verdict": "manifest", "episodes": 2} for n in range(70)]
+    assert _fault_rows(rows) == [{"episodes": 2, "faults": sorted(row["fault"] for row in rows)}]
+
+
+@pytest.mark.parametrize(
+    ("options", "number"),
+    [([], 4), (["--fault", "cpu-hog"], 1), (["--fault", "none"], 2), (["--verdict", "manifest"], 2),
+     (["--fault", "cpu-hog,none", "--app", "example"], 3), (["--fault", "none", "--verdict", "manifest"], 0)],
+)  # fmt: skip
+def test_episodes_are_listed_by_what_was_asked_for(run, example_root, options, number):
+    result = run("episodes", example_root, *options, "--json")
+    assert result.exit_code == 0
+    records = json.loads(result.stdout)
+    assert len(records) == number
+    dataset = open_dataset(example_root)
+    for record in records:
+        label = dataset.label(record["episode"])
+        assert record["target"] == ", ".join(label.targets)
+        assert (record["onset_s"] is None) == (label.onset_ns is None)
+        assert record["duration_s"] == 40
+    table = run("episodes", example_root, *options)
+    assert [line.split()[0] for line in table.stdout.splitlines()[1:]] == [record["episode"] for record in records]
+
+
+@pytest.mark.parametrize("option", ["--fault", "--app", "--verdict"])
+def test_what_no_episode_has_is_refused_by_name(run, example_root, option):
+    result = run("episodes", example_root, option, "nothing")
+    assert result.exit_code == 2
+    assert "nothing" in result.stderr
 
 
 def test_show_as_json_has_everything(run, example_root):
@@ -71,7 +105,9 @@ def test_versions_and_diff_follow_what_was_added(run, write_episode, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["show"], ["verify"], ["versions"], ["diff", "1.0.0", "1.1.0"]], ids=lambda words: words[0]
+    "arguments",
+    [["show"], ["episodes"], ["verify"], ["versions"], ["diff", "1.0.0", "1.1.0"]],
+    ids=lambda words: words[0],
 )
 def test_a_folder_that_is_no_dataset_exits_3(run, tmp_path, arguments):
     command, *rest = arguments
@@ -80,7 +116,7 @@ def test_a_folder_that_is_no_dataset_exits_3(run, tmp_path, arguments):
     assert result.stderr.startswith("Error: there is no dataset at")
 
 
-@pytest.mark.parametrize("command", ["show", "verify", "versions", "diff"])
+@pytest.mark.parametrize("command", ["show", "episodes", "verify", "versions", "diff"])
 def test_every_command_has_help_with_an_example(run, command):
     result = run(command, "--help")
     assert result.exit_code == 0

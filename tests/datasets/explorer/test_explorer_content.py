@@ -154,7 +154,7 @@ def test_an_episode_without_telemetry_has_content_too(write_episode):
 def test_without_truth_nothing_of_it_is_in_the_content(example_root):
     dataset = open_dataset(example_root)
     faulty = next(one for one in dataset.episodes if dataset.label(one).fault is not None)
-    content = episode_content(dataset.episode(faulty), truth=False)
+    content = episode_content(dataset[faulty], truth=False)
     assert "truth" not in content
     assert str(dataset.label(faulty).fault) not in content_json(content)
 
@@ -162,7 +162,7 @@ def test_without_truth_nothing_of_it_is_in_the_content(example_root):
 @pytest.mark.parametrize("place", [0, 1])
 def test_metrics_are_lines_or_a_single_value_where_nothing_moves(example_root, place):
     dataset = open_dataset(example_root)
-    content = episode_content(dataset.episode(dataset.episodes[place]), truth=True)
+    content = episode_content(dataset[dataset.episodes[place]], truth=True)
     lines = [line["values"] for line in content["metrics"]]
     assert lines
     assert all(len(values) == content["steps"] for values in lines if isinstance(values, list))

@@ -81,8 +81,8 @@ def test_openrca_gives_rates_and_levels_back_within_the_recording(two, from_open
         index="time", columns=["service", "metric"], values="value"
     )
     np.testing.assert_allclose(found.to_numpy(), wide.loc[found.index, found.columns].to_numpy(), rtol=1e-12)
-    assert abs(back.view[0] - two.view(FAULTY).view[0]) <= 2 * 10**9
-    assert abs(back.view[1] - two.view(FAULTY).view[1]) <= 2 * 10**9
+    assert abs(back.window[0] - two.view(FAULTY).window[0]) <= 2 * 10**9
+    assert abs(back.window[1] - two.view(FAULTY).window[1]) <= 2 * 10**9
     assert set(back.services) == set(two.view(FAULTY).services)
 
 
@@ -98,7 +98,7 @@ def test_openrca_gives_spans_log_lines_and_the_truth_back(two, from_openrca):
         assert merged[column].astype(object).equals(merged[f"{column}_back"].astype(object)), column
     assert (merged.loc[merged["status"] == "error", "status_back"] == "error").all()
     logs = view.logs()
-    inside = stamps(logs) // 10**9 * 10**9 >= back.view[0]
+    inside = stamps(logs) // 10**9 * 10**9 >= back.window[0]
     wanted = sorted(f"{line.level}: {line.message}" for line in logs[inside].itertuples())
     assert sorted(back.logs()["message"]) == wanted
     label, truth = from_openrca.label(episode), two.label(FAULTY)

@@ -118,10 +118,10 @@ def test_rcaeval_gives_spans_back_to_the_microsecond_and_log_lines_whole(sample,
     episode = faulty[0]
     view = sample.view(episode)
     back = from_rcaeval.view(same_fault(from_rcaeval, sample.label(episode)))
-    end = back.view[1]
+    end = back.window[1]
     spans, again = view.spans(), back.spans()
     spans = spans[
-        (spans["time"].astype("int64") // 1_000 * 1_000 >= back.view[0]) & (spans["time"].astype("int64") < end)
+        (spans["time"].astype("int64") // 1_000 * 1_000 >= back.window[0]) & (spans["time"].astype("int64") < end)
     ]
     merged = spans.merge(again, on=["trace_id", "span_id"], suffixes=("", "_back"))
     assert len(merged) == len(spans) == len(again)
@@ -133,7 +133,7 @@ def test_rcaeval_gives_spans_back_to_the_microsecond_and_log_lines_whole(sample,
     assert merged["status_code"].equals(merged["status_code_back"])
     assert (merged.loc[merged["status"] == "error", "status_back"] == "error").all()
     logs = view.logs()
-    logs = logs[(logs["time"].astype("int64") >= back.view[0]) & (logs["time"].astype("int64") < end)]
+    logs = logs[(logs["time"].astype("int64") >= back.window[0]) & (logs["time"].astype("int64") < end)]
     assert sorted(logs["message"]) == sorted(back.logs()["message"])
 
 
@@ -167,7 +167,7 @@ def test_rcabench_gives_spans_logs_and_truth_back(sample, faulty, from_rcabench)
     view, wanted = sample.view(episode), sample.label(episode)
     name = same_fault(from_rcabench, wanted)
     back, label = from_rcabench.view(name), from_rcabench.label(name)
-    assert back.view == view.view
+    assert back.window == view.window
     assert label.targets == wanted.targets
     assert abs(label.inject_start_ns - wanted.inject_start_ns) < 1_000
     kept = ["trace_id", "span_id", "parent_span_id", "duration_ns", "service", "pod", "operation", "kind", "status"]

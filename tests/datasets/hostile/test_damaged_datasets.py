@@ -73,7 +73,8 @@ def assert_refused(root: Path) -> None:
 
 
 def assert_commands_refuse(root: Path, out: Path) -> None:
-    assert_one_sentence(run("dataset", "show", root), 0, 3)
+    for command in ("show", "episodes"):
+        assert_one_sentence(run("dataset", command, root), 0, 3)
     assert_one_sentence(run("dataset", "export", root, out, "--as", "wide-csv"), 3)
     assert not out.exists()
 

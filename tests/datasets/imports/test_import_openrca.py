@@ -406,7 +406,7 @@ def test_a_day_of_usual_size_is_cut_to_the_view_and_nothing_within_is_lost(tmp_p
         *[f"{(SLOT + at) * 1000 + name},Tomcat0{name},None,s{at}.{name},t{at},5" for at in second for name in range(4)],
     )
     view = only(tmp_path, tmp_path / "out")
-    length = (view.view[1] - view.view[0]) // SECOND
+    length = (view.window[1] - view.window[0]) // SECOND
     metrics, spans = view.metrics(), view.spans()
     cpu = metrics[metrics["metric"] == "OSLinux_CPU"]
 

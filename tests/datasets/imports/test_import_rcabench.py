@@ -156,7 +156,7 @@ def test_a_datapack_becomes_an_episode_with_windows_and_label(source, out):
     datapack(source)
     dataset = imported(source, out)
     view, label = dataset.view(dataset.episodes[0]), dataset.label(dataset.episodes[0])
-    assert view.view == (START * SECOND, END * SECOND)
+    assert view.window == (START * SECOND, END * SECOND)
     assert view.context.app == "train-ticket"
     assert set(view.services) == {"ts-order-service", "ts-ui-dashboard"}
     assert (label.fault, label.targets) == ("NetworkDelay", ("ts-order-service",))

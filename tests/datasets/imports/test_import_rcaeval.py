@@ -87,7 +87,7 @@ def test_a_case_becomes_an_episode_with_the_same_samples_and_its_label(source, o
     assert view.services == SERVICES
     assert view.context.app == "online-boutique"
     assert view.context.workload_entry == "frontend"
-    assert view.view == (START * 10**9, (START + ROWS) * 10**9)
+    assert view.window == (START * 10**9, (START + ROWS) * 10**9)
     assert view.context.source_intervals_s["metrics"] == 1.0
     assert (label.fault, label.targets, label.verdict) == ("cpu", ("cartservice",), "unknown")
     assert label.inject_start_ns == (START + ONSET) * 10**9
@@ -116,7 +116,7 @@ def test_the_reference_ends_before_the_injection_and_does_not_tell_it_where_it_n
     shares = {}
     for episode in dataset.episodes:
         view = dataset.view(episode)
-        shares[dataset.label(episode).fault] = (view.reference[1] - view.view[0]) / 10**9
+        shares[dataset.label(episode).fault] = (view.reference[1] - view.window[0]) / 10**9
         assert view.reference[1] <= (dataset.label(episode).inject_start_ns or 0)
     assert shares == {"cpu": 40.0, "mem": 16.0}
 

@@ -21,9 +21,9 @@ def sample() -> Dataset:
 
 @pytest.fixture
 def tools(sample: Dataset) -> EpisodeTools:
-    return sample.episode(POD_FAILURE).tools()
+    return sample[POD_FAILURE].tools()
 
 
 @pytest.fixture
 def busy_tools(sample: Dataset) -> EpisodeTools:
-    return sample.episode(REVOKED_ACCESS).tools()
+    return sample[REVOKED_ACCESS].tools()

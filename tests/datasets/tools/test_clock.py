@@ -29,7 +29,7 @@ def test_waiting_ends_at_the_end_of_the_view(sample: Dataset) -> None:
 
 def test_no_tool_shows_what_comes_after_now(sample: Dataset) -> None:
     context = sample.view(POD_FAILURE).context
-    early = sample.episode(POD_FAILURE).tools(ViewClock(context, context.reference_end_ns))
+    early = sample[POD_FAILURE].tools(ViewClock(context, context.reference_end_ns))
     assert early.call("list_events").status == "empty"
     rows = early.call("query", {"sql": "select epoch_ns(max(time)) from metrics"}).text.split("\n")[1]
     assert int(rows) < context.reference_end_ns
@@ -46,7 +46,7 @@ def test_a_span_is_known_only_when_it_has_ended(sample: Dataset) -> None:
     context = sample.view(POD_FAILURE).context
     end = longest["time"].value + int(longest["duration_ns"])
     before, after = (
-        sample.episode(POD_FAILURE).tools(ViewClock(context, now)).recording.frame("spans") for now in (end - 1, end)
+        sample[POD_FAILURE].tools(ViewClock(context, now)).recording.frame("spans") for now in (end - 1, end)
     )
     assert longest["span_id"] not in set(before["span_id"])
     assert longest["span_id"] in set(after["span_id"])

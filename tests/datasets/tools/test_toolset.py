@@ -47,7 +47,7 @@ def test_every_tool_has_a_json_schema_that_says_what_it_takes(tools: EpisodeTool
 
 
 def test_tools_that_do_an_algorithm_s_work_can_be_left_out(sample: Dataset) -> None:
-    assert "compare_metrics" not in sample.episode(POD_FAILURE).tools(algorithms=False).tools
+    assert "compare_metrics" not in sample[POD_FAILURE].tools(algorithms=False).tools
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def bare_episode(tmp_path: Path) -> Episode:
         writer.write_truth(label_of(scenario), evidence_of(scenario), None)
         writer.commit()
     create_version(tmp_path, provenance={})
-    return open_dataset(tmp_path).episode(scenario.id)
+    return open_dataset(tmp_path)[scenario.id]
 
 
 def test_no_tool_says_that_there_is_nothing_where_nothing_was_recorded(bare_episode: Episode) -> None:

@@ -36,7 +36,7 @@ def folds(name: str | None) -> list[Fold]:
 @pytest.mark.parametrize("name", [None, *SCHEMES])
 def test_no_cluster_is_on_both_sides_of_a_fold(name):
     for fold in folds(name):
-        trained = {OF[e].cluster for e in fold.train + fold.faulty_train}
+        trained = {OF[e].cluster for e in fold.healthy_train + fold.faulty_train}
         assert not trained & {OF[e].cluster for e in fold.test}
 
 
@@ -50,9 +50,9 @@ def test_every_episode_is_scored_once_in_each_division(name):
 @pytest.mark.parametrize("name", [None, *SCHEMES])
 def test_what_is_healthy_is_learned_apart_from_what_has_a_fault(name):
     for fold in folds(name):
-        assert not any(OF[e].faulty for e in fold.train)
+        assert not any(OF[e].faulty for e in fold.healthy_train)
         assert all(OF[e].faulty for e in fold.faulty_train)
-        assert fold.train
+        assert fold.healthy_train
 
 
 def test_halves_have_as_many_episodes_of_each_application_and_each_fault():
@@ -81,7 +81,7 @@ def test_what_is_left_out_is_never_learned_from(name, value_of):
 def test_an_application_that_is_left_out_takes_its_healthy_episodes_along():
     for fold in folds("leave-one-app-out"):
         assert len({OF[e].app for e in fold.test}) == 1
-        assert not {OF[e].app for e in fold.test} & {OF[e].app for e in fold.train}
+        assert not {OF[e].app for e in fold.test} & {OF[e].app for e in fold.healthy_train}
 
 
 def test_repeated_divisions_differ_and_are_numbered_apart():
@@ -117,7 +117,7 @@ def test_an_unknown_scheme_is_refused_with_those_that_there_are():
 def test_a_published_split_of_the_same_name_comes_first():
     split = {"cross": {"train": ["shop-healthy-0-0"], "test": ["shop-crash-a-0"]}}
     (fold,) = folds_of_split("cross", split, TRUTHS)
-    assert (fold.train, fold.faulty_train, fold.test) == (("shop-healthy-0-0",), (), ("shop-crash-a-0",))
+    assert (fold.healthy_train, fold.faulty_train, fold.test) == (("shop-healthy-0-0",), (), ("shop-crash-a-0",))
 
 
 def several(episode: str, **faults: str) -> Truth:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from faultset.datasets.training import (
 from faultset.datasets.training import windows as windows_module
 from faultset.datasets.training.columns import OTHER_LINES
 from faultset.datasets.training.features import step_features
+from faultset.datasets.training.service_features import CLIP, _deviation
 from faultset.datasets.training.tables import log_lines, service_calls
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.dataset_source import DatasetSource
@@ -62,7 +64,7 @@ def test_windows_are_cut_as_asked(dataset: Dataset, columns: FeatureColumns):
     assert one.values.shape == one.mask.shape == (4, 10, len(columns))
     assert (one.values.dtype, one.mask.dtype, one.labels.dtype) == (np.float32, np.bool_, np.int8)
     assert one.labels.shape == (4, 10)
-    start_ns, _ = dataset.view(dataset.episodes[0]).view
+    start_ns, _ = dataset.view(dataset.episodes[0]).window
     assert (one.ends_ns - start_ns).tolist() == [(10 + 7 * n) * SECOND for n in range(4)]
     np.testing.assert_array_equal(windows[1].values[0], one.values[1])
     np.testing.assert_array_equal(windows[-1].values, batches[-1].values[-1:])
@@ -159,7 +161,7 @@ def test_a_call_counts_when_it_has_ended(dataset: Dataset, columns: FeatureColum
     view = dataset.view(dataset.episodes[0])
     calls, features = service_calls(view), step_features(view, columns)
     edge = calls["edge"].iloc[0]
-    steps = np.ceil((calls.loc[calls["edge"] == edge, "end"].to_numpy() - view.view[0]) / SECOND).astype(int) - 1
+    steps = np.ceil((calls.loc[calls["edge"] == edge, "end"].to_numpy() - view.window[0]) / SECOND).astype(int) - 1
     expected = np.bincount(steps, minlength=len(features.values))
     np.testing.assert_array_equal(features.values[:, columns.names.index(f"traces/{edge}/calls")], expected)
 
@@ -299,3 +301,77 @@ class TestFrameworks:
     def test_jax_itself(self, windows: EpisodeWindows):
         pytest.importorskip("jax", reason="JAX is not installed")
         assert next(jax_batches(windows, 4))["values"].shape == (4, 6, len(windows.columns))
+
+
+def test_arrays_have_the_order_and_shapes_of_scikit_learn(dataset: Dataset, columns: FeatureColumns):
+    windows = EpisodeWindows(dataset, dataset.episodes, columns, length=4, stride=4)
+    inputs, labels, groups = windows.arrays()
+    batches = list(windows.batches(5))
+    np.testing.assert_array_equal(inputs, np.concatenate([b.values.reshape(len(b), -1) for b in batches]))
+    np.testing.assert_array_equal(labels, np.concatenate([b.labels.max(axis=1) for b in batches]))
+    np.testing.assert_array_equal(groups, np.concatenate([b.groups for b in batches]))
+    assert {*labels.tolist()} == {0, 1}
+    with pytest.raises(UsageError, match=r"take 0\.\d GB, at most 0\.0 GB"):
+        windows.arrays(most_bytes=1000)
+
+
+def test_arrays_leave_out_what_has_no_known_label(dataset: Dataset, columns: FeatureColumns):
+    class Unsure(Dataset):
+        def label(self, episode: str):
+            label = dataset.label(episode)
+            return replace(label, inject_start_ns=None, faults=()) if episode == faulty else label
+
+    faulty = next(episode.id for episode in dataset if episode.label.is_faulty)
+    unsure = Unsure(dataset.root, dataset.manifest)
+    sizes = [len(EpisodeWindows(unsure, names, columns).arrays()[1]) for names in (dataset.episodes, [faulty])]
+    certain = [name for name in dataset.episodes if name != faulty]
+    assert sizes == [len(EpisodeWindows(dataset, certain, columns)), 0]
+
+
+class TestServices:
+    """Columns per service mean the same in every application, and tell the service at fault from the others."""
+
+    def test_rows_are_of_one_service(self, dataset: Dataset):
+        columns = FeatureColumns.per_service(step_s="2s")
+        windows = EpisodeWindows(dataset, dataset.episodes, columns, length=3, stride=2)
+        services = dataset.view(dataset.episodes[0]).services
+        one = EpisodeWindows(dataset, dataset.episodes[:1], columns, length=3, stride=2)
+        batches = list(one.batches(len(one)))
+        assert batches[0].services == tuple(name for name in services for _ in range(len(one) // len(services)))
+        assert batches[0].values.shape == (len(one), 3, len(columns))
+        assert windows[len(one)].episodes == (dataset.episodes[1],)
+        np.testing.assert_array_equal(windows[7].values[0], batches[0].values[7])
+        assert len(windows) == sum(len(batch) for batch in windows.batches(10))
+
+    def test_only_the_service_at_fault_is_labelled_and_it_deviates_most(self, dataset: Dataset):
+        columns = FeatureColumns.per_service()
+        for episode in dataset:
+            windows = EpisodeWindows(dataset, [episode.id], columns, length=1, part="later")
+            (batch,) = windows.batches(len(windows))
+            causes = episode_labels(dataset, [episode.id])[episode.id].causes
+            labelled = {name for name, label in zip(batch.services, batch.labels[:, 0], strict=True) if label}
+            assert labelled == causes
+            if causes:
+                means = {
+                    name: batch.values[[service == name for service in batch.services]].mean()
+                    for name in episode.view.services
+                }
+                assert max(means, key=lambda name: means[name]) in causes
+
+    def test_the_reference_is_the_measure(self, dataset: Dataset, recwarn: pytest.WarningsRecorder):
+        columns = FeatureColumns.per_service()
+        windows = EpisodeWindows(dataset, dataset.episodes, columns, length=1, part="reference")
+        for batch in windows.batches(len(windows)):
+            assert batch.values[batch.mask].max() < np.log1p(10)
+        assert not recwarn.list
+
+    def test_a_constant_series_that_moves_has_the_largest_deviation(self):
+        known = np.array([True, True, True, False])
+        assert _deviation(np.array([0.0, 0, 0, 5]), known).tolist() == [0, 0, 0, CLIP]
+        assert _deviation(np.array([3.0, 3, 3, 3]), known).tolist() == [0, 0, 0, 0]
+        assert not _deviation(np.array([1.0, 2, 3, 4]), np.zeros(4, dtype=bool)).any()
+
+    def test_impossible_columns_are_refused(self):
+        for options in ({"roles": ["clock"]}, {"roles": ["smoke"]}, {"modalities": ["smoke"]}, {"step_s": "x"}):
+            with pytest.raises(UsageError):
+                FeatureColumns.per_service(**options)  # type: ignore[arg-type]

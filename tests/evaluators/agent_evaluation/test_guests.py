@@ -102,7 +102,7 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 def ran(name: str, *, silence_s: float = 60.0, model: OpenAIModel | None = None) -> AgentRun:
     dataset = open_dataset(SAMPLE)
-    session = AgentSession(dataset.episode(EPISODE).tools(), "localization")
+    session = AgentSession(dataset[EPISODE].tools(), "localization")
     folder = str(SAMPLE / "episodes" / EPISODE)
     guest = GuestAgent(inner=reference_agent(name), episode=folder, silence_s=silence_s)
     return run_agent(guest, session, AttemptLimits(steps=5), model=model).run

@@ -19,7 +19,7 @@ EPISODE = "a5edb68659bc"
 def test_the_serving_process_reads_the_view_and_nothing_else_of_the_dataset(tmp_path: Path) -> None:
     shutil.copytree(SAMPLE, sample := tmp_path / "sample", ignore=shutil.ignore_patterns(".cache"))
     (out := tmp_path / "out").mkdir()
-    episode = open_dataset(sample).episode(EPISODE)
+    episode = open_dataset(sample)[EPISODE]
     readable = [path for path in sorted(sample.rglob("*")) if path.is_file()]
     child = os.fork()
     if not child:

@@ -105,12 +105,12 @@ def test_only_healthy_episodes_are_learned_from_and_never_the_scored_one(example
     folds = cross_folds(source.truths)
     assert sorted(e for fold in folds for e in fold.test) == sorted(t.episode for t in source.truths)
     for fold in folds:
-        assert not set(fold.train) & faulty
-        assert not set(fold.train + fold.faulty_train) & set(fold.test)
+        assert not set(fold.healthy_train) & faulty
+        assert not set(fold.healthy_train + fold.faulty_train) & set(fold.test)
     for name in source.splits:
         (fold,) = folds_of_split(name, source.splits, source.truths)
-        assert not set(fold.train) & faulty
-        assert not set(fold.train + fold.faulty_train) & set(fold.test)
+        assert not set(fold.healthy_train) & faulty
+        assert not set(fold.healthy_train + fold.faulty_train) & set(fold.test)
 
 
 @pytest.mark.parametrize("damage", [b"", b"PAR1 nothing", None])

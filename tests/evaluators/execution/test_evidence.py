@@ -38,7 +38,7 @@ class Remaining(Untrained):
     tables: tuple[str, ...] = ("metrics", "spans", "logs", "events", "objects")
 
     def localize(self, episode: Any, alarm_ns: int) -> Ranking:
-        seen = max(latest(episode), episode.view[1] - 1, latest(type(episode).__mro__[1](episode._path)))
+        seen = max(latest(episode), episode.window[1] - 1, latest(type(episode).__mro__[1](episode._path)))
         return Ranking(scores={episode.services[0]: 1.0 + (seen - alarm_ns) // SECOND})
 
 
@@ -51,7 +51,7 @@ class TypeByLength(Untrained):
     tables: tuple[str, ...] = ("metrics",)
 
     def diagnose(self, episode: Any, alarm_ns: int) -> Diagnosis:
-        return Diagnosis(system_level=str((episode.view[1] - alarm_ns) // SECOND), fault_type="x")
+        return Diagnosis(system_level=str((episode.window[1] - alarm_ns) // SECOND), fault_type="x")
 
 
 def spec_of(cls: type) -> BaselineSpec:
@@ -131,7 +131,7 @@ def test_a_cut_episode_holds_what_was_known_then(example_dataset: Path):
 
         folder = Path(copies.until(end_ns))
         cut = EpisodeView(folder)
-        assert cut.view == (whole.view[0], end_ns)
+        assert cut.window == (whole.window[0], end_ns)
         assert latest(cut) < end_ns
         metrics = whole.metrics()
         expected = metrics[metrics["time"] < pd.Timestamp(end_ns, tz="UTC")].reset_index(drop=True)

@@ -176,7 +176,7 @@ def test_thresholds_may_come_from_another_dataset_that_methods_learn_from(
     assert {row.split for row in rows} == {training.name}
     tested = {row.episode for row in rows if row.protocol == "detected"}
     assert tested == {truth.episode for truth in source.truths}
-    assert {row.episode for row in rows if row.protocol == "calibration"} == set(training.fold.train)
+    assert {row.episode for row in rows if row.protocol == "calibration"} == set(training.fold.healthy_train)
     with pytest.raises(DataError, match=r"that example version 1.0.0 does not have"):
         prediction_rows([file], source, EvaluationSettings())
 

@@ -151,7 +151,7 @@ def _counts(
     end_ns = min(end_ns, alarm_ns)
     before = (times >= start_ns) & (times < end_ns) & (kind >= 0)
     since = (times >= alarm_ns) & (kind >= 0)
-    seconds = (max(1, end_ns - start_ns) / 1e9, max(1, episode.view[1] - alarm_ns) / 1e9)
+    seconds = (max(1, end_ns - start_ns) / 1e9, max(1, episode.window[1] - alarm_ns) / 1e9)
     counted = [np.bincount(kind[part], minlength=kinds).astype(float) for part in (before, since)]
     return counted[0], counted[1], *seconds
 

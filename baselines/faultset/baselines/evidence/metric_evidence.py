@@ -65,7 +65,7 @@ def metric_evidence(
     if windows.empty or len(windows.reference) < 2 or not since.any():
         return []
     owners = np.array(windows.services)
-    windows = _without_rollouts(windows, episode.view[0], owners, rollouts)
+    windows = _without_rollouts(windows, episode.window[0], owners, rollouts)
     roles = np.array([episode.catalogue.role_of(metric) for _, metric in windows.series])
     z, freedom, blocks = _block_deviations(windows, since)
     z = np.where(np.isin(roles, sorted(UPWARDS)), np.maximum(z, 0.0), np.abs(z))

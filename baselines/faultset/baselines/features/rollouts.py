@@ -69,7 +69,7 @@ def planned_rollouts(episode: EpisodeView, alarm_ns: int) -> dict[str, Rollout]:
     That old pods served until new ones were ready tells it from the replacement of pods that failed.
     """
     frame = read_object_states(episode)
-    (start_ns, end_ns), healthy_end_ns = episode.view, min(episode.reference[1], alarm_ns)
+    (start_ns, end_ns), healthy_end_ns = episode.window, min(episode.reference[1], alarm_ns)
     old: dict[str, list[_Pod]] = defaultdict(list)
     new: dict[str, list[_Pod]] = defaultdict(list)
     for seen in object_histories(frame[frame["kind"] == "Pod"]):

@@ -81,7 +81,7 @@ def call_series(episode: EpisodeView) -> CallSeries:
 
 def _call_series(episode: EpisodeView) -> CallSeries:
     services = tuple(sorted(episode.services))
-    start_ns, end_ns = episode.view
+    start_ns, end_ns = episode.window
     step_ns = round(episode.context.resolution_s * SECOND_NS)
     steps = -(-(end_ns - start_ns) // step_ns)
     table = read_table(episode, "spans", _COLUMNS)

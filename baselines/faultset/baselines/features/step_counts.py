@@ -55,7 +55,7 @@ class Steps:
 
 def steps_of(episode: EpisodeView) -> Steps:
     """Lay the grid of an episode's metrics over its view."""
-    start_ns, end_ns = episode.view
+    start_ns, end_ns = episode.window
     step_ns = round(episode.context.resolution_s * SECOND_NS)
     return Steps(
         start_ns=start_ns,

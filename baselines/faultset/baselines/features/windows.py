@@ -97,7 +97,7 @@ def window_after(
     """Cut the time from `before` steps ahead of the alarm to `steps` after it, or to the end of the view."""
     start_ns, reference_end_ns = episode.reference
     begin_ns = alarm_ns - round(before * step_s * SECOND_NS)
-    end_ns = episode.view[1]
+    end_ns = episode.window[1]
     if steps is not None:
         end_ns = min(end_ns, alarm_ns + round(steps * step_s * SECOND_NS))
     return TimeWindow(
@@ -110,7 +110,7 @@ def window_after(
 
 def step_ends(episode: EpisodeView) -> npt.NDArray[np.int64]:
     """Ends of the grid's steps after the reference, for a detector that needs no metrics."""
-    start_ns, end_ns = episode.view
+    start_ns, end_ns = episode.window
     step_ns = round(episode.context.resolution_s * SECOND_NS)
     ends = start_ns + step_ns * np.arange(1, math.ceil((end_ns - start_ns) / step_ns) + 1)
     return np.minimum(ends[ends > episode.reference[1]], end_ns)
@@ -131,7 +131,7 @@ def _read_windows(episode: EpisodeView, step_s: float, reference_end_ns: int, va
         services=episode.services,
     )
     # The last step may be cut short by the end of the view.
-    windows = replace(windows, times_ns=np.minimum(windows.times_ns, episode.view[1]))
+    windows = replace(windows, times_ns=np.minimum(windows.times_ns, episode.window[1]))
     for matrix in (windows.reference, windows.values, windows.absent, windows.times_ns):
         matrix.flags.writeable = False
     return windows

@@ -54,7 +54,7 @@ def shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
 
 
 def _shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
-    start_ns, end_ns = episode.view
+    start_ns, end_ns = episode.window
     step_ns = round(step_s * SECOND_NS)
     steps = -(-(end_ns - start_ns) // step_ns)
     names = tuple(sorted(episode.services))

@@ -56,7 +56,7 @@ def check_coverage(trial: BaselineTrial) -> None:
     step = round(view.context.resolution_s * SECOND_NS)
     times = found.times_ns
     assert len(times), f"{trial.spec.name}: no samples for an episode with telemetry"
-    covered = times[0] <= view.reference[1] + 2 * step and times[-1] > view.view[1] - step
+    covered = times[0] <= view.reference[1] + 2 * step and times[-1] > view.window[1] - step
     assert covered, f"{trial.spec.name}: samples must reach from the reference to the end of the view"
     assert (np.diff(times) <= step).all(), f"{trial.spec.name}: two samples are more than a step apart"
 

@@ -121,7 +121,7 @@ class CachingView(EpisodeView):
             self._tables[key] = super().table(name, columns)
         return self._tables[key]
 
-    def wide(self, step_s: float = 1.0, roles: Any = None) -> pd.DataFrame:
+    def wide(self, step_s: float | str = 1.0, roles: Any = None) -> pd.DataFrame:
         key = (step_s, None if roles is None else frozenset(roles))
         if key not in self._wide:
             self._wide[key] = super().wide(step_s, roles)
@@ -136,7 +136,7 @@ class ReorderedView(EpisodeView):
         self.frames: dict[Any, pd.DataFrame] = {}
         self._seed = seed
 
-    def wide(self, step_s: float = 1.0, roles: Any = None) -> pd.DataFrame:
+    def wide(self, step_s: float | str = 1.0, roles: Any = None) -> pd.DataFrame:
         key = (step_s, None if roles is None else tuple(roles))
         if key not in self.frames:
             frame = super().wide(step_s, roles)
@@ -164,7 +164,7 @@ class DeclaredView(EpisodeView):
             self.undeclared.add(name)
         return self._view.table(name, columns, filters)
 
-    def wide(self, step_s: float = 1.0, roles: Any = None) -> pd.DataFrame:
+    def wide(self, step_s: float | str = 1.0, roles: Any = None) -> pd.DataFrame:
         if "metrics" not in self._declared:
             self.undeclared.add("metrics")
         return self._view.wide(step_s, roles)

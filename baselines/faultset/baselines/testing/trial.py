@@ -25,7 +25,7 @@ _TOLERANCE = 1e-9
 def alarm_time(view: EpisodeView) -> int:
     """Return the middle of the time after the reference."""
     end = view.reference[1]
-    return end + (view.view[1] - end) // 2
+    return end + (view.window[1] - end) // 2
 
 
 class BaselineTrial:
@@ -159,7 +159,7 @@ def _unsound(found: Answer, view: EpisodeView) -> str | None:
 
 
 def _detection_problems(found: Detection, view: EpisodeView) -> Any:
-    inside = (found.times_ns > view.reference[1]) & (found.times_ns <= view.view[1])
+    inside = (found.times_ns > view.reference[1]) & (found.times_ns <= view.window[1])
     yield not (np.isfinite(found.scores).all() and np.isfinite(found.threshold)), "scores and threshold must be finite"
     yield not np.array_equal(found.flags, found.scores > found.threshold), "flags must be the scores above threshold"
     yield bool((np.diff(found.times_ns) <= 0).any()), "times must increase"

@@ -183,7 +183,7 @@ def measured(datasets: Iterable[Dataset]) -> list[Calibration]:
             plan = Plan.from_json(args)
             view = dataset.view(episode)
             rolled_out = rolled_out_services(evidence)
-            onset_ns = view.view[0] + int(random_draws(plan).onset_s * 1e9)
+            onset_ns = view.window[0] + int(random_draws(plan).onset_s * 1e9)
             scores = service_scores(view.wide(plan.step_s), reference_end_ns=view.reference[1], onset_ns=onset_ns)
             found[plan.app, plan.platform, plan.step_s, plan.traffic.name][episode] = [
                 Window(episode=episode, service=one.service, series=one.series, score=round(one.score, 2))

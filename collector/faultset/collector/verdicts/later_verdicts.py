@@ -70,7 +70,7 @@ def judge_again(
     with translate_disk_full(out.parent), translate_write_errors(out), new_folder(out, "judging") as folder:
         steps = StepCounter(len(dataset.episodes), progress)
         for name in dataset.episodes:
-            episode = dataset.episode(name)
+            episode = dataset[name]
             label, evidence = later_verdict(episode, known)
             judged += label.verdict != episode.label.verdict
             write_again(episode, folder, label=label, evidence=evidence)

@@ -73,7 +73,7 @@ def onset_findings(
     """
     shares = []
     for episode, onset in onsets.items():
-        start, end = views[episode].view
+        start, end = views[episode].window
         if onset is not None and views[episode].context.platform == IMPORTED:
             shares.append((onset - start) / (end - start))
     if len(shares) < fewest or float(np.std(shares)) > ONSET_SPREAD:
@@ -92,11 +92,11 @@ def circumstances(views: Mapping[str, EpisodeView]) -> np.ndarray:
     """Return one row per episode, in the order of sorted ids, of what is known without looking at signals."""
     episodes = sorted(views)
     tables = [*TABLES, *sorted({table for view in views.values() for table in view.tables} - TABLES.keys())]
-    starts = np.array([views[episode].view[0] for episode in episodes])
+    starts = np.array([views[episode].window[0] for episode in episodes])
     rows = []
     for episode, order in zip(episodes, np.argsort(np.argsort(starts)), strict=True):
         view = views[episode]
-        start, end = view.view
+        start, end = view.window
         angle = 2 * np.pi * (start % _DAY_NS) / _DAY_NS
         counts = [_reference_rows(view, table) if table in view.tables else None for table in tables]
         present = [count is not None for count in counts]

@@ -70,11 +70,11 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
         steps.add()
     labels = {episode: dataset.label(episode) for episode in sound}
     views = {episode: dataset.view(episode) for episode in sound}
-    journals = {episode: dataset.journal(episode) for episode in sound}
+    journals = {episode: dataset[episode].journal for episode in sound}
     findings += _declaration_findings(views)
     findings += reference_findings(views)
     for episode in sound:
-        findings += _source_findings(episode, dataset.evidence(episode))
+        findings += _source_findings(episode, dataset[episode].evidence)
     findings += telemetry_findings(views)
     findings += leak_findings(views, labels, journals)
     findings += chance_findings(views, {episode: label.fault is not None for episode, label in labels.items()})

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.command_line.console import command
+from faultset.core.command_line.console import comma_separated, command
 from faultset.core.command_line.output import json_option, show_json, show_records
 from faultset.core.errors import DataError
+from faultset.core.suggestions import unknown_name
 
 if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset
+    from faultset.datasets.episode import Episode
 
 dataset_argument = click.argument("dataset", type=click.Path(path_type=Path), metavar="DATASET")
 location_argument = click.argument("dataset", metavar="DATASET")
 """A folder, or a URL that fsspec knows."""
+_VERDICTS = ("manifest", "latent", "silent", "unknown", "none")
+_WRAP_AT = 100
 version_option = click.option("--version", metavar="V", help="Version to look at; the newest by default.")
 
 
@@ -27,7 +32,7 @@ version_option = click.option("--version", metavar="V", help="Version to look at
 @version_option
 @json_option
 def show(dataset: str, version: str | None, as_json: bool) -> None:
-    """Show what a dataset holds: episodes by app, fault and verdict, tables, splits.
+    """Show what a dataset holds: episodes by app and by fault, tables, splits.
 
     DATASET is a folder or a URL that fsspec knows.
 
@@ -61,11 +66,53 @@ def _show(opened: Dataset, dataset: str, as_json: bool) -> None:
     if opened.provenance.get("synthetic"):
         click.echo("The data is synthetic.")
     click.echo()
-    show_records(episodes, columns=("app", "fault", "verdict", "episodes"))
+    apps = _app_rows(episodes)
+    show_records(apps, columns=list(apps[0]) if apps else ["app"])
+    click.echo()
+    show_records(_fault_rows(episodes), columns={"episodes": "episodes each", "faults": "fault"}, wrap_at=_WRAP_AT)
+    click.echo(f"To list episodes with their ids: faultset dataset episodes {dataset}")
     click.echo()
     show_records(tables, columns=("table", "rows", "bytes"))
     click.echo()
     show_records(splits, columns={"split": "split", "key": "never on both sides", "train": "train", "test": "test"})
+
+
+@command()
+@location_argument
+@click.option(
+    "--fault", "faults", metavar="NAMES", help='Only episodes with one of these faults; "none" for those without.'
+)
+@click.option("--app", "apps", metavar="NAMES", help="Only of these applications.")
+@click.option("--verdict", "verdicts", metavar="NAMES", help="Only with one of these verdicts.")
+@version_option
+@json_option
+def episodes(
+    dataset: str, faults: str | None, apps: str | None, verdicts: str | None, version: str | None, as_json: bool
+) -> None:
+    """List the episodes of a dataset: id, application, fault, target, verdict, onset and duration.
+
+    DATASET is a folder or a URL that fsspec knows. Names are comma-separated.
+
+    \b
+    Example:
+      faultset dataset episodes faultset-data/
+      faultset dataset episodes core-1 --fault cpu-hog,none --app hotel
+    """
+    from faultset.datasets.remote.local_copies import opened_labels
+
+    with opened_labels(dataset, version) as opened:
+        everything = [_episode_record(episode) for episode in opened]
+    chosen = {"faults": comma_separated(faults), "app": comma_separated(apps), "verdict": comma_separated(verdicts)}
+    for key, names in chosen.items():
+        _check_present(everything, key, names)
+    records = [r for r in everything if all(not names or _values(r, key) & {*names} for key, names in chosen.items())]
+    columns = {"episode": "episode", "app": "app", "fault": "fault", "target": "target", "verdict": "verdict"}
+    columns |= {"onset_s": "onset, s", "duration_s": "duration, s"}
+    if records or as_json:
+        show_records(records, columns=columns, as_json=as_json)
+    if not as_json:
+        noun = "episode" if len(records) == 1 else "episodes"
+        click.echo(f"{len(records)} {noun}", err=True)
 
 
 @command()
@@ -154,16 +201,68 @@ def diff(dataset: Path, old: str, new: str, as_json: bool) -> None:
         click.echo(f"{old} and {new} hold the same episodes.")
 
 
+def _episode_record(episode: Episode) -> dict[str, Any]:
+    label = episode.label
+    return {
+        "episode": episode.id,
+        "app": episode.context.app,
+        "fault": label.fault or f"none ({label.no_fault_kind})",
+        "faults": label.fault_names or ("none",),
+        "target": ", ".join(label.targets),
+        "verdict": label.verdict,
+        "onset_s": _tenths(label.seconds_into_view(label.onset_ns)),
+        "duration_s": _tenths(label.seconds_into_view(label.view_end_ns)),
+    }
+
+
+def _tenths(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
+
+
+def _values(record: Mapping[str, Any], key: str) -> set[str]:
+    return {*record[key]} if key == "faults" else {record[key]}
+
+
+def _check_present(records: Sequence[Mapping[str, Any]], key: str, names: Sequence[str]) -> None:
+    """Raise UsageError for a name that no record has."""
+    present = sorted(set[str]().union(*(_values(record, key) for record in records)))
+    for name in names:
+        if name not in present:
+            raise unknown_name(f"{key.removesuffix('s')} in the dataset", name, present)
+
+
 def _episode_rows(opened: Dataset) -> list[dict[str, Any]]:
-    counts: Counter[tuple[str, str, str]] = Counter()
-    for episode in opened.episodes:
-        label = opened.label(episode)
-        fault = label.fault or f"none ({label.no_fault_kind})"
-        counts[opened.view(episode).context.app, fault, label.verdict] += 1
+    records = map(_episode_record, opened)
+    counts = Counter((record["app"], record["fault"], record["verdict"]) for record in records)
     return [
         {"app": app, "fault": fault, "verdict": verdict, "episodes": number}
         for (app, fault, verdict), number in sorted(counts.items())
     ]
+
+
+def _app_rows(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Count episodes by application, in a column for each verdict; "none" are those without a fault."""
+    verdicts = sorted({row["verdict"] for row in episodes}, key=_VERDICTS.index)
+    counts: dict[str, dict[str, int]] = {}
+    for row in episodes:
+        by_verdict = counts.setdefault(row["app"], {"episodes": 0, **dict.fromkeys(verdicts, 0)})
+        by_verdict["episodes"] += row["episodes"]
+        by_verdict[row["verdict"]] += row["episodes"]
+    return [
+        {"app": app} | {"no fault" if name == "none" else name: number for name, number in by_verdict.items()}
+        for app, by_verdict in counts.items()
+    ]
+
+
+def _fault_rows(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Put faults of which there are equally many episodes together."""
+    counts: Counter[str] = Counter()
+    for row in episodes:
+        counts[row["fault"]] += row["episodes"]
+    groups: dict[int, list[str]] = {}
+    for fault, number in sorted(counts.items()):
+        groups.setdefault(number, []).append(fault)
+    return [{"episodes": number, "faults": groups[number]} for number in sorted(groups, reverse=True)]
 
 
 def _table_rows(opened: Dataset) -> list[dict[str, Any]]:

@@ -58,7 +58,7 @@ def write_page(
     blocks = [_block("dataset", packed(dataset_content(dataset, chosen, truth=truth)))]
     size = len(blocks[0])
     for number, episode in enumerate(chosen):
-        blocks.append(_block(f"episode-{number}", packed(episode_content(dataset.episode(episode), truth=truth))))
+        blocks.append(_block(f"episode-{number}", packed(episode_content(dataset[episode], truth=truth))))
         size += len(blocks[-1])
         if size > LARGEST_FILE:
             raise UsageError(
@@ -79,7 +79,7 @@ def dataset_content(dataset: Dataset, episodes: Sequence[str], *, truth: bool) -
         "version": dataset.version,
         "truth": truth,
         "synthetic": bool(dataset.provenance.get("synthetic")),
-        "episodes": [episode_row(dataset.episode(episode), truth=truth) for episode in episodes],
+        "episodes": [episode_row(dataset[episode], truth=truth) for episode in episodes],
     }
 
 

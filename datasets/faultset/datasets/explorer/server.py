@@ -67,7 +67,7 @@ def explorer_app(dataset: Dataset, token: str, *, truth: bool = True) -> web.App
 
 
 def _episode(dataset: Dataset, name: str, truth: bool) -> bytes:
-    return packed(episode_content(dataset.episode(name), truth=truth))
+    return packed(episode_content(dataset[name], truth=truth))
 
 
 async def serve(dataset: Dataset, *, port: int = 0, truth: bool = True, started: Callable[[str], None]) -> None:

@@ -53,7 +53,7 @@ class AIOpsLabExport:
     def write(self, episode: str) -> None:
         """Write what the observer would have written at the end of an episode, and its label."""
         view, label = self._dataset.view(episode), self._dataset.label(episode)
-        seconds = view.view[1] // SECOND_NS
+        seconds = view.window[1] // SECOND_NS
         stamp = f"{datetime.fromtimestamp(seconds, UTC):%Y%m%d_%H%M%S}"
         folder = self._folder / episode / f"telemetry_data_{stamp}"
         _write_metrics(view.table("metrics"), folder / "metric" / f"metric_{stamp}" / "container")

@@ -64,7 +64,7 @@ class RCABenchExport:
             before = pc.less(table["time"].cast(pa.int64()), onset)
             for stage, chosen in (("normal", before), ("abnormal", pc.invert(before))):
                 pq.write_table(table.filter(chosen), folder / f"{stage}_{kind}.parquet", compression="zstd")
-        _write_json(folder / "env.json", _environment(view.view, onset, view.context.app))
+        _write_json(folder / "env.json", _environment(view.window, onset, view.context.app))
         _write_json(folder / "injection.json", _injection(name, label))
         self._rows.append({"datapack": name, "label": label})
 

@@ -37,7 +37,7 @@ class TablesBySplit:
     def write(self, episode: str) -> None:
         """Copy the tables of one episode."""
         side = "test" if episode in self._test else "train"
-        found = self.dataset.episode(episode)
+        found = self.dataset[episode]
         self.added |= {table.name: table for table in found.context.added_tables}
         for name, record in found.files.items():
             if not name.endswith(".parquet"):

@@ -32,7 +32,7 @@ class WindowsExport:
 
     def unavailable_reason(self, episode: str) -> str | None:
         """Refuse an episode that is shorter than a window."""
-        start, end = self._dataset.view(episode).view
+        start, end = self._dataset.view(episode).window
         steps = (end - start) / 1e9 / self._options.step_s
         return None if steps >= LENGTH else f"a window has {LENGTH} steps, and an episode of {steps:.0f} holds none"
 

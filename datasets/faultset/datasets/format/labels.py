@@ -8,7 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
+from faultset.core.printable import printable
 from faultset.core.reading.documents import STRICT, checked
+from faultset.core.times import SECOND_NS
 from faultset.datasets.format.alarm_place import AlarmPlace
 from faultset.datasets.format.names import EpisodeId, Name, TimeNs
 
@@ -148,6 +150,46 @@ class Label:
     """Offset of each source's clock in nanoseconds."""
     faults: tuple[LabelledFault, ...] = ()
     """Every fault by itself; empty without one, and where the source does not tell them apart."""
+
+    def __repr__(self) -> str:
+        onset_s = self.seconds_into_view(self.onset_ns)
+        what = self._what if self.fault is None else f"{self._what}, {self.verdict}"
+        when = "" if onset_s is None else f"onset {onset_s:.1f} s into "
+        return f"<Label {self.episode}: {what}, {when}a view of {self.seconds_into_view(self.view_end_ns):.1f} s>"
+
+    def __str__(self) -> str:
+        """Return a short table, times as seconds since the view began."""
+        causes = (f"{cause.kind} {cause.name}, service {cause.service}" for cause in self.root_causes)
+        rows = {
+            "episode": self.episode,
+            "what": self._what,
+            "verdict": self.verdict,
+            "root cause": "; ".join(causes),
+            "level, type": ", ".join(filter(None, (self.system_level, self.fault_type))),
+            "healthy until": self.reference_end_ns,
+            "onset": self.onset_ns,
+            "felt by clients": self.first_manifest_ns,
+            "undone": self.recover_start_ns,
+            "healthy again": self.healthy_again_ns,
+            "end": self.view_end_ns,
+            "parameters": printable(", ".join(f"{name}={value}" for name, value in self.parameters.items())),
+        }
+        width = max(map(len, rows)) + 2
+        return "\n".join(
+            f"{name:{width}}{value if isinstance(value, str) else f'{self.seconds_into_view(value):.1f} s'}"
+            for name, value in rows.items()
+            if value not in (None, "")
+        )
+
+    @property
+    def _what(self) -> str:
+        if self.fault is None:
+            return f"no fault ({self.no_fault_kind})"
+        return joined(" on ".join((name, ", ".join(targets))) for name, *targets in self.problems)
+
+    def seconds_into_view(self, time_ns: int | None) -> float | None:
+        """Return a time as seconds since the view began; None for None."""
+        return None if time_ns is None else (time_ns - self.view_start_ns) / SECOND_NS
 
     @property
     def is_faulty(self) -> bool:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeVar, get_args
 
 from faultset.core.errors import DataError, UsageError
 from faultset.core.suggestions import unknown_name
+from faultset.core.times import step_seconds
+from faultset.datasets.metrics.roles import ROLES, is_health_metric, known_roles
 from faultset.datasets.training.tables import call_counts, line_counts, metric_frame
 
 if TYPE_CHECKING:
@@ -19,6 +21,9 @@ Modality = Literal["metrics", "logs", "traces"]
 OTHER_LINES = "other lines"
 """In place of a template: lines whose template is none of the columns."""
 CALL_FEATURES = ("calls", "errors", "latency_s")
+LINE_FEATURES = ("lines", "new lines")
+EACH_SERVICE = "service"
+"""Owner of the columns that every service has."""
 Key = TypeVar("Key", str, tuple[str, str])
 
 
@@ -42,13 +47,51 @@ class FeatureColumns:
     """Length of a step in seconds."""
     roles: tuple[str, ...] | None
     """Roles of the metrics; None for all."""
+    is_per_service: bool = False
+    """Whether there is a row for each service, in columns that mean the same in every application."""
+
+    @classmethod
+    def per_service(
+        cls,
+        *,
+        step_s: float | str = 1.0,
+        modalities: Sequence[Modality] = get_args(Modality),
+        roles: Sequence[str] | None = None,
+    ) -> Self:
+        """Return columns for a row of each service and step, the same in every application and episode.
+
+        A value is log(1 + |deviation|) from the mean of the episode's own reference, in standard deviations: of the
+        metric of a role that deviates most, of the lines and the lines of new templates that a service wrote, of the
+        calls to it, their errors and latency. No episode is read.
+
+        Parameters
+        ----------
+        step_s
+            Length of a step in seconds, or a text such as "5s".
+        modalities
+            What to read: "metrics", "logs", "traces".
+        roles
+            Only metrics of these roles; all that may show health by default.
+
+        Raises
+        ------
+        UsageError
+            A modality or role is unknown, or the step makes no sense.
+        """
+        seconds = _checked_step(step_s, modalities)
+        chosen = tuple(role for role in ROLES if is_health_metric("", role) and (roles is None or role in roles))
+        if roles is not None and not known_roles(roles) <= {*chosen}:
+            raise UsageError(f"roles for services are {', '.join(r for r in ROLES if is_health_metric('', r))}")
+        names: dict[Modality, tuple[str, ...]] = {"metrics": chosen, "logs": LINE_FEATURES, "traces": CALL_FEATURES}
+        columns = tuple(Column(modality, EACH_SERVICE, name) for modality in modalities for name in names[modality])
+        return cls(columns=columns, step_s=seconds, roles=chosen, is_per_service=True)
 
     @classmethod
     def of(
         cls,
         views: Iterable[EpisodeView],
         *,
-        step_s: float = 1.0,
+        step_s: float | str = 1.0,
         modalities: Sequence[Modality] = get_args(Modality),
         roles: Sequence[str] | None = None,
         most_templates: int = 200,
@@ -62,7 +105,7 @@ class FeatureColumns:
             Training episodes: what only a tested episode shows has no column, except that lines of unknown templates
             are counted together, service by service.
         step_s
-            Length of a step in seconds.
+            Length of a step in seconds, or a text such as "5s".
         modalities
             What to read: "metrics", "logs", "traces".
         roles
@@ -77,11 +120,9 @@ class FeatureColumns:
         DataError
             No episode has anything to make a column of.
         """
-        for name in modalities:
-            if name not in get_args(Modality):
-                raise unknown_name("modality", name, get_args(Modality))
-        if step_s <= 0 or most_templates < 0 or most_edges < 0:
-            raise UsageError(f"features need a step above zero and no negative numbers of columns, not {step_s} s")
+        seconds = _checked_step(step_s, modalities)
+        if most_templates < 0 or most_edges < 0:
+            raise UsageError("most_templates and most_edges must not be negative")
         metrics: set[tuple[str, str]] = set()
         lines: Counter[tuple[str, str]] = Counter()
         calls: Counter[str] = Counter()
@@ -89,7 +130,7 @@ class FeatureColumns:
         chosen = None if roles is None else tuple(roles)
         for view in views:
             if "metrics" in modalities:
-                metrics |= {(str(service), str(name)) for service, name in metric_frame(view, step_s, chosen).columns}
+                metrics |= {(str(service), str(name)) for service, name in metric_frame(view, seconds, chosen).columns}
             if "logs" in modalities:
                 found = line_counts(view)
                 lines.update(found)
@@ -103,7 +144,7 @@ class FeatureColumns:
         made += [Column("traces", edge, what) for edge in edges for what in CALL_FEATURES]
         if not made:
             raise DataError(f"no episode has {' or '.join(modalities)} to make features of; choose others")
-        return cls(columns=tuple(made), step_s=step_s, roles=chosen)
+        return cls(columns=tuple(made), step_s=seconds, roles=chosen)
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -116,6 +157,13 @@ class FeatureColumns:
     def places(self, modality: Modality) -> dict[tuple[str, str], int]:
         """Return the places of a modality's columns."""
         return {(c.owner, c.what): place for place, c in enumerate(self.columns) if c.modality == modality}
+
+
+def _checked_step(step_s: float | str, modalities: Sequence[Modality]) -> float:
+    for name in modalities:
+        if name not in get_args(Modality):
+            raise unknown_name("modality", name, get_args(Modality))
+    return step_seconds(step_s)
 
 
 def _commonest(counts: Counter[Key], most: int) -> list[Key]:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from faultset.core.times import SECOND_NS
 from faultset.datasets.training.columns import CALL_FEATURES, OTHER_LINES, FeatureColumns
+from faultset.datasets.training.service_features import service_features
 from faultset.datasets.training.tables import log_lines, metric_frame, service_calls
 
 if TYPE_CHECKING:
@@ -29,14 +30,16 @@ class StepFeatures:
     ends_ns: Ints
     """[T] end of each step, UTC nanoseconds: the instant at which its values are known."""
     values: Values
-    """[T, D] 0 where the mask is false."""
+    """[T, D], or [T, S, D] of columns per service; 0 where the mask is false."""
     mask: Mask
-    """[T, D] whether there is a value: a sample was taken, or a call was made whose latency can be told."""
+    """[T, D], or [T, S, D]; whether there is a value: a sample was taken, or a call whose latency can be told."""
+    services: tuple[str, ...] = ()
+    """[S] of columns per service."""
 
 
 def step_count(view: EpisodeView, step_s: float) -> int:
     """Return the number of steps of a view; the last may be shorter."""
-    start_ns, end_ns = view.view
+    start_ns, end_ns = view.window
     return math.ceil((end_ns - start_ns) / round(step_s * SECOND_NS))
 
 
@@ -54,15 +57,18 @@ def step_features(view: EpisodeView, columns: FeatureColumns) -> StepFeatures:
     columns
         Which features; series that the episode does not have are masked, and counts of what was not recorded at all.
     """
-    start_ns, end_ns = view.view
+    start_ns, end_ns = view.window
     step_ns = round(columns.step_s * SECOND_NS)
     steps = step_count(view, columns.step_s)
+    ends_ns = np.minimum(start_ns + step_ns * np.arange(1, steps + 1, dtype=np.int64), end_ns)
+    if columns.is_per_service:
+        values, mask = service_features(view, columns, ends_ns)
+        return StepFeatures(ends_ns=ends_ns, values=values, mask=mask, services=view.services)
     values = np.zeros((steps, len(columns)), dtype=np.float32)
     mask = np.zeros(values.shape, dtype=bool)
     _metrics(view, columns, values, mask)
     for count in (_logs, _traces):
         count(view, columns, values, mask, start_ns, step_ns)
-    ends_ns = np.minimum(start_ns + step_ns * np.arange(1, steps + 1, dtype=np.int64), end_ns)
     return StepFeatures(ends_ns=ends_ns, values=values, mask=mask)
 
 

@@ -74,8 +74,8 @@ class Fold:
 
     number: int
     """Place among the folds, from 0."""
-    train: tuple[str, ...]
-    """No-fault training episodes, from which methods learn what is normal."""
+    healthy_train: tuple[str, ...]
+    """Training episodes without a fault, from which methods learn what is normal."""
     faulty_train: tuple[str, ...]
     """Training episodes with a fault, whose labels some methods are given."""
     test: tuple[str, ...]
@@ -217,7 +217,7 @@ def _folds(
 def _fold(number: int, train: Sequence[FoldMember], test: Sequence[FoldMember]) -> Fold:
     return Fold(
         number=number,
-        train=tuple(truth.episode for truth in train if not truth.faulty),
+        healthy_train=tuple(truth.episode for truth in train if not truth.faulty),
         faulty_train=tuple(truth.episode for truth in train if truth.faulty),
         test=tuple(truth.episode for truth in sorted(test, key=lambda truth: not truth.faulty)),
     )

@@ -32,6 +32,8 @@ class EpisodeLabel:
     """When the injection began, UTC nanoseconds; None without a fault, and where it is not known."""
     problems: tuple[tuple[str, ...], ...]
     """Application, fault and target of every fault."""
+    causes: frozenset[str]
+    """Services that are a right answer: those of the root causes, and other names that are accepted."""
 
     @property
     def faulty(self) -> bool:
@@ -58,6 +60,7 @@ def episode_labels(dataset: Dataset, episodes: Iterable[str] | None = None) -> d
             fault_type=label.fault_type,
             onset_ns=label.onset_ns,
             problems=problems_of(app, label.problems),
+            causes=frozenset(name for cause in label.root_causes for name in (cause.service, *cause.accepted)),
         )
     return found
 
@@ -76,7 +79,7 @@ def dataset_folds(dataset: Dataset, split: str | None = None) -> list[Fold]:
     Returns
     -------
     list of Fold
-        Each with `train` (episodes without a fault), `faulty_train` (with one) and `test`. Episodes of one
+        Each with `healthy_train` (episodes without a fault), `faulty_train` (with one) and `test`. Episodes of one
         (application, fault, target) are on one side.
 
     Raises

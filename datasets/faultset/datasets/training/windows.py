@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Part = Literal["view", "reference", "later"]
 """view: all of it; reference: the part in which no fault can be yet; later: what follows, where methods are scored."""
 UNKNOWN = -1
+_WHOLE_EPISODE = 1 << 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +38,14 @@ class WindowBatch:
     episodes: tuple[str, ...]
     """[B] ids"""
     labels: npt.NDArray[np.int8]
-    """[B, L] 1 for a step that ended after the onset, 0 before it or without a fault, -1 where the onset is unknown."""
+    """[B, L] 1 for a step that ended after the onset, 0 before it or without a fault, -1 where the onset is unknown.
+
+    In windows of a service it is 1 only for services that are a right answer.
+    """
     groups: Ints
     """[B] place in `EpisodeWindows.clusters`; windows of one group must not be divided between training and test."""
+    services: tuple[str, ...] = ()
+    """[B] service of each window; empty unless columns are per service."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -48,14 +54,15 @@ class WindowBatch:
 class EpisodeWindows:
     """Windows of some episodes, as a sequence and as a stream of batches.
 
-    Only one episode's features are held at a time. Windows do not reach over the end of a part or an episode.
+    Only one episode's features are held at a time. Windows do not reach over the end of a part or an episode. With
+    columns of `FeatureColumns.per_service` each service of an episode has windows of its own.
 
     Parameters
     ----------
     dataset
         An opened dataset.
     episodes
-        Ids, for instance `fold.train` of `dataset_folds`.
+        Ids, for instance `fold.healthy_train` of `dataset_folds`.
     columns
         Which features; make them of training episodes.
     length, stride
@@ -93,7 +100,9 @@ class EpisodeWindows:
         self.clusters = tuple(dict.fromkeys(self._labels[episode].cluster for episode in self.episodes))
         self._group = {cluster: number for number, cluster in enumerate(self.clusters)}
         self._starts = {episode: self._window_starts(dataset.view(episode)) for episode in self.episodes}
-        counts = [len(self._starts[episode]) for episode in self.episodes]
+        services = {episode: dataset.view(episode).services if columns.is_per_service else () for episode in episodes}
+        self._services: dict[str, tuple[str, ...]] = services
+        counts = [len(self._starts[episode]) * max(1, len(services[episode])) for episode in self.episodes]
         self._first = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         self._held: tuple[str, StepFeatures] | None = None
         if not len(self):
@@ -114,25 +123,73 @@ class EpisodeWindows:
         return self._batch(self.episodes[place], [int(number - self._first[place])])
 
     def batches(self, size: int = 64, *, seed: int | None = None) -> Iterator[WindowBatch]:
-        """Yield all windows once, at most `size` at a time; a batch holds windows of one episode.
+        """Yield all windows once, at most `size` at a time.
+
+        A batch holds windows of one episode and ends with it, so batches are often smaller than `size`.
 
         Parameters
         ----------
+        size
+            Windows in a batch, at most.
         seed
             Shuffles episodes, and windows within each; without it they come in order.
         """
         rng = None if seed is None else np.random.default_rng(seed)
         order = range(len(self.episodes)) if rng is None else rng.permutation(len(self.episodes)).tolist()
         for place in order:
-            episode = self.episodes[place]
-            count = len(self._starts[episode])
+            count = int(self._first[place + 1] - self._first[place])
             numbers = list(range(count)) if rng is None else rng.permutation(count).tolist()
             for first in range(0, count, size):
-                yield self._batch(episode, numbers[first : first + size])
+                yield self._batch(self.episodes[place], numbers[first : first + size])
+
+    def arrays(self, *, most_bytes: int = 4 << 30) -> tuple[Values, npt.NDArray[np.int8], Ints]:
+        """Return `X`, `y` and `groups` in the order and shapes that scikit-learn expects.
+
+        Parameters
+        ----------
+        most_bytes
+            Refuse to make arrays that are larger.
+
+        Returns
+        -------
+        X : ndarray
+            [N, L * D] a row for each window, step after step; 0 where there is no value.
+        y : ndarray
+            [N] 1 where a step of the window ended after the onset, otherwise 0. Windows whose onset is unknown are
+            left out.
+        groups : ndarray
+            [N] what must not be divided between training and test, for instance by `GroupKFold`.
+
+        Raises
+        ------
+        UsageError
+            The arrays would be larger than `most_bytes`.
+        """
+        width = self.length * len(self.columns)
+        if len(self) * width * 4 > most_bytes:
+            raise UsageError(
+                f"{len(self)} windows of {self.length} steps and {len(self.columns)} columns take "
+                f"{len(self) * width * 4 / 1e9:.1f} GB, at most {most_bytes / 1e9:.1f} GB are allowed; use a larger "
+                "stride, fewer roles or FeatureColumns.per_service, go through batches(), or raise most_bytes"
+            )
+        inputs = np.empty((len(self), width), dtype=np.float32)
+        labels, groups = np.empty(len(self), dtype=np.int8), np.empty(len(self), dtype=np.int64)
+        count = 0
+        for batch in self.batches(_WHOLE_EPISODE):
+            rows = slice(count, count + len(batch))
+            inputs[rows] = batch.values.reshape(len(batch), width)
+            labels[rows] = np.where(batch.labels.min(axis=1) == UNKNOWN, UNKNOWN, batch.labels.max(axis=1))
+            groups[rows] = batch.groups
+            count += len(batch)
+        certain = labels != UNKNOWN
+        return (inputs, labels, groups) if certain.all() else (inputs[certain], labels[certain], groups[certain])
 
     def _batch(self, episode: str, numbers: Sequence[int]) -> WindowBatch:
         features = self._features(episode)
-        rows = self._starts[episode][list(numbers)][:, None] + np.arange(self.length)
+        places, starts = np.divmod(np.asarray(numbers, dtype=np.int64), len(self._starts[episode]))
+        rows = self._starts[episode][starts][:, None] + np.arange(self.length)
+        cells = (rows, places[:, None]) if self.columns.is_per_service else (rows,)
+        services = tuple(features.services[place] for place in places) if features.services else ()
         label = self._labels[episode]
         steps = features.ends_ns[rows]
         if not label.faulty:
@@ -141,13 +198,16 @@ class EpisodeWindows:
             labels = np.full(rows.shape, UNKNOWN, dtype=np.int8)
         else:
             labels = (steps > label.onset_ns).astype(np.int8)
+        if services:
+            labels[[service not in label.causes for service in services]] = 0
         return WindowBatch(
-            values=features.values[rows],
-            mask=features.mask[rows],
+            values=features.values[cells],
+            mask=features.mask[cells],
             ends_ns=steps[:, -1],
             episodes=(episode,) * len(rows),
             labels=labels,
             groups=np.full(len(rows), self._group[label.cluster], dtype=np.int64),
+            services=services,
         )
 
     def _features(self, episode: str) -> StepFeatures:

@@ -102,7 +102,8 @@ class AgentEvaluation:
             )
         self._folds = {episode: fold.number for fold in folds for episode in fold.test}
         self._majority = {
-            fold.number: majority_label_of([known[e] for e in (*fold.faulty_train, *fold.train)]) for fold in folds
+            fold.number: majority_label_of([known[e] for e in (*fold.faulty_train, *fold.healthy_train)])
+            for fold in folds
         }
         self._questions: list[AgentQuestion] = []
 

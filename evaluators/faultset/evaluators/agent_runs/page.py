@@ -91,7 +91,7 @@ def _episode(trajectory: Trajectory, run: AgentRun | None) -> str:
 
 def episode_telemetry(episode: str, dataset: Path | str) -> EpisodeTelemetry:
     """Draw the telemetry of an episode; raise DataError for one that the dataset does not hold."""
-    found = open_dataset(dataset).episode(episode)
+    found = open_dataset(dataset)[episode]
     truth = truth_of(found.label, found.context)
     return EpisodeTelemetry(
         reference=position(truth.reference_end_ns, truth),

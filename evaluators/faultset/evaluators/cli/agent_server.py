@@ -108,7 +108,7 @@ def _folder(dataset: Path, episode_id: str | None, version: str | None) -> Path:
             "name the episode of a dataset with --episode, or give the folder of a recording without --episode and "
             "--version"
         )
-    return open_dataset(dataset, version).episode(episode_id).path
+    return open_dataset(dataset, version)[episode_id].path
 
 
 def _confine(episode: Path, out: Path | None) -> None:

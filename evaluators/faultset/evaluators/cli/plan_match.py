@@ -39,7 +39,7 @@ def plan_match(run: Path, dataset: Path, episode: str, namespace: str | None, as
         raise UsageError(f"episode {episode} has no fault whose undo could be matched; name one with a fault")
     end_ns = label.inject_done_ns or label.inject_start_ns
     match = matched(
-        recorded_commands(read_trajectory(run), namespace), found.journal(episode), label.inject_start_ns, end_ns
+        recorded_commands(read_trajectory(run), namespace), found[episode].journal, label.inject_start_ns, end_ns
     )
     if not match.undo:
         raise DataError(f"the journal of episode {episode} names no object whose change undoes {label.fault}")

@@ -106,14 +106,14 @@ class _FileRows:
 
     def of(self, folds: Sequence[Fold]) -> Iterator[ResultRow]:
         for fold in folds:
-            trained = {episode: self._answers[episode] for episode in fold.train if episode in self._answers}
+            trained = {episode: self._answers[episode] for episode in fold.healthy_train if episode in self._answers}
             samples = (
                 {episode: self._samples(part, episode) for episode, part in trained.items()}
                 if self._file.layout is SCORES
                 else {}
             )
             threshold = self._threshold(fold, samples)
-            labels = [self._truths[episode] for episode in (*fold.faulty_train, *fold.train)]
+            labels = [self._truths[episode] for episode in (*fold.faulty_train, *fold.healthy_train)]
             majority = majority_label_of(labels) if self._file.layout.task == "rca" else None
             for episode in fold.test:
                 if self._is_asked(self._truths[episode]):

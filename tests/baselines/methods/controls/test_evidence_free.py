@@ -32,7 +32,7 @@ def test_constants_are_constant(example) -> None:
 
 def test_the_clock_alarms_at_the_latest_onset_of_its_training_episodes(example, faulty) -> None:
     view = example.view(faulty)
-    start, end = view.view
+    start, end = view.window
     assert Clock().detect(view).alarm_ns == start + 60 * SECOND
     assert Clock(share=0.75).detect(view).alarm_ns == start + 90 * SECOND
     onsets = [start + round(share * (end - start)) for share in (0.6, 0.7)]

@@ -84,7 +84,7 @@ def test_the_suspect_is_the_service_that_deviates_most(moved) -> None:
 
 
 def test_changes_and_troubles_of_objects_are_named(healthy, example, alter) -> None:
-    start_ns, end_ns = example.view(healthy).view
+    start_ns, end_ns = example.view(healthy).window
 
     def states(rows: pa.Table) -> pa.Table:
         known = []

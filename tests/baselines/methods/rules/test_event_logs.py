@@ -27,7 +27,7 @@ def table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
 @pytest.fixture
 def told(example, faulty, alter):
     """Ask the rule about events and lines given as (second, service, reason or message)."""
-    start_ns = example.view(faulty).view[0]
+    start_ns = example.view(faulty).window[0]
 
     def ask(events: Rows = (), lines: Rows = ()) -> Ranking:
         at = lambda second: start_ns + round(second * SECOND)  # noqa: E731

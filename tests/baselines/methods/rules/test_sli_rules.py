@@ -53,7 +53,7 @@ def test_sli_detector_alarms_on_failures_only(example) -> None:
 
 
 def test_sli_rule_blames_what_only_failing_endpoints_use(example, faulty, alter) -> None:
-    start = example.view(faulty).view[0]
+    start = example.view(faulty).window[0]
 
     def traces(rows: pa.Table) -> pa.Table:
         found = []

@@ -155,7 +155,7 @@ def test_failures_within_three_seconds_raise_no_alarm_and_those_of_more_do(
 ) -> None:
     view = example.view(healthy)
     assert view.context.resolution_s == 1.0
-    start = view.view[0] + 70 * SECOND
+    start = view.window[0] + 70 * SECOND
     service = sorted(view.services)[0]
 
     def failing(rows: pa.Table) -> pa.Table:

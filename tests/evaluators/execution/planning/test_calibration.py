@@ -31,13 +31,13 @@ class Recalls:
 
     def fit(self, healthy: Sequence[Any]) -> Recalls:
         self.known = frozenset(view.episode for view in healthy)
-        self.ends = {view.episode: (view.reference[1], view.view[1]) for view in healthy}
+        self.ends = {view.episode: (view.reference[1], view.window[1]) for view in healthy}
         latest = [view.metrics()["time"].max().value for view in healthy]
-        assert all(last < view.view[1] for last, view in zip(latest, healthy, strict=True))
+        assert all(last < view.window[1] for last, view in zip(latest, healthy, strict=True))
         return self
 
     def detect(self, episode: Any) -> Detection:
-        start, end = episode.reference[1], episode.view[1]
+        start, end = episode.reference[1], episode.window[1]
         times = np.arange(start, end, 1_000_000_000)
         score = 0.0 if episode.episode in self.known else 1.0
         return Detection.from_scores(times, np.full(len(times), score), None)
@@ -74,16 +74,16 @@ def test_every_training_episode_without_a_fault_is_asked_once_by_a_model_that_ne
     by_id = {truth.episode: truth for truth in truths}
     for fold in cross_folds(truths, 2):
         parts = inner_folds(fold, by_id)
-        assert sorted(e for part in parts for e in part.test) == sorted(fold.train)
+        assert sorted(e for part in parts for e in part.test) == sorted(fold.healthy_train)
         for part in parts:
-            used = {by_id[e].cluster for e in (*part.train, *part.faulty_train)}
-            assert part.train
+            used = {by_id[e].cluster for e in (*part.healthy_train, *part.faulty_train)}
+            assert part.healthy_train
             assert not used & {by_id[e].cluster for e in part.test}
-            assert not {*part.train, *part.faulty_train} & set(fold.test)
+            assert not {*part.healthy_train, *part.faulty_train} & set(fold.test)
 
 
 def test_one_training_episode_without_a_fault_sets_no_threshold(make):
-    fold = Fold(number=0, train=("h1",), faulty_train=("f1",), test=("f2",))
+    fold = Fold(number=0, healthy_train=("h1",), faulty_train=("f1",), test=("f2",))
     assert inner_folds(fold, {"h1": make.healthy("h1"), "f1": make.truth("f1")}) == []
 
 

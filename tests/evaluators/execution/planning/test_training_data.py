@@ -55,7 +55,7 @@ class CountsTraining:
 def test_no_episode_and_no_cluster_is_on_both_sides(example_dataset: Path, other: Path):
     train, test = source(other), source(example_dataset)
     found = training_data(train, test)
-    learned = {*found.fold.train, *found.fold.faulty_train}
+    learned = {*found.fold.healthy_train, *found.fold.faulty_train}
     tested = {truth.cluster for truth in test.truths}
     assert {truth.cluster for truth in train.truths} & tested  # a leak would be possible
     assert not {truth.cluster for truth in train.truths if truth.episode in learned} & tested
@@ -111,7 +111,7 @@ def test_equal_times_alone_are_no_leak(example_dataset: Path, other: Path):
         dataclasses.replace(truth, view_start_ns=one.view_start_ns, reference_end_ns=one.reference_end_ns)
         for truth, one in zip(train.truths, (*test.truths, *test.truths), strict=True)
     )
-    assert training_data(dataclasses.replace(train, truths=moved), test).fold.train
+    assert training_data(dataclasses.replace(train, truths=moved), test).fold.healthy_train
 
 
 def test_a_split_and_a_training_dataset_exclude_each_other(example_dataset: Path, other: Path):

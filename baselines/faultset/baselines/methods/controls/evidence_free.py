@@ -135,14 +135,14 @@ class Clock:
         shares = []
         for item in training:
             if item.onset_ns is not None:
-                start_ns, end_ns = item.view.view
+                start_ns, end_ns = item.view.window
                 shares.append((item.onset_ns - start_ns) / (end_ns - start_ns))
         self.onset_ = max(shares, default=None)
         return self
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Alarm at that instant."""
-        start_ns, end_ns = episode.view
+        start_ns, end_ns = episode.window
         share = self.share if self.share is not None else self.onset_
         if share is None:
             share = (episode.reference[1] - start_ns) / BASELINE_REFERENCE / (end_ns - start_ns)

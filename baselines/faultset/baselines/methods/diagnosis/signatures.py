@@ -60,7 +60,7 @@ def signature(episode: EpisodeView) -> Signature | None:
 
 
 def _signature(episode: EpisodeView) -> Signature | None:
-    start_ns, end_ns = episode.view
+    start_ns, end_ns = episode.window
     healthy_end_ns = episode.reference[1]
     late_ns = healthy_end_ns + (end_ns - healthy_end_ns) // 2
     time_window = TimeWindow(
@@ -168,8 +168,8 @@ def _spans(episode: EpisodeView, healthy_end_ns: int, late_ns: int) -> dict[str,
     rise["calls slower, median"] = float(np.median(ratio)) if len(ratio) else 0.0
     rise["calls slower, worst"] = float(ratio.max(initial=0.0))
     rise["calls faster, worst"] = float(ratio.min(initial=0.0))
-    healthy_rate = before.sum() / max(1, healthy_end_ns - episode.view[0])
-    rise["calls more"] = float(np.log(since.sum() / max(1, episode.view[1] - late_ns) / healthy_rate))
+    healthy_rate = before.sum() / max(1, healthy_end_ns - episode.window[0])
+    rise["calls more"] = float(np.log(since.sum() / max(1, episode.window[1] - late_ns) / healthy_rate))
     return rise
 
 

@@ -50,7 +50,7 @@ class KubernetesState(Untrained):
         """Rank services by the signs of trouble on their objects."""
         frame = read_object_states(episode)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
-        end_ns = episode.view[1]
+        end_ns = episode.window[1]
         since_ns = max(healthy_end_ns, alarm_ns - SAMPLING_NS)
         scores: dict[str, float] = defaultdict(float)
         pods: dict[tuple[str, str], float] = defaultdict(float)
@@ -176,7 +176,7 @@ class LastChange(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by how recent their last change is."""
-        changes = [*_changes(read_object_states(episode), episode.view[0]), *_acts(episode)]
+        changes = [*_changes(read_object_states(episode), episode.window[0]), *_acts(episode)]
         scores: dict[str, float] = {}
         reported: dict[str, Evidence] = {}
         for time_ns, service, subject in changes:

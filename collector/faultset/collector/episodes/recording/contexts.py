@@ -16,6 +16,7 @@ from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.sources.contract import EarlyReader
 from faultset.collector.sources.recorder import SourceRows
+from faultset.core.times import step_seconds
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.metrics.roles import known_roles
@@ -133,9 +134,9 @@ class _LazyView(EpisodeView):
         self._make(name)
         return super().table(name, columns, filters)
 
-    def wide(self, step_s: float = 1.0, roles: Iterable[str] | None = None) -> pd.DataFrame:
+    def wide(self, step_s: float | str = 1.0, roles: Iterable[str] | None = None) -> pd.DataFrame:
         self._make("metrics")
-        return self._made_wide(step_s, None if roles is None else known_roles(roles))
+        return self._made_wide(step_seconds(step_s), None if roles is None else known_roles(roles))
 
     def _make(self, name: str) -> None:
         if name not in self._made:

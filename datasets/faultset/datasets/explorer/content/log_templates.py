@@ -61,7 +61,7 @@ def _templates(
         before=("before", "sum"),
         first=("time", "first"),
     )
-    ratio = (view.view[1] - split_ns) / max(split_ns - start_ns, 1)
+    ratio = (view.window[1] - split_ns) / max(split_ns - start_ns, 1)
     after = found["lines"] - found["before"]
     change = np.abs(np.log((after + 1) / (found["before"] * ratio + 1)))
     found = found.assign(change=change, bad=found["level"].isin(_BAD), new=found["before"] == 0)

@@ -39,10 +39,10 @@ def object_changes(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
     same = (frame["kind"] == frame["kind"].shift()) & (frame["name"] == frame["name"].shift())
     before = frame["state"].shift()
     interval_ns = (view.context.source_intervals_s.get("objects") or 10.0) * SECOND_NS
-    late = frame["time"].astype(np.int64) > view.view[0] + 1.5 * interval_ns
+    late = frame["time"].astype(np.int64) > view.window[0] + 1.5 * interval_ns
     changed = same & (before != frame["state"])
     last = frame[~same.shift(-1, fill_value=False)]
-    gone = last[last["time"].astype(np.int64) < view.view[1] - 2.5 * interval_ns]
+    gone = last[last["time"].astype(np.int64) < view.window[1] - 2.5 * interval_ns]
     rows = [_change(frame.loc[number], before[number], grid) for number in frame.index[changed]]
     rows += [_row(one, grid) | {"what": "appeared", "fields": []} for _, one in frame[~same & late].iterrows()]
     rows += [_row(one, grid) | {"what": "last seen", "fields": []} for _, one in gone.iterrows()]

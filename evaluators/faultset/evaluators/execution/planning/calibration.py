@@ -23,14 +23,14 @@ def inner_folds(fold: Fold, truths: Mapping[str, Truth]) -> list[Fold]:
     truths
         Truth of every training episode, by its id.
     """
-    training = [truths[episode] for episode in (*fold.train, *fold.faulty_train)]
-    count = min(MOST_INNER_FOLDS, len(fold.train))
+    training = [truths[episode] for episode in (*fold.healthy_train, *fold.faulty_train)]
+    count = min(MOST_INNER_FOLDS, len(fold.healthy_train))
     if count < 2:
         return []
-    healthy = set(fold.train)
+    healthy = set(fold.healthy_train)
     divided = cross_folds(training, count)
     return [
         replace(part, number=fold.number, inner=number, test=tuple(e for e in part.test if e in healthy))
         for number, part in enumerate(divided)
-        if part.train and healthy.intersection(part.test)
+        if part.healthy_train and healthy.intersection(part.test)
     ]

@@ -85,7 +85,7 @@ def make_plan(
     runs, scored, alarm_run = all_runs(chosen, settings, find)
     by_episode = {truth.episode: truth for one in sources for truth in one.truths}
     places = {truth.episode: one.location(truth.episode) for one in sources for truth in one.truths}
-    learned_from = {fold.number: [by_episode[e] for e in (*fold.faulty_train, *fold.train)] for fold in folds}
+    learned_from = {fold.number: [by_episode[e] for e in (*fold.faulty_train, *fold.healthy_train)] for fold in folds}
     context = RunContext(
         dataset=source.name,
         version=source.version,
@@ -175,7 +175,7 @@ def _calibrated(
     unfitted = tuple(n for n in detectors if not runs[n].learns)
     learned = tuple(n for n in detectors if runs[n].learns)
     for inner, episodes, numbers in (
-        (None, fold.train, unfitted),
+        (None, fold.healthy_train, unfitted),
         *((part.inner, part.test, learned) for part in inside),
     ):
         for episode in episodes if numbers else ():
@@ -237,10 +237,10 @@ def _fits(
     return [
         FitBatch(
             fold=fold.number,
-            healthy=tuple(places[episode] for episode in fold.train),
+            healthy=tuple(places[episode] for episode in fold.healthy_train),
             faulty=tuple(place for place, _ in labelled),
             labels=(
-                *(label for episode in fold.train for label in labels_of(truths[episode])),
+                *(label for episode in fold.healthy_train for label in labels_of(truths[episode])),
                 *(label for _, label in labelled),
             ),
             runs=part,

@@ -39,7 +39,7 @@ class TrainingData:
             "name": self.source.name,
             "version": self.source.version,
             "digest": self.source.digest,
-            "episodes": len(self.fold.train) + len(self.fold.faulty_train),
+            "episodes": len(self.fold.healthy_train) + len(self.fold.faulty_train),
             "left_out": len(self.left_out),
         }
 
@@ -66,7 +66,7 @@ def training_data(train: DatasetSource, test: DatasetSource) -> TrainingData:
         )
     fold = Fold(
         number=0,
-        train=tuple(truth.episode for truth in kept if not truth.faulty),
+        healthy_train=tuple(truth.episode for truth in kept if not truth.faulty),
         faulty_train=tuple(truth.episode for truth in kept if truth.faulty),
         test=tuple(truth.episode for truth in sorted(test.truths, key=lambda truth: not truth.faulty)),
     )

@@ -152,7 +152,7 @@ class _BaselineWorker:
         if request.action == "detect":
             with clock:
                 found = method.detect(view)
-            checked = answers.check_detection(found, *view.view)
+            checked = answers.check_detection(found, *view.window)
             empty = checked.alarm_ns is None
         elif request.action == "localize":
             with clock:

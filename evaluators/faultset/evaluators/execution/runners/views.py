@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from faultset.core.times import step_seconds
 from faultset.datasets.format.context import read_context
 from faultset.datasets.metrics.roles import Catalogue, MetricRole, builtin_catalogue
 from faultset.datasets.views import EpisodeView
@@ -75,11 +76,12 @@ class SharedView(EpisodeView):
         self._check(name)
         return super().pieces(name, *columns)
 
-    def wide(self, step_s: float = 1.0, roles: Iterable[str] | None = None) -> pd.DataFrame:
+    def wide(self, step_s: float | str = 1.0, roles: Iterable[str] | None = None) -> pd.DataFrame:
         self._check("metrics")
         chosen = None if roles is None else frozenset(roles)
-        make = lambda: super(SharedView, self).wide(step_s, chosen)  # noqa: E731
-        return self._shared(("wide", float(step_s), chosen), make).copy(deep=False)
+        seconds = step_seconds(step_s)
+        make = lambda: super(SharedView, self).wide(seconds, chosen)  # noqa: E731
+        return self._shared(("wide", seconds, chosen), make).copy(deep=False)
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         return self._shared(("made", key), make)

@@ -21,8 +21,8 @@ def test_baro_finds_its_own_change_point_where_errors_and_delays_jump(world: Wor
     detector: Any = registry.get_baseline("baro-change-point").build()
     found: Detection = detector.detect(view)
     assert found.alarm_ns is not None
-    assert 70 * SECOND < found.alarm_ns - view.view[0] <= 74 * SECOND
-    assert detector.change_ns(view) == view.view[0] + 70 * SECOND
+    assert 70 * SECOND < found.alarm_ns - view.window[0] <= 74 * SECOND
+    assert detector.change_ns(view) == view.window[0] + 70 * SECOND
     # Whatever alarm it is given.
     assert ask("baro-own", view, 50).ordered[0] == "db"
     assert ask("baro-own", view, 50) == ask("baro-own", view, 100)
@@ -35,6 +35,6 @@ def test_the_scale_of_the_future_does_not_move_the_change_point(world: World) ->
     for key in series:
         series[key] = np.where(np.arange(120) >= 100, 1e6, series[key])
     after = detector.detect(world(series))
-    known = int((before.times_ns <= world(series).view[0] + 100 * SECOND).sum())
+    known = int((before.times_ns <= world(series).window[0] + 100 * SECOND).sum())
     np.testing.assert_allclose(before.scores[:known], after.scores[:known])
     assert after.alarm_ns is not None

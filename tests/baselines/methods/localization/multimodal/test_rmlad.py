@@ -62,7 +62,7 @@ def test_rmlad_abstains_when_the_logs_say_nothing_new(example, faulty, alter) ->
 
     def still(table: pa.Table) -> pa.Table:
         # Equal pauses, so that time tells nothing either.
-        start = int(example.view(faulty).view[0])
+        start = int(example.view(faulty).window[0])
         step = 120 * 1_000_000_000 // (len(table) // 6)
         times = [start + (row % (len(table) // 6)) * step for row in range(len(table))]
         return monotonous(table).set_column(

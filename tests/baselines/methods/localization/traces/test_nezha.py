@@ -95,7 +95,7 @@ def table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
 @pytest.fixture
 def acted(faulty, example, alter) -> Acted:
     """Build a view of two requests a second; those from `ALARM_S` on may differ."""
-    start_ns = example.view(faulty).view[0]
+    start_ns = example.view(faulty).window[0]
 
     def build(healthy: Requests, suffering: Requests, pace: dict[str, int] | None = None, **others: Any) -> EpisodeView:
         act = Act()
@@ -112,7 +112,7 @@ ALARM_S = 60
 
 
 def asked(method: str, view: EpisodeView) -> Ranking:
-    return get_baseline(method).build().localize(view, view.view[0] + ALARM_S * SECOND)  # type: ignore[union-attr]
+    return get_baseline(method).build().localize(view, view.window[0] + ALARM_S * SECOND)  # type: ignore[union-attr]
 
 
 def usual(number: int) -> Sequence[Any]:
@@ -206,7 +206,7 @@ def test_slow_code_is_told_from_waiting_for_it(slow: str, acted) -> None:
 
 
 def test_a_metric_far_from_its_reference_speaks_against_its_service(acted, faulty, example) -> None:
-    start_ns = example.view(faulty).view[0]
+    start_ns = example.view(faulty).window[0]
 
     def raise_cpu(rows: pa.Table) -> pa.Table:
         time = rows["time"].cast("int64").to_numpy()

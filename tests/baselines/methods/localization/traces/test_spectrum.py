@@ -86,7 +86,7 @@ def calls(**changed: Mapping[str, Any]) -> list[Call]:
 
 
 def asked(view: EpisodeView, name: str) -> Ranking:
-    onset = view.reference[1] + (view.view[1] - view.reference[1]) // 2
+    onset = view.reference[1] + (view.window[1] - view.reference[1]) // 2
     return get_baseline(name).build().localize(view, onset)  # type: ignore[union-attr]
 
 

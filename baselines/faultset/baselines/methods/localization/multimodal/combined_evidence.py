@@ -215,7 +215,7 @@ def _of_objects(episode: EpisodeView, alarm_ns: int, rollouts: Mapping[str, Roll
     for service, rollout in rollouts.items():
         # a look back as far as the method takes would see the rollout
         since_ns = max(alarm_ns, rollout.end_ns + 2 * SAMPLING_NS)
-        later = KubernetesState().localize(episode, since_ns) if since_ns < episode.view[1] else Ranking.abstain()
+        later = KubernetesState().localize(episode, since_ns) if since_ns < episode.window[1] else Ranking.abstain()
         found += [one for one in _of_ranking(later, OBJECTS, STATE) if one.service == service]
     return found
 

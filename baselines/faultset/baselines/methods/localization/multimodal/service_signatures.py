@@ -99,7 +99,7 @@ def _calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: 
         "calls to it unanswered": (spans.service[calls.row] != calls.callee).astype(float),
         "calls to it slower": times,
     }
-    lengths = (healthy_end_ns - episode.view[0], max(1, episode.view[1] - alarm_ns))
+    lengths = (healthy_end_ns - episode.window[0], max(1, episode.window[1] - alarm_ns))
     counts = [np.bincount(calls.callee[part], minlength=len(spans.names)) for part in (before, since)]
     for code, name in enumerate(spans.names):
         if name not in services or not counts[0][code]:

@@ -109,7 +109,7 @@ class NezhaPatterns(Untrained):
         scores: dict[str, float] = defaultdict(float)
         pods: dict[tuple[str, str], float] = defaultdict(float)
         evidence: list[Evidence] = []
-        for sort, found, counted in self._changes(sorts, healthy_end_ns, alarm_ns, episode.view[1]):
+        for sort, found, counted in self._changes(sorts, healthy_end_ns, alarm_ns, episode.window[1]):
             certainty = sort.seen.certainty[found.example]
             worth = np.where(found.surprise > 0, found.g * counted.share * certainty, 0.0)
             for owner, score in _by_pod(spans, sort.seen, found, counted.rows, worth).items():
