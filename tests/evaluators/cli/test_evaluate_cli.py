@@ -220,3 +220,13 @@ def test_an_evaluation_that_was_stopped_goes_on_where_it_was(
     assert "answers of an interrupted evaluation are used" in again.stderr
     assert not (tmp_path / CHECKPOINT_FILE).exists()
     assert "interrupted" not in invoke(*arguments).stderr
+
+
+def test_relative_folders_may_have_a_colon(example_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(example_dataset, "run-10:00")
+    for out in ("out:1", "out:2"):
+        result = invoke("run-10:00", "--baselines", "always-yes,max-z", "--workers", 1, "--out", out)
+        assert result.exit_code == 0, result.stderr
+    assert read_rows(Path("out:1/results.parquet")) == read_rows(tmp_path / "out:1" / "results.parquet")
+    assert invoke("--compare", "out:1", "out:2").exit_code == 0

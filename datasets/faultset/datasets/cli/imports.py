@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -54,5 +55,5 @@ def import_(name: str, path: Path, out: Path, workers: int | None, skip_bad: boo
     click.echo(f"{done.episodes - len(done.left_out)} episodes in {out}, {done.written} written now{already}.")
     click.echo(f"Version {done.version}." if done.is_new else f"Version {done.version} holds them already.")
     click.echo("Next:")
-    click.echo(f"  faultset dataset verify {out}")
-    click.echo(f"  faultset evaluate {out}")
+    click.echo(f"  faultset dataset verify {shlex.quote(str(out))}")
+    click.echo(f"  faultset evaluate {shlex.quote(str(out))}")

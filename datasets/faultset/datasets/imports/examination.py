@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +62,7 @@ def examine(path: Path | str, *, display_name: str | None = None) -> Examination
         format=first.name,
         cases=len(cases),
         summary=f"{path} holds {len(cases)} {first.title} {'case' if len(cases) == 1 else 'cases'}.{others}{weakness}",
-        next=f"faultset dataset import {first.name} {path} OUT",
+        next=f"faultset dataset import {first.name} {shlex.quote(str(path))} OUT",
         data_issues=_gathered(first.data_issues(path)),
     )
 
@@ -101,7 +102,7 @@ def _own(path: Path, name: str) -> Examination:
             f"{name} is a dataset of faultset{source}: version {manifest.version}, {count} episodes. "
             "There is nothing to import."
         ),
-        next=f"faultset dataset verify {name}",
+        next=f"faultset dataset verify {shlex.quote(name)}",
         data_issues=tuple(
             DataIssue(
                 severity="warning",

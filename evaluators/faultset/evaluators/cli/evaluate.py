@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -267,6 +268,5 @@ def _show(evaluated: Evaluation, folder: Path, dataset: str, as_json: bool) -> N
     if board.quick:
         click.echo("Next:    collect --profile standard ... for numbers that rank methods")
     else:
-        click.echo(
-            f"Next:    faultset list baselines, or evaluate {dataset} --split leave-one-fault-out for unseen faults"
-        )
+        again = f"evaluate {shlex.quote(dataset)} --split leave-one-fault-out"
+        click.echo(f"Next:    faultset list baselines, or {again} for unseen faults")
