@@ -157,6 +157,8 @@ def evaluate(
         read_source = stack.enter_context(opened_dataset(dataset, version, workers))
         if folder is not None:
             check_writable(folder)
+        if scheduler is None:
+            dask_clients.check_address_space(workers)
         running = stack.enter_context(ExitStack())
         if scheduler is None:
             # their imports take a second or two, in which labels are read and files are checked
