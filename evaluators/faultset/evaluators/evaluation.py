@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from faultset.agents.runs.record import AgentRun
     from faultset.baselines.api.registry import BaselineSpec
 
+_TEXT_COLUMNS = 120
 RESULTS_FILE = "results.parquet"
 FILES = (RESULTS_FILE, "leaderboard.json", "leaderboard.md", "report.html")
 
@@ -69,6 +70,12 @@ class Evaluation:
     agent_looks: Mapping[str, RunLook] = field(default_factory=dict, repr=False)
     """Run -> what it looked at, where its trajectory is known."""
 
+    def __repr__(self) -> str:
+        """Return the tables that `evaluate` prints."""
+        from faultset.evaluators.leaderboards.terminal import text_of
+
+        return text_of(self.board, _TEXT_COLUMNS)
+
     @cached_property
     def board(self) -> Leaderboard:
         """Every table with what a reader must know to judge it."""
@@ -105,9 +112,10 @@ class Evaluation:
         Returns
         -------
         pandas.DataFrame
-            Columns `task`, `protocol`, `app`, `verdict`, `group`, `rank`, `baseline`, `kind`, one for each metric (NaN
-            where it is unknown), `failed` (answers), `cannot` (answers without
-            anything to compare with), `cpu_s` (median of an answer) and `episodes` (with a fault).
+            Columns `task`, `protocol`, `app`, `verdict`, `group`, `threshold_rule`, `rank`, `baseline`, `kind`, one
+            for each metric (NaN where it is unknown), `failed` (answers), `cannot` (answers without anything to compare
+            with), `cpu_s` (median of an answer), `episodes` (with a fault), `control` (the strongest), `vs_control`
+            (the difference to it, with the ends of its interval) and `p` (corrected by Holm).
         """
         if task is not None and task not in TASKS:
             raise unknown_name("task", task, TASKS)
@@ -130,5 +138,5 @@ class Evaluation:
             write_rows(self.rows, paths[0])
             write_json(self.board, paths[1])
             write_markdown(self.board, paths[2])
-            write_report(self.board, self.rows, self.specs, self.dataset, paths[3])
+            write_report(self.board, self.rows, self.specs, self.dataset, paths[3], policies=self.policies)
         return paths

@@ -176,6 +176,9 @@ def evaluate(
         if train is not None:
             training = training_data(stack.enter_context(opened_dataset(train, None, workers))(), source)
             settings = replace(settings, train=f"{training.name} {training.source.digest}")
+        if any(file.sets_threshold_in_training for file in files) or not all(spec.own_threshold for spec in specs):
+            # tables compare detectors by one rule, which then is that of training episodes
+            settings = replace(settings, calibrate=True)
         check_choice(source, specs, settings)
         predicted = prediction_rows(files, source, settings, training)
         folds = folds_of(source, settings) if training is None else [training.fold]
