@@ -37,8 +37,14 @@ class EvaluationStart:
     """Names of the baselines that are run."""
     episodes: int
     """How many episodes are tested."""
-    steps: int
-    """Fits and answers that are to come."""
+    faulty: int
+    """How many of them have a fault."""
+    answers: int
+    """Answers that are to come."""
+    workers: int
+    """Methods that run at a time."""
+    expected_s: float
+    """About how long that takes."""
     kept: int
     """Answers of an interrupted evaluation that are used again."""
     changed: tuple[str, ...] = ()

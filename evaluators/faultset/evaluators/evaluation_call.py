@@ -213,13 +213,17 @@ def evaluate(
                 EvaluationStart(
                     baselines=tuple(spec.name for spec in plan.specs),
                     episodes=len(source.truths),
-                    steps=plan.steps,
+                    faulty=sum(truth.faulty for truth in source.truths),
+                    answers=plan.answers,
+                    workers=workers,
+                    expected_s=plan.expected_s(workers),
                     kept=len(plan.kept),
                     changed=changed,
                     dashboard=dask_clients.dashboard_of(client),
                 )
             )
-        finished = StepCounter(plan.steps, progress)
+        # the last step is scoring and the report
+        finished = StepCounter(plan.steps + 1, progress)
 
         def store(rows: list[ResultRow]) -> None:
             if folder is not None and checkpoint is not None:
@@ -265,6 +269,7 @@ def evaluate(
             evaluation.write(folder)
             if not damage:
                 checkpoint.remove()
+        finished.finish()
         if damage:
             first = str(next(iter(damage.values()))).removesuffix("; restore the file")
             left = f"{len(damage)} of {len(source.truths)} episodes were damaged meanwhile and are left out"
