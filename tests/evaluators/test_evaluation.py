@@ -55,7 +55,9 @@ def test_an_evaluation_prints_nothing_and_reports_its_progress(example_dataset: 
     assert capfd.readouterr() == ("", "")
     assert starts[0].baselines == ("always-no",)
     assert (starts[0].episodes, starts[0].kept) == (4, 0)
-    assert steps[-1] == (starts[0].steps, starts[0].steps)
+    assert (starts[0].faulty, starts[0].answers, starts[0].workers) == (2, 6, 1)
+    assert starts[0].expected_s > 0
+    assert steps[-1][0] == steps[-1][1] > starts[0].answers
     assert len([row for row in done.rows if row.protocol == "detected"]) == 4
 
 

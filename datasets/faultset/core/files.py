@@ -94,6 +94,11 @@ def translate_write_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
+def parquet_path(path: Path) -> Path:
+    """Return the absolute path of a file for pyarrow, which takes a relative path with a colon for a URI."""
+    return path.absolute()
+
+
 def replace_text(path: Path, text: str, *, durable: bool = True) -> None:
     """Write a UTF-8 text file, whole or not at all; see `replacing`."""
     with replacing(path, durable=durable) as temporary:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from faultset.core.files import parquet_path
 from faultset.core.reading.regular_files import FileStamp
 from faultset.core.suggestions import unknown_name
 from faultset.core.times import step_seconds
@@ -163,7 +164,7 @@ class EpisodeView:
             is_whole = set(schema.names) <= set(file.schema_arrow.names)
         with translate_damage(path):
             if is_whole:
-                return pq.read_table(path, columns=chosen, filters=filters, read_dictionary=dictionaries)
+                return pq.read_table(parquet_path(path), columns=chosen, filters=filters, read_dictionary=dictionaries)
             # Filters may name what an older file lacks.
             wanted = filters if isinstance(filters, pc.Expression) else pq.filters_to_expression(filters)
             return self.table(name).filter(wanted).select(chosen)

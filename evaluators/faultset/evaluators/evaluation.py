@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from faultset.agents.runs.record import AgentRun
     from faultset.baselines.api.registry import BaselineSpec
 
+_TEXT_COLUMNS = 120
 RESULTS_FILE = "results.parquet"
 FILES = (RESULTS_FILE, "leaderboard.json", "leaderboard.md", "report.html")
 
@@ -36,8 +37,14 @@ class EvaluationStart:
     """Names of the baselines that are run."""
     episodes: int
     """How many episodes are tested."""
-    steps: int
-    """Fits and answers that are to come."""
+    faulty: int
+    """How many of them have a fault."""
+    answers: int
+    """Answers that are to come."""
+    workers: int
+    """Methods that run at a time."""
+    expected_s: float
+    """About how long that takes."""
     kept: int
     """Answers of an interrupted evaluation that are used again."""
     changed: tuple[str, ...] = ()
@@ -68,6 +75,12 @@ class Evaluation:
     """Runs of agents, whose answers are among the rows."""
     agent_looks: Mapping[str, RunLook] = field(default_factory=dict, repr=False)
     """Run -> what it looked at, where its trajectory is known."""
+
+    def __repr__(self) -> str:
+        """Return the tables that `evaluate` prints."""
+        from faultset.evaluators.leaderboards.terminal import text_of
+
+        return text_of(self.board, _TEXT_COLUMNS)
 
     @cached_property
     def board(self) -> Leaderboard:
@@ -105,9 +118,10 @@ class Evaluation:
         Returns
         -------
         pandas.DataFrame
-            Columns `task`, `protocol`, `app`, `verdict`, `group`, `rank`, `baseline`, `kind`, one for each metric (NaN
-            where it is unknown), `failed` (answers), `cannot` (answers without
-            anything to compare with), `cpu_s` (median of an answer) and `episodes` (with a fault).
+            Columns `task`, `protocol`, `app`, `verdict`, `group`, `threshold_rule`, `rank`, `baseline`, `kind`, one
+            for each metric (NaN where it is unknown), `failed` (answers), `cannot` (answers without anything to compare
+            with), `cpu_s` (median of an answer), `episodes` (with a fault), `control` (the strongest), `vs_control`
+            (the difference to it, with the ends of its interval) and `p` (corrected by Holm).
         """
         if task is not None and task not in TASKS:
             raise unknown_name("task", task, TASKS)
@@ -130,5 +144,5 @@ class Evaluation:
             write_rows(self.rows, paths[0])
             write_json(self.board, paths[1])
             write_markdown(self.board, paths[2])
-            write_report(self.board, self.rows, self.specs, self.dataset, paths[3])
+            write_report(self.board, self.rows, self.specs, self.dataset, paths[3], policies=self.policies)
         return paths

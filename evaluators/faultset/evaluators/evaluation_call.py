@@ -157,6 +157,8 @@ def evaluate(
         read_source = stack.enter_context(opened_dataset(dataset, version, workers))
         if folder is not None:
             check_writable(folder)
+        if scheduler is None:
+            dask_clients.check_address_space(workers)
         running = stack.enter_context(ExitStack())
         if scheduler is None:
             # their imports take a second or two, in which labels are read and files are checked
@@ -174,6 +176,9 @@ def evaluate(
         if train is not None:
             training = training_data(stack.enter_context(opened_dataset(train, None, workers))(), source)
             settings = replace(settings, train=f"{training.name} {training.source.digest}")
+        if any(file.sets_threshold_in_training for file in files) or not all(spec.own_threshold for spec in specs):
+            # tables compare detectors by one rule, which then is that of training episodes
+            settings = replace(settings, calibrate=True)
         check_choice(source, specs, settings)
         predicted = prediction_rows(files, source, settings, training)
         folds = folds_of(source, settings) if training is None else [training.fold]
@@ -208,13 +213,17 @@ def evaluate(
                 EvaluationStart(
                     baselines=tuple(spec.name for spec in plan.specs),
                     episodes=len(source.truths),
-                    steps=plan.steps,
+                    faulty=sum(truth.faulty for truth in source.truths),
+                    answers=plan.answers,
+                    workers=workers,
+                    expected_s=plan.expected_s(workers),
                     kept=len(plan.kept),
                     changed=changed,
                     dashboard=dask_clients.dashboard_of(client),
                 )
             )
-        finished = StepCounter(plan.steps, progress)
+        # the last step is scoring and the report
+        finished = StepCounter(plan.steps + 1, progress)
 
         def store(rows: list[ResultRow]) -> None:
             if folder is not None and checkpoint is not None:
@@ -260,6 +269,7 @@ def evaluate(
             evaluation.write(folder)
             if not damage:
                 checkpoint.remove()
+        finished.finish()
         if damage:
             first = str(next(iter(damage.values()))).removesuffix("; restore the file")
             left = f"{len(damage)} of {len(source.truths)} episodes were damaged meanwhile and are left out"

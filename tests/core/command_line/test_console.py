@@ -56,6 +56,12 @@ def test_a_refusal_without_a_file_and_a_missing_file_stay_bugs(run, error):
     assert run(of=failing(error)).exception is error
 
 
+def test_too_little_memory_is_one_sentence(run):
+    result = run(of=failing(MemoryError()))
+    assert result.exit_code == 4
+    assert result.stderr.startswith("Error: this machine or a limit (ulimit -v) gives too little memory; ")
+
+
 def test_an_interrupt_exits_130(run):
     result = run(of=failing(KeyboardInterrupt()))
     assert (result.exit_code, result.stderr) == (130, "Interrupted\n")

@@ -14,6 +14,7 @@ from faultset.core.command_line.console import root as faultset
 from faultset.core.errors import DataError
 from faultset.core.plugins import plugins
 from faultset.datasets.dataset import Dataset, open_dataset
+from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.exports.exporter import GROUP, ExportOptions, export_dataset
 from faultset.datasets.format.labels import Label
 from faultset.datasets.imports.importer import import_dataset
@@ -230,3 +231,18 @@ def test_every_layout_gives_a_reason_for_what_it_cannot_hold(example_root, tmp_p
         done = export_dataset(name, example_root, tmp_path / name)
         expected = set(healthy) if name in ("openrca", "rcaeval", "rcabench", "tsb-ad") else set()
         assert set(done.left_out) == expected
+
+
+@pytest.mark.parametrize("layout", ["rcaeval", "rcabench", "wide-parquet"])
+def test_relative_folders_may_have_a_colon(tmp_path, monkeypatch, layout):
+    write_example_dataset(tmp_path / "run-10:00", episodes=2, seed=1, baseline_s=20, fault_s=20)
+    monkeypatch.chdir(tmp_path)
+    written = open_dataset("run-10:00")
+    service = written.view(written.episodes[0]).services[0]
+    assert len(written.view(written.episodes[0]).table("metrics", filters=[("service", "in", [service])]))
+    code, _, errors = run("dataset", "export", "run-10:00", "export-10:00", "--as", layout)
+    assert code == 0, errors
+    if layout != "wide-parquet":
+        code, out, errors = run("dataset", "import", layout, "export-10:00", "my import:1")
+        assert code == 0, errors
+        assert "  faultset evaluate 'my import:1'\n" in out

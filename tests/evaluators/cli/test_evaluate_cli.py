@@ -220,3 +220,32 @@ def test_an_evaluation_that_was_stopped_goes_on_where_it_was(
     assert "answers of an interrupted evaluation are used" in again.stderr
     assert not (tmp_path / CHECKPOINT_FILE).exists()
     assert "interrupted" not in invoke(*arguments).stderr
+
+
+def test_relative_folders_may_have_a_colon(example_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(example_dataset, "run-10:00")
+    for out in ("out:1", "out:2"):
+        result = invoke("run-10:00", "--baselines", "always-yes,max-z", "--workers", 1, "--out", out)
+        assert result.exit_code == 0, result.stderr
+    assert read_rows(Path("out:1/results.parquet")) == read_rows(tmp_path / "out:1" / "results.parquet")
+    assert invoke("--compare", "out:1", "out:2").exit_code == 0
+
+
+def test_an_evaluation_says_what_it_will_do_and_its_progress_ends_with_the_report(
+    example_dataset: Path, tmp_path: Path
+):
+    reports: list[bool] = []
+    evaluation_call.evaluate(
+        example_dataset,
+        ["always-yes"],
+        workers=1,
+        out=tmp_path,
+        progress=lambda done, total: reports.append((done == total) <= (tmp_path / "report.html").exists()),
+    )
+    assert all(reports)
+    said = invoke(example_dataset, "--baselines", "always-yes,max-z", "--workers", 1, "--fresh", "--out", tmp_path)
+    first, *_ = said.stderr.splitlines()
+    assert first.startswith("4 episodes (2 with a fault, 2 without), 2 methods, ")
+    assert first.endswith(" s, 1 at a time")
+    assert len(said.stdout.splitlines()) < 45

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 import tempfile
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from faultset.evaluators.execution.dask_clients import isolation_of, local_client
+from faultset.core.errors import PlatformError
+from faultset.evaluators.execution.dask_clients import check_address_space, isolation_of, local_client
 from faultset.evaluators.execution.runners.confinement import NOT_ISOLATED
 
 ISOLATED = "isolated"
@@ -25,6 +27,14 @@ def test_a_local_client_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
         assert folder.name.startswith("faultset-dask-")
         assert client.submit(lambda: 5).result() == 5
     assert not list(tmp_path.iterdir())
+
+
+def test_a_limit_on_address_space_that_is_too_low_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (2_000_000_000, resource.RLIM_INFINITY))
+    with pytest.raises(PlatformError, match=r"the limit \(ulimit -v\) is 2.0 GB; raise it, or give fewer workers"):
+        check_address_space(2)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    check_address_space(64)
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def test_markdown_has_counts_intervals_and_the_floor(make):
     text = markdown(leaderboard_of(detection_rows(make), digest="d" * 64))
     assert "1.00 [0.44, 1.00] 3/3" in text
     assert "*guessing*" in text
-    assert "threshold policy: reference" in text
+    assert "thresholds: reference" in text
     assert "## Failed rows" in text
     assert "ddddddddddd" in text
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from faultset.evaluators.leaderboards.formats import columns_of, markdown, write_json
+from faultset.evaluators.leaderboards.frames import leaderboard_frame
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.leaderboards.terminal import text_of
+from faultset.evaluators.reports.page import render
 from faultset.evaluators.results.rows import ResultRow, read_rows, write_rows
 from faultset.evaluators.results.truth import FaultTruth
 from faultset.evaluators.scoring.thresholds import chosen_policies
@@ -76,7 +80,7 @@ def test_a_detector_that_failed_in_training_is_unknown_under_the_policy(make):
     by = {entry.baseline: entry.metrics for entry in table_of(rows, "detection").entries}
     assert by["a"]["event_recall[train-quantile(0.995)]"].known
     unknown = by["b"]["event_recall[train-quantile(0.995)]"]
-    assert (unknown.known, unknown.reason) == (False, "no threshold could be set from training episodes")
+    assert (unknown.known, unknown.reason) == (False, "the policy train-quantile(0.995) sets no threshold for it")
 
 
 def test_the_own_trigger_is_a_column_and_its_silence_a_miss(make):
@@ -128,7 +132,8 @@ def test_a_delay_curve_compares_with_the_same_episodes(make):
 
 def diagnosis(make, truth, level: str | None, kind: str | None, **changes) -> ResultRow:
     answer = {"system_level": level, "fault_type": kind, "confidence": 1.0, "evidence": []}
-    return make.row(truth, task="rca", needs=("labels",), answer=answer, majority_label=("A", "m"), **changes)
+    given = {"task": "rca", "needs": ("labels",), "majority_label": ("A", "m")}
+    return make.row(truth, **(given | {"answer": answer} | changes))
 
 
 def test_root_cause_tables_have_joint_parts_and_the_best_constant(make):
@@ -319,3 +324,94 @@ def test_a_leaderboard_says_how_it_counts_episodes_with_several_causes(make):
     assert (metrics["exact_set"].value, metrics["set_f1"].value) == (0.0, pytest.approx(2 / 3))
     assert "episodes with several root causes: 1" in markdown(board)
     assert "several root causes" not in markdown(leaderboard_of([make.row(make.truth(), ranking=ranking("b"))]))
+
+
+def mixed_rows(make) -> list[ResultRow]:
+    """A detector whose own threshold finds nothing, beside one whose threshold was set in training."""
+    faults = [make.truth(f"e{i}", fault=f"fault-{i}") for i in range(3)]
+    tested = [(truth, [1.0] * 30 + [4.0] * 30) for truth in faults] + [(make.healthy("h1"), [1.0] * 60)]
+    rows = []
+    for name, needs in (("strict", ()), ("mine", ("threshold",))):
+        rows += [scores_row(make, truth, scores, baseline=name, needs=needs) for truth, scores in tested]
+        training = {"baseline": name, "needs": needs, "protocol": "calibration"}
+        rows.append(scores_row(make, make.healthy("h2"), [2.0] * 60, **training))
+    return rows
+
+
+def test_where_one_threshold_comes_from_training_all_detectors_are_ranked_by_that_rule(make):
+    rows = mixed_rows(make)
+    table = table_of(rows, "detection")
+    assert table.threshold_rule == "train-quantile(0.995)"
+    assert "thresholds: train-quantile(0.995)" in table.header
+    by = {entry.baseline: entry.metrics for entry in table.entries}
+    assert {name: metrics["balanced_accuracy"].value for name, metrics in by.items()} == {"strict": 1.0, "mine": 1.0}
+    assert by["strict"]["event_recall[reference]"].value == 0.0
+    assert not by["mine"]["event_recall[reference]"].known
+    assert table.header in markdown(leaderboard_of(rows))
+    alone = table_of([row for row in rows if row.baseline == "strict"], "detection")
+    assert alone.threshold_rule == "reference"
+    assert alone.entries[0].metrics["event_recall"].value == 0.0
+
+
+def test_a_detector_that_was_not_run_on_training_episodes_is_named_in_the_rule(make):
+    rows = [row for row in mixed_rows(make) if row.protocol != "calibration" or row.baseline != "strict"]
+    table = table_of(rows, "detection")
+    assert table.threshold_rule == "train-quantile(0.995) (of strict: reference)"
+    assert {e.baseline: e.metrics["event_recall"].value for e in table.entries} == {"strict": 0.0, "mine": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("right", "standing"),
+    [
+        (12, "+1.00 p=<0.001; 1 of 1 are better than guess at 0.05"),
+        (
+            2,
+            "+0.17 [-0.08, +0.41] p=0.500; none is better than guess at 0.05",
+        ),
+    ],
+)
+def test_a_table_ends_with_the_best_method_against_the_strongest_control(make, right: int, standing: str):
+    rows = []
+    for number in range(12):
+        truth = make.truth(f"e{number}", fault=f"fault-{number}")
+        rows.append(make.row(truth, ranking=ranking("b" if number < right else "a")))
+        rows.append(make.row(truth, "guess", kind="control", ranking=ranking("a")))
+    table = table_of(rows, "localization")
+    standing = f"method against the strongest control, guess: {standing}"
+    assert table.standing == standing
+    board = leaderboard_of(rows)
+    assert f"**{standing}.**" in markdown(board)
+    assert standing in " ".join(text_of(board, 200).split())
+    frame = leaderboard_frame(board.tables).set_index("baseline")
+    assert frame.loc["method", "control"] == "guess"
+    assert frame.loc["method", "vs_control"] == pytest.approx(right / 12)
+
+
+def test_a_diagnosis_without_a_label_to_learn_from_has_too_few_episodes_and_no_score(make):
+    truth = make.truth()
+    rows = [diagnosis(make, truth, None, None, baseline=name, majority_label=None) for name in ("constant", "forest")]
+    rows[0] = replace(rows[0], kind="control")
+    board = leaderboard_of(rows)
+    (table,) = board.tables
+    assert [entry.metrics["joint"].known for entry in table.entries] == [False, False]
+    assert table.note.startswith(
+        "Too few episodes: no training episode has a label of a fault, from which forest, constant learn"
+    )
+    assert markdown(board).count("| too few episodes |") >= 2
+    assert "too few episodes" in text_of(board, 120)
+    page = render(board, rows, [], Path("/nowhere"))
+    assert "too few episodes" in page
+    assert "0.00" not in page
+    learned = diagnosis(make, truth, None, None)
+    assert leaderboard_of([learned]).tables[0].entries[0].metrics["joint"].value == 0.0
+
+
+def test_a_number_over_answered_episodes_stands_beside_the_one_that_counts_misses(make):
+    truths = [make.truth(f"e{i}", fault=f"fault-{i}") for i in range(4)]
+    rows = [make.row(truth, ranking=ranking("b")) for truth in truths[:3]]
+    rows.append(make.row(truths[3], status="cannot", reason="no spans"))
+    board = leaderboard_of(rows)
+    metrics = board.tables[0].entries[0].metrics
+    assert (metrics["ac1"].value, metrics["ac1_answered"].value, metrics["ac1_answered"].n) == (0.75, 1.0, 3)
+    assert "1.00 n=3" in text_of(board, 120)
+    assert "AC@1 answered" not in text_of(leaderboard_of(rows[:3]), 120)

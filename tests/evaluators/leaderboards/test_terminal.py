@@ -6,6 +6,7 @@ import io
 
 from rich.console import Console
 
+from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.leaderboards import terminal
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.scorers.contract import Metric
@@ -23,8 +24,7 @@ def printed(make, width: int, *scorers: Metric) -> str:
 
 def test_columns_that_do_not_fit_are_named(make):
     narrow = printed(make, 100)
-    assert "Not shown in 100 columns: " in narrow
-    assert "leaderboard.md has them." in narrow
+    assert "Not shown: in 100 columns " in narrow
     assert "a-method-of-a-long-name" in narrow
     assert max(map(len, narrow.splitlines())) <= 100
 
@@ -39,3 +39,29 @@ def test_the_metric_of_an_installed_scorer_is_shown_before_built_in_columns(make
     assert heads.index("AC@1") < heads.index("own metric") < heads.index("failed")
     assert "own metric" not in narrow.partition("Not shown")[2]
     assert max(map(len, narrow.splitlines())) <= 100
+
+
+def test_a_large_leaderboard_fits_a_screen_and_keeps_what_users_bring(make):
+    truths = [make.truth(f"e{app}{i}", app=app, fault=f"f{i}") for app in ("hotel", "shop") for i in range(6)]
+    rows = []
+    for number in range(30):
+        right = ["b", "a"][number > 20]
+        for truth in truths:
+            for protocol in ("detected", "oracle"):
+                rows.append(make.row(truth, f"method-{number}", ranking={right: 1.0}, protocol=protocol))
+                answer = {"system_level": truth.system_level, "fault_type": truth.fault_type}
+                rows.append(make.row(truth, f"method-{number}", task="rca", answer=answer, protocol=protocol))
+            rows.append(make.detection(truth, range(65, 101), f"method-{number}"))
+    rows += [make.row(truth, "mine", kind="external", ranking={"c": 1.0}) for truth in truths]
+    rows += [make.row(truth, "guess", kind="control", ranking={"d": 1.0}) for truth in truths]
+    text = terminal.text_of(leaderboard_of(rows), 120)
+    assert len(text.splitlines()) < 56
+    assert [line.split()[1] for line in text.splitlines() if line.split()[1:2] in (["mine"], ["guess"])] == [
+        "guess",
+        "mine",
+    ]
+    assert " · all apps · " in text
+    assert " · hotel · " not in text
+    assert "Not shown: 23 methods" in text
+    assert "more tables" in text
+    assert repr(Evaluation(rows=tuple(rows))) == text

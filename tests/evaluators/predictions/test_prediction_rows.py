@@ -149,7 +149,8 @@ def test_predictions_stand_beside_baselines_and_are_compared(
     assert scored.loc["mine", "event_recall"] == 1.0
     assert scored.loc["mine", "kind"] == "external"
     assert scored.loc["always-no", "event_recall"] == 0.0
-    assert scored["event_recall[train-quantile(0.995)]"].notna()["mine"]
+    assert scored.loc["always-no", "event_recall[reference]"] == 0.0
+    assert set(frame["threshold_rule"]) == {"train-quantile(0.995)"}
     assert new.board.settings["predictions"]["mine"]["sha256"] in (tmp_path / "new" / "leaderboard.json").read_text()
     # a ranking that was made elsewhere says nothing about the alarm that baselines were given
     assert sum(new.board.early_alarms.values()) == len(faulty)

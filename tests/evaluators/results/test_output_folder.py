@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -50,6 +51,12 @@ def test_a_full_disk_is_noticed_before_any_method_runs(tmp_path: Path):
     with files_of_at_most(100), pytest.raises(DataError, match="no space left on the disk of"):
         check_writable(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_evaluations_that_try_one_folder_at_once_do_not_disturb_each_other(tmp_path: Path):
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(check_writable, [tmp_path / "new"] * 400))
+    assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_a_disk_that_fills_up_leaves_whole_results_or_the_earlier_ones(make, tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -52,4 +53,4 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
         return
     where = f"{made.root}, version {made.version}"
     click.echo(f"{judged} episodes have got another verdict, {left} are unknown still: {where}.")
-    click.echo(f"Next:\n  evaluate {made.root}")
+    click.echo(f"Next:\n  evaluate {shlex.quote(str(made.root))}")

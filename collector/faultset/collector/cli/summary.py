@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 import click
@@ -65,7 +66,7 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
     for sentence in _source_failures(result):
         click.echo(sentence, err=True)
     if done:
-        click.echo(f"next: evaluate {result.location}")
+        click.echo(f"next: evaluate {shlex.quote(str(result.location))}")
 
 
 def _source_failures(result: CampaignResult) -> list[str]:

@@ -23,7 +23,7 @@ import click
 
 from faultset.core.command_line.output import escape_unencodable
 from faultset.core.command_line.verbosity import read_verbosity, verbosity_options
-from faultset.core.errors import FaultsetError, UsageError, missing_extra
+from faultset.core.errors import FaultsetError, PlatformError, UsageError, missing_extra
 from faultset.core.files import is_special, refusal
 from faultset.core.plugins import Plugin, plugins
 from faultset.core.suggestions import suggest
@@ -64,6 +64,13 @@ def _with_exit_codes(run: Callable[[], T]) -> T:
             raise
         _show_error(refused)
         code = refused.exit_code
+    except MemoryError:
+        short = PlatformError(
+            "this machine or a limit (ulimit -v) gives too little memory; end other programs, raise the limit, or let "
+            "less run at once"
+        )
+        _show_error(short)
+        code = short.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted", err=True)
         code = INTERRUPTED

@@ -71,9 +71,13 @@ class StepCounter:
 
     def add(self, steps: int = 1) -> None:
         """Count more steps as finished."""
-        self._finished += steps
+        self._finished = min(self._total, self._finished + steps)
         if self._progress is not None:
             self._progress(self._finished, self._total)
+
+    def finish(self) -> None:
+        """Count all steps as finished, also those of which no report has come."""
+        self.add(self._total - self._finished)
 
 
 @contextmanager

@@ -100,11 +100,13 @@ def read_regular(
         # O_NONBLOCK: what became a pipe meanwhile must not block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
-            content = file.read(limit_bytes + 1)
+            # as much memory is reserved as is asked for
+            size = min(os.fstat(descriptor).st_size, limit_bytes)
+            content = file.read(size + 1)
     except OSError as problem:
         raise unreadable(path, problem, error) from problem
-    if len(content) > limit_bytes:
-        raise error(f"{printable(path)} has more than {limit_bytes:,} bytes; restore the file")
+    if len(content) > size:
+        raise error(f"{printable(path)} grew while it was read; run the same command again when nothing writes to it")
     return content
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,4 +129,4 @@ def _tell(made: Dataset, as_json: bool) -> None:
         return
     noun = "episode" if len(made.episodes) == 1 else "episodes"
     click.echo(f"Version {made.version} of {made.root}: {len(made.episodes)} {noun}.")
-    click.echo(f"Next:\n  faultset dataset show {made.root}")
+    click.echo(f"Next:\n  faultset dataset show {shlex.quote(str(made.root))}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -64,5 +65,5 @@ def import_(
     click.echo(f"{done.episodes - len(done.left_out)} episodes in {out}, {done.written} written now{already}.")
     click.echo(f"Version {done.version}." if done.is_new else f"Version {done.version} holds them already.")
     click.echo("Next:")
-    click.echo(f"  faultset dataset verify {out}")
-    click.echo(f"  evaluate {out}")
+    click.echo(f"  faultset dataset verify {shlex.quote(str(out))}")
+    click.echo(f"  evaluate {shlex.quote(str(out))}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 
@@ -39,4 +40,4 @@ def publish(dataset: Path, url: str, version: str | None, threads: int, as_json:
         return
     state = "is published" if done.is_new else "was there already"
     click.echo(f"Version {done.version} {state} at {done.url}: {done.copied} of {done.files} files copied.")
-    click.echo(f"Next:\n  faultset dataset verify {done.url}")
+    click.echo(f"Next:\n  faultset dataset verify {shlex.quote(done.url)}")

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
+from faultset.core.files import parquet_path
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import ExportOptions
@@ -63,7 +64,8 @@ class RCABenchExport:
         for kind, table in tables.items():
             before = pc.less(table["time"].cast(pa.int64()), onset)
             for stage, chosen in (("normal", before), ("abnormal", pc.invert(before))):
-                pq.write_table(table.filter(chosen), folder / f"{stage}_{kind}.parquet", compression="zstd")
+                path = folder / f"{stage}_{kind}.parquet"
+                pq.write_table(table.filter(chosen), parquet_path(path), compression="zstd")
         _write_json(folder / "env.json", _environment(view.window, onset, view.context.app))
         _write_json(folder / "injection.json", _injection(name, label))
         self._rows.append({"datapack": name, "label": label})
@@ -78,7 +80,7 @@ class RCABenchExport:
         ]
         attributes = [{"datapack": row["datapack"], "injection.fault_type": row["label"].fault} for row in self._rows]
         for name, rows in (("index", index), ("labels", labels), ("attributes", attributes)):
-            pq.write_table(pa.Table.from_pylist(rows), self._meta / f"{name}.parquet")
+            pq.write_table(pa.Table.from_pylist(rows), parquet_path(self._meta / f"{name}.parquet"))
 
 
 def _environment(view: tuple[int, int], onset: int, app: str) -> dict[str, str]:

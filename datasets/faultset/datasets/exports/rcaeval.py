@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
+from faultset.core.files import parquet_path
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import ExportOptions
@@ -92,7 +93,7 @@ def _word(name: str) -> str:
 
 
 def _write(table: pa.Table, path: Path) -> None:
-    pq.write_table(table, path, compression="zstd")
+    pq.write_table(table, parquet_path(path), compression="zstd")
 
 
 def _logs(logs: pa.Table) -> pa.Table:

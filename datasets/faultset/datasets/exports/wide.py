@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from faultset.core.files import parquet_path
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import ExportOptions
 
@@ -44,14 +45,14 @@ class _Wide:
         self._columns.update(names)
         times = pa.array(pd.DatetimeIndex(frame.index).as_unit("ns").asi8).cast(pa.timestamp("ns", tz="UTC"))
         arrays = [times, *_columns(frame)]
-        pq.write_table(pa.table(arrays, names=["time", *names]), self._draft(episode))
+        pq.write_table(pa.table(arrays, names=["time", *names]), parquet_path(self._draft(episode)))
 
     def finish(self) -> None:
         """Give every episode the same columns, and write labels and splits."""
         columns = sorted(self._columns)
         for episode in self._dataset.episodes:
             draft = self._draft(episode)
-            table = pq.read_table(draft)
+            table = pq.read_table(parquet_path(draft))
             nothing = pa.nulls(len(table), pa.float64())
             present = dict(zip(table.column_names, table.columns, strict=True))
             arrays = [present.get(name, nothing) for name in columns]
@@ -93,4 +94,4 @@ class WideParquet(_Wide):
     """One Parquet file for each episode."""
 
     def _store(self, table: pa.Table, stem: Path) -> None:
-        pq.write_table(table, stem.with_suffix(".parquet"), compression="zstd")
+        pq.write_table(table, parquet_path(stem.with_suffix(".parquet")), compression="zstd")

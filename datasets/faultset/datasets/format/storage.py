@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faultset.core.errors import DataError
-from faultset.core.files import flush, is_disk_full
+from faultset.core.files import flush, is_disk_full, parquet_path
 from faultset.core.printable import printable
 from faultset.core.reading.regular_files import regular_stat, unreadable
 from faultset.datasets.format.schemas import LATER_COLUMNS, SCHEMA_VERSION, TRUTH_TABLES, dictionary_columns, stored
@@ -51,7 +51,7 @@ SMALLEST = Compression("zstd", 19, is_searched=True)
 def write_parquet(path: Path, table: pa.Table, *, compression: Compression = SMALL) -> None:
     """Write one table with dictionary-encoded strings and statistics, and flush it to disk."""
     if len(table):
-        _write_rows(path, table, compression)
+        _write_rows(parquet_path(path), table, compression)
     else:
         path.write_bytes(_empty_file(table.schema, compression if compression.is_searched else QUICK))
     flush(path)
@@ -172,10 +172,10 @@ def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence
     size = regular_stat(path, below=path.parents[1], limit_bytes=limits.file_bytes).st_size
     with translate_damage(path):
         try:
-            file = pq.ParquetFile(path, read_dictionary=dictionaries or None)
+            file = pq.ParquetFile(parquet_path(path), read_dictionary=dictionaries or None)
         except KeyError:  # an older file lacks a column
-            names = pq.read_schema(path).names
-            file = pq.ParquetFile(path, read_dictionary=[name for name in dictionaries if name in names])
+            names = pq.read_schema(parquet_path(path)).names
+            file = pq.ParquetFile(parquet_path(path), read_dictionary=[name for name in dictionaries if name in names])
         with _closed_on_error(file):
             _check_claims(path, file.metadata, size, limits)
             found = file.schema_arrow

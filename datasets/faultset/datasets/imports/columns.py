@@ -18,6 +18,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from faultset.core.errors import DataError
+from faultset.core.files import parquet_path
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.schemas import NAME, TABLES, TIME
 
@@ -141,7 +142,7 @@ def csv_header(path: Path) -> list[str]:
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """Read a foreign Parquet file, or those of the columns that it has; raise DataError that names a damaged one."""
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(parquet_path(path)) as file:
             chosen = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
             # Cases are read in parallel already.
             return file.read(columns=chosen, use_threads=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,7 @@ def examine(
         format=first.name,
         cases=len(cases),
         summary=f"{summary}\n{first.weakness}".rstrip("\n"),
-        next=f"faultset dataset import {first.name} {path} OUT{option}",
+        next=f"faultset dataset import {first.name} {shlex.quote(str(path))} OUT{option}",
         data_issues=_gathered([*issues, *telemetry_issues(first, cases, refused, progress)]),
     )
 
@@ -120,7 +121,7 @@ def _own(path: Path, name: str) -> Examination:
             f"{name} is a dataset of faultset{source}: version {manifest.version}, {count} episodes. "
             "There is nothing to import."
         ),
-        next=f"faultset dataset verify {name}",
+        next=f"faultset dataset verify {shlex.quote(name)}",
         data_issues=tuple(
             DataIssue(
                 severity="warning",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from pathlib import Path
 
@@ -77,5 +78,5 @@ def import_(
     left = f" {len(done.left_out)} of {done.files} files were left out." if done.left_out else ""
     click.echo(f"{len(done.runs)} runs in {out}: {ends}.{left}")
     click.echo("Next:")
-    click.echo(f"  faultset agents score {out}")
-    click.echo(f"  faultset agents show {out / done.runs[0].trajectory_path}")
+    click.echo(f"  faultset agents score {shlex.quote(str(out))}")
+    click.echo(f"  faultset agents show {shlex.quote(str(out / done.runs[0].trajectory_path))}")

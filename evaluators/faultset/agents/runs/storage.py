@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from faultset.agents.runs.record import ADDED, RUNS, RUNS_VERSION, TRUTH, AgentRun, RunTruth
 from faultset.core.errors import DataError
-from faultset.core.files import replacing
+from faultset.core.files import parquet_path, replacing
 from faultset.core.printable import printable
 from faultset.core.reading.documents import validation_sentence
 from faultset.core.reading.regular_files import regular_stat
@@ -38,7 +38,7 @@ def write_runs(folder: Path, runs: Iterable[AgentRun]) -> None:
 def _write(path: Path, schema: pa.Schema, rows: Iterable[BaseModel]) -> None:
     table = pa.Table.from_pylist([row.model_dump() for row in rows], schema=schema)
     with replacing(path, durable=False) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+        pq.write_table(table, parquet_path(temporary), compression="zstd")
 
 
 def read_runs(folder: Path | str) -> list[AgentRun]:
@@ -73,7 +73,7 @@ def _read(path: Path, schema: pa.Schema, kind: type[T]) -> list[T]:
         raise DataError(f"there is no folder {printable(path.parent)}; give one that faultset agents import has made")
     regular_stat(path, limit_bytes=_LARGEST_BYTES)
     with translate_damage(path):
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(parquet_path(path))
         with file:
             if file.metadata.num_rows > _MOST_ROWS:
                 raise DataError(f"{printable(path)} says it has {file.metadata.num_rows:,} rows; import the runs again")

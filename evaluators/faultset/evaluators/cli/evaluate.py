@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -213,13 +214,14 @@ class _Progress:
         self._stack, self._default_choice = stack, default_choice
         self._baselines = stack.enter_context(ExitStack())
         self._done = self._agents_done = 0
+        self._advance: Callable[[int], None] | None = None
         self._cost_usd = 0.0
         self._advance_agents: Callable[[int], None] | None = None
 
     def start(self, start: EvaluationStart) -> None:
-        from faultset.core.command_line import progress
         from faultset.evaluators.execution.planning.baseline_groups import slow_left_out
 
+        click.echo(wrapped(_words_of(start)), err=True)
         click.echo(f"Dashboard: {start.dashboard or NO_DASHBOARD}", err=True)
         if start.kept:
             click.echo(f"{start.kept} answers of an interrupted evaluation are used; --fresh runs all again", err=True)
@@ -231,11 +233,12 @@ class _Progress:
         if slow:
             text = f"Left out because they are slow: {', '.join(slow)}; --baselines all runs them"
             click.echo(wrapped(text), err=True)
-        methods = len(start.baselines)
-        what = f"{methods} {'baseline' if methods == 1 else 'baselines'}, {start.episodes} episodes"
-        self._advance = self._baselines.enter_context(progress.shown(start.steps, what))
 
     def show(self, done: int, total: int) -> None:
+        if self._advance is None:
+            from faultset.core.command_line import progress
+
+            self._advance = self._baselines.enter_context(progress.shown(total, "fits and answers"))
         self._advance(done - self._done)
         self._done = done
 
@@ -249,6 +252,18 @@ class _Progress:
             self._advance_agents = self._stack.enter_context(shown)
         self._advance_agents(done - self._agents_done)
         self._agents_done = done
+
+
+def _words_of(start: EvaluationStart) -> str:
+    """Say what an evaluation will do and about how long that takes."""
+    episodes, methods = start.episodes, len(start.baselines)
+    minutes = start.expected_s / 60
+    return (
+        f"{episodes} episodes ({start.faulty} with a fault, {episodes - start.faulty} without), "
+        f"{methods} {'method' if methods == 1 else 'methods'}, {start.answers:,} answers: about "
+        f"{f'{minutes:.0f} min' if minutes >= 1.5 else f'{max(1, round(start.expected_s))} s'}, "
+        f"{start.workers} at a time"
+    )
 
 
 def _show(evaluated: Evaluation, folder: Path, dataset: str, as_json: bool) -> None:
@@ -267,6 +282,5 @@ def _show(evaluated: Evaluation, folder: Path, dataset: str, as_json: bool) -> N
     if board.quick:
         click.echo("Next:    collect --profile standard ... for numbers that rank methods")
     else:
-        click.echo(
-            f"Next:    faultset list baselines, or evaluate {dataset} --split leave-one-fault-out for unseen faults"
-        )
+        again = f"evaluate {shlex.quote(dataset)} --split leave-one-fault-out"
+        click.echo(f"Next:    faultset list baselines, or {again} for unseen faults")

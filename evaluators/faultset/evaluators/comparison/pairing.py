@@ -121,7 +121,7 @@ def _label(truth: Truth) -> str:
 
 def _tables(old: Run, new: Run, episodes: Iterable[str], seed: int) -> Iterable[PairedTable]:
     wanted = frozenset(episodes)
-    scores = [score_episodes([row for row in run.rows if row.episode in wanted]) for run in (old, new)]
+    scores = [score_episodes([row for row in run.rows if row.episode in wanted], one_rule=False) for run in (old, new)]
     apps = sorted({truth.app for truth in scores[1].truths.values()})
     common = scores[0].rows.keys() & scores[1].rows.keys()
     for setting in sorted(common, key=lambda one: (one.task, one.protocol)):

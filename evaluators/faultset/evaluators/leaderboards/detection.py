@@ -63,6 +63,12 @@ DETECTION_METRICS = (
         meaning="mean seconds to the first true alarm, a miss counts as the whole window",
     ),
     Metric(
+        name="balanced_accuracy_answered",
+        title="balanced accuracy answered",
+        unit="share",
+        meaning="balanced accuracy over answered episodes alone; what a method leaves out does not count against it",
+    ),
+    Metric(
         name="mcc",
         title="MCC",
         meaning="Matthews correlation of true alarms in fault episodes and alarms in no-fault episodes; "
@@ -139,7 +145,7 @@ def policy_metrics(policy: str) -> tuple[Metric, ...]:
             own[name],
             name=f"{name}[{policy}]",
             title=f"{own[name].title}, {policy}",
-            meaning=f"{own[name].meaning}; threshold set by {policy} on training episodes without a fault",
+            meaning=f"{own[name].meaning}; thresholds set by the policy {policy}",
         )
         for name in BY_POLICY
     )
@@ -184,6 +190,9 @@ def detection_estimates(
         "vus_pr": clustered_mean([one.vus_pr for one in faulty], keys),
     }
     estimates |= _answers(all_faulty, healthy)
+    estimates["balanced_accuracy_answered"] = _answers(
+        [one for one in all_faulty if one.answered], [one for one in healthy if one.answered]
+    )["balanced_accuracy"]
     shortest = min((one.window_s for one in faulty), default=0.0)
     for horizon in HORIZONS_S:
         within = [float(one.delay_s <= horizon) for one in faulty]

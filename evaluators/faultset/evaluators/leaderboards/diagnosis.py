@@ -12,7 +12,7 @@ from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scorers.contract import Metric
 from faultset.evaluators.scoring.diagnosis import macro_f1
 from faultset.evaluators.statistics.clusters import clustered_mean
-from faultset.evaluators.statistics.estimates import Estimate
+from faultset.evaluators.statistics.estimates import TOO_FEW, Estimate, unknown
 from faultset.evaluators.statistics.median_times import median_time
 
 DIAGNOSIS_METRICS = (
@@ -39,6 +39,12 @@ DIAGNOSIS_METRICS = (
         meaning="median seconds from the onset to the end of the shortest view from which on both parts are right, "
         "over the budgets of --evidence; computing time is not counted, a miss is infinite",
     ),
+    Metric(
+        name="joint_answered",
+        title="joint answered",
+        unit="share",
+        meaning="joint over episodes with an answer alone; what a method leaves out does not count against it",
+    ),
     Metric(name="answered", title="answered", unit="share", meaning="share of episodes with a level or a type named"),
     Metric(
         name="correct_abstentions",
@@ -47,6 +53,7 @@ DIAGNOSIS_METRICS = (
         meaning="share of no-fault episodes in which no alarm was given or nothing was named",
     ),
 )
+NOTHING_TO_LEARN_FROM = f"{TOO_FEW}: no training episode has a label of a fault"
 TABLE_COLUMNS = DIAGNOSIS_METRICS[:6]
 
 
@@ -115,10 +122,16 @@ def diagnosis_estimates(
         name: clustered_mean([getattr(one, name) for one in episodes], keys)
         for name in ("joint", "parts", "level", "type", "answered")
     }
+    answered = [one for one in episodes if one.answered]
+    estimates["joint_answered"] = clustered_mean(
+        [one.joint for one in answered], [one.truth.cluster for one in answered]
+    )
     estimates |= _macro(episodes)
     estimates["time_to_diagnose_median"] = median_time(
         times, {one.truth.episode: one.truth.cluster for one in episodes}
     )
+    if not episodes:
+        estimates = dict.fromkeys(estimates, unknown(NOTHING_TO_LEARN_FROM))
     estimates["correct_abstentions"] = clustered_mean(list(abstentions), list(range(len(abstentions))))
     return estimates
 

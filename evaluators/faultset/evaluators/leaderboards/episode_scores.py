@@ -13,12 +13,12 @@ from faultset.evaluators.leaderboards.curves import times_to_be_right
 from faultset.evaluators.leaderboards.detection_facts import DetectionFacts, detection_facts
 from faultset.evaluators.leaderboards.diagnosis import DiagnosisFacts, diagnosis_facts
 from faultset.evaluators.leaderboards.localization import LocalizationFacts, localization_facts
-from faultset.evaluators.leaderboards.trained_thresholds import ModelKey, thresholds_of
+from faultset.evaluators.leaderboards.trained_thresholds import ModelKey, by_one_rule, thresholds_of
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scorers.contract import Metric
 from faultset.evaluators.scorers.registry import registered_scorers
-from faultset.evaluators.scoring.thresholds import ThresholdPolicy
+from faultset.evaluators.scoring.thresholds import Reference, ThresholdPolicy
 
 KIND_ORDER = ("named", "method", "own", "agent", "external", "rule", "control")
 
@@ -46,7 +46,11 @@ class EpisodeScores:
     detections: Mapping[str, Mapping[str, DetectionFacts]]
     """Baseline -> episode."""
     detections_by_policy: Mapping[str, Mapping[str, Mapping[str, DetectionFacts]]]
-    """Threshold policy -> baseline -> episode."""
+    """Other threshold policy -> baseline -> episode."""
+    judged: Sequence[ResultRow] = field(repr=False)
+    """All rows, with the alarms that are scored."""
+    threshold_rule: str
+    """What sets the thresholds behind `detections`."""
     thresholds: Mapping[str, Mapping[ModelKey, float]]
     """Threshold policy -> detector -> threshold."""
     localizations: Mapping[str, Mapping[str, Mapping[str, LocalizationFacts]]]
@@ -101,12 +105,17 @@ def kind_rank(kind: str) -> int:
 
 
 def score_episodes(
-    rows: Sequence[ResultRow], policies: Sequence[ThresholdPolicy] = (), scorers: Sequence[Metric] | None = None
+    rows: Sequence[ResultRow],
+    policies: Sequence[ThresholdPolicy] = (),
+    scorers: Sequence[Metric] | None = None,
+    *,
+    one_rule: bool = True,
 ) -> EpisodeScores:
     """Score every answer about a tested episode.
 
     A localizer's answers count on fault episodes whose causes are candidates, a diagnoser's where level and type are
-    known; on no-fault episodes it only counts whether anything was named.
+    known and, if it learns from labels, where it was given any; on no-fault episodes it only counts whether anything
+    was named.
 
     Parameters
     ----------
@@ -114,7 +123,13 @@ def score_episodes(
         Threshold policies other than `reference` by which detections are scored as well.
     scorers
         Metrics that are computed from single answers; by default all that are installed.
+    one_rule
+        Set the thresholds of all detectors by one rule; see `by_one_rule`. Otherwise each keeps its own.
     """
+    by_own: Mapping[str, Sequence[ResultRow]] = {}
+    rule = Reference().name
+    if one_rule:
+        rows, by_own, rule = by_one_rule(rows, policies)
     by: dict[Setting, dict[str, dict[str, list[ResultRow]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
@@ -123,20 +138,27 @@ def score_episodes(
             by[Setting(row.task, row.protocol)][row.baseline][row.episode].append(row)
     thresholds = thresholds_of(rows, policies)
     detectors = by.get(Setting("detection", "detected"), {})
+    detections_by_policy = {
+        name: _by_policy(detectors, found) for name, found in thresholds.items() if found and name != rule
+    }
+    if by_own:
+        detections_by_policy[Reference().name] = _each(_by_episode(by_own), detection_facts, lambda _: True)
     return EpisodeScores(
         truths={row.episode: row.truth for row in rows if row.protocol != "calibration"},
         kinds={row.baseline: row.kind for row in rows},
         rows=by,
         detections=_each(detectors, detection_facts, lambda _: True),
-        detections_by_policy={name: _by_policy(detectors, found) for name, found in thresholds.items() if found},
+        detections_by_policy=detections_by_policy,
+        judged=rows,
+        threshold_rule=rule,
         thresholds=thresholds,
         localizations={
-            setting.protocol: _each(found, localization_facts, lambda truth: bool(truth.causes))
+            setting.protocol: _each(found, localization_facts, lambda row: bool(row.truth.causes))
             for setting, found in by.items()
             if setting.task == "localization"
         },
         diagnoses={
-            setting.protocol: _each(found, diagnosis_facts, lambda truth: bool(truth.diagnoses))
+            setting.protocol: _each(found, diagnosis_facts, lambda row: bool(row.truth.diagnoses) and _could_learn(row))
             for setting, found in by.items()
             if setting.task == "rca"
         },
@@ -151,12 +173,25 @@ def score_episodes(
 
 
 def _each(
-    found: RowsOfSetting, make: Callable[[Sequence[ResultRow]], Facts], counts: Callable[[Truth], bool]
+    found: RowsOfSetting, make: Callable[[Sequence[ResultRow]], Facts], counts: Callable[[ResultRow], bool]
 ) -> dict[str, dict[str, Facts]]:
     return {
-        name: {episode: make(rows) for episode, rows in episodes.items() if counts(rows[0].truth)}
+        name: {episode: make(rows) for episode, rows in episodes.items() if counts(rows[0])}
         for name, episodes in found.items()
     }
+
+
+def _could_learn(row: ResultRow) -> bool:
+    """Whether a training episode of the fold has a label, where the method learns from labels."""
+    return "labels" not in row.needs or row.majority_label is not None
+
+
+def _by_episode(found: Mapping[str, Sequence[ResultRow]]) -> RowsOfSetting:
+    episodes: dict[str, dict[str, list[ResultRow]]] = defaultdict(lambda: defaultdict(list))
+    for name, rows in found.items():
+        for row in sorted(rows, key=lambda row: row.key):
+            episodes[name][row.episode].append(row)
+    return episodes
 
 
 def _by_policy(found: RowsOfSetting, thresholds: Mapping[ModelKey, float]) -> dict[str, dict[str, DetectionFacts]]:

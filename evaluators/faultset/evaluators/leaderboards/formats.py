@@ -20,10 +20,13 @@ from faultset.evaluators.results.rows import CANNOT
 from faultset.evaluators.results.truth import UNFELT
 from faultset.evaluators.scorers.contract import Metric
 
+RULES = {"reference": "reference (each detector sets its own on the episode's reference window)"}
+"""Threshold policies whose names need a word."""
 _WHERE_KNOWN = ("ac1_own", "ttd_seen_median", "ttl_median", "time_to_diagnose_median")
 """Metrics that tables show where an evaluation was asked for them."""
-LEADERBOARD_VERSION = 4
-"""Version 4 named the task and the protocol of curves, whose points have `right` in place of `ac1` and `avg5`.
+LEADERBOARD_VERSION = 5
+"""Version 5 added `threshold_rule` of tables, `seen_s` and `reference_s`, and metrics over answered episodes.
+Version 4 named the task and the protocol of curves, whose points have `right` in place of `ac1` and `avg5`.
 Version 3 renamed the fields of curves, which may be over evidence as well.
 Version 2 renamed `place` of an entry to `rank` and the metric `silent_without_fault` to `correct_abstentions`."""
 
@@ -68,8 +71,18 @@ def _builtin_columns(table: Table) -> tuple[Metric, ...]:
         "localization": localization.TABLE_COLUMNS,
         "rca": diagnosis.TABLE_COLUMNS,
     }[table.task]
-    more = [metric for metric in table.metrics if metric.name in _WHERE_KNOWN]
-    return (first, *(m for m in more if any(entry.metrics[m.name].known for entry in table.entries)), *rest)
+    more = [
+        metric
+        for metric in table.metrics
+        if (metric.name in _WHERE_KNOWN and any(entry.metrics[metric.name].known for entry in table.entries))
+        or (metric.name == f"{first.name}_answered" and any(_differs(entry, first) for entry in table.entries))
+    ]
+    return (first, *more, *rest)
+
+
+def _differs(entry: Entry, metric: Metric) -> bool:
+    """Whether a metric has another value over answered episodes alone."""
+    return entry.metrics[metric.name].n != entry.metrics[f"{metric.name}_answered"].n
 
 
 def policy_columns(table: Table) -> tuple[Metric, ...]:
@@ -110,6 +123,28 @@ def markdown(board: Leaderboard) -> str:
 
 def summary_lines(board: Leaderboard) -> list[str]:
     """Say what was evaluated and what a reader must keep in mind, one sentence each."""
+    sentences = [
+        *head_lines(board),
+        f"alarms: runs of flags less than {detecting.GAP_S} s apart are one, and one is true when it begins in a fault "
+        f"[gap={detecting.GAP_S}s,grace=0s]",
+        f"thresholds: {RULES.get(board.threshold_rule, board.threshold_rule)}"
+        + "".join(f"; {policy} in columns of its own" for policy in board.other_rules),
+        f"code {board.code}",
+    ]
+    if "fits_used_again" in board.settings:
+        sentences.append(f"fits of earlier evaluations used again: {board.settings['fits_used_again']}")
+    sentences += [f"not scored: {count} fault episodes ({reason})" for reason, count in board.unscored.items()]
+    if board.several_causes:
+        sentences.append(
+            f"episodes with several root causes: {board.several_causes}; AC@k counts causes among the first k over "
+            "min(k, causes), hit@k any of them, and joint the level and type of any; exact set, set F1, Jaccard, "
+            "exact diagnosis and diagnosis F1 compare with all of them"
+        )
+    return sentences
+
+
+def head_lines(board: Leaderboard) -> list[str]:
+    """Say what was scored and how, in the few lines that stand above every leaderboard."""
     counts = board.counts
     sentences = []
     if board.quick:
@@ -118,34 +153,26 @@ def summary_lines(board: Leaderboard) -> list[str]:
             "they do not rank methods"
         )
     sentences += [
-        f"dataset {board.dataset}, version {board.version} (sha256 {board.digest[:12] or 'unknown'}), "
-        f"split {board.split}",
+        f"input: {board.dataset} {board.version} (sha256 {board.digest[:12] or 'unknown'}), split {board.split}; "
+        f"methods see {_seconds(board.reference_s)} of reference and {_seconds(board.seen_s)} of each fault",
         f"episodes: {counts['manifest']} manifest, {counts['latent']} latent, {counts['silent']} silent, "
         f"{unfelt(counts)}{_unknown(counts)}{counts['no fault']} without a fault; headlines count manifest episodes"
         + (" and those without a verdict" if counts.get("unknown") else ""),
-        f"alarms: runs of flags less than {detecting.GAP_S} s apart are one, and one is true when it begins in a fault "
-        f"[gap={detecting.GAP_S}s,grace=0s]",
-        "threshold policy: reference (each detector sets its threshold on the episode's reference window)"
-        + "".join(f"; {policy} in columns of its own" for policy in board.thresholds),
-        f"code {board.code}",
+        "missing answers count as wrong; columns named answered leave them out",
     ]
-    if "fits_used_again" in board.settings:
-        sentences.append(f"fits of earlier evaluations used again: {board.settings['fits_used_again']}")
-    sentences += [f"data: {message}" for message in board.settings.get("reference_gaps", ())]
-    sentences += [f"not scored: {count} fault episodes ({reason})" for reason, count in board.unscored.items()]
-    if board.several_causes:
-        sentences.append(
-            f"episodes with several root causes: {board.several_causes}; AC@k counts causes among the first k over "
-            "min(k, causes), hit@k any of them, and joint the level and type of any; exact set, set F1, Jaccard, "
-            "exact diagnosis and diagnosis F1 compare with all of them"
-        )
     if board.early_alarms:
         given = ", ".join(f"{n} {when}" for when, n in sorted(board.early_alarms.items()))
         sentences.append(
             f"alarm that localizers were given (detected): {given}; "
             f"raised by {board.settings.get('alarm_detector', 'what the answers name')}"
         )
-    return sentences
+    return [*sentences, *(f"data: {message}" for message in board.settings.get("reference_gaps", ()))]
+
+
+def _seconds(span: tuple[float, float]) -> str:
+    """Write the shortest and the longest of some durations."""
+    low, high = (f"{seconds:.0f}" for seconds in span)
+    return f"{low} s" if low == high else f"{low} to {high} s"
 
 
 def unfelt(counts: Mapping[str, int]) -> str:
@@ -221,10 +248,7 @@ def _across(table: Table) -> list[str]:
 def _table(table: Table) -> list[str]:
     shown = columns_of(table)
     lines = [f"## {table.title}", ""]
-    size = f"{table.episodes} fault episodes in {table.clusters} clusters"
-    if table.task == "detection":
-        size += f", {table.no_fault_episodes} no-fault episodes"
-    lines += [size + ".", ""]
+    lines += [f"{table.header}.", ""]
     if table.note:
         lines += [table.note, ""]
     against = f"vs {table.strongest_control}" if table.strongest_control else "vs control"
@@ -236,7 +260,7 @@ def _table(table: Table) -> list[str]:
     if table.floor:
         cells = ["", "*guessing*", "floor", *(_floor(table, metric) for metric in shown), "", "", "", ""]
         lines.append("| " + " | ".join(cells) + " |")
-    lines.append("")
+    lines += ["", f"**{table.standing}.**", ""]
     return [*lines, *_across(table), *_policies(table)]
 
 
@@ -251,33 +275,18 @@ def _cells(entry: Entry, shown: tuple[Metric, ...]) -> list[str]:
         failed,
         str(entry.failed.get(CANNOT, "")),
         number_formats.seconds(entry.seconds),
-        against(entry),
+        entry.against_text,
     ]
 
 
 def _value(entry: Entry, metric: Metric) -> str:
     estimate = entry.metrics[metric.name]
     parts = (
-        number_formats.number(estimate.value, metric),
+        number_formats.value(estimate, metric),
         number_formats.interval(estimate, metric),
         number_formats.counts(estimate, metric) if metric.unit == "share" else "",
     )
     return " ".join(part for part in parts if part)
-
-
-def against(entry: Entry) -> str:
-    """Write the difference to the strongest control with its interval and corrected p."""
-    if entry.against is None:
-        return ""
-    difference = entry.against.difference
-    if not difference.known:
-        return number_formats.NONE
-    text = f"{difference.value:+.2f}"
-    if difference.interval_known:
-        text += f" [{difference.low:+.2f}, {difference.high:+.2f}]"
-    if entry.adjusted_p is not None and not math.isnan(entry.adjusted_p):
-        text += f" p={number_formats.p_value(entry.adjusted_p)}"
-    return text
 
 
 def _floor(table: Table, metric: Metric) -> str:

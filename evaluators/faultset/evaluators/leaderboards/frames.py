@@ -11,9 +11,9 @@ from faultset.evaluators.results.rows import CANNOT, NO_FAILURES
 if TYPE_CHECKING:
     import pandas as pd
 
-KEYS = ("task", "protocol", "app", "verdict", "group", "rank", "baseline", "kind")
+KEYS = ("task", "protocol", "app", "verdict", "group", "threshold_rule", "rank", "baseline", "kind")
 """First columns of the frame."""
-COSTS = ("failed", "cannot", "cpu_s", "episodes")
+COSTS = ("failed", "cannot", "cpu_s", "episodes", "control", "vs_control", "vs_control_low", "vs_control_high", "p")
 """Last columns of the frame."""
 
 
@@ -31,6 +31,7 @@ def leaderboard_frame(tables: Iterable[Table], *, intervals: bool = False) -> pd
                 "app": table.app,
                 "verdict": table.verdict,
                 "group": table.group,
+                "threshold_rule": table.threshold_rule,
                 "rank": entry.rank,
                 "baseline": entry.baseline,
                 "kind": entry.kind,
@@ -38,7 +39,13 @@ def leaderboard_frame(tables: Iterable[Table], *, intervals: bool = False) -> pd
                 "cannot": entry.failed.get(CANNOT, 0),
                 "cpu_s": entry.seconds,
                 "episodes": table.episodes,
+                "control": table.strongest_control,
+                "p": entry.adjusted_p,
             }
+            if entry.against is not None:
+                difference = entry.against.difference
+                line |= {"vs_control": difference.value}
+                line |= {"vs_control_low": difference.low, "vs_control_high": difference.high}
             for metric in table.metrics:
                 estimate = entry.metrics[metric.name]
                 line[metric.name] = estimate.value

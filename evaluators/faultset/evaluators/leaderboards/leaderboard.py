@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from faultset.agents.runs.looks import RunLook
 from faultset.agents.runs.record import AgentRun
+from faultset.core.times import SECOND_NS
 from faultset.evaluators.leaderboards.agents.lines import agent_lines
 from faultset.evaluators.leaderboards.curves import curves_of
 from faultset.evaluators.leaderboards.difficulty import strata_of
@@ -54,6 +56,7 @@ def leaderboard_of(
         raise ValueError("a leaderboard needs at least one row")
     policies = chosen_policies([]) if policies is None else policies
     scores = score_episodes(rows, policies, scorers)
+    rows = scores.judged
     tested = {row.episode: row.truth for row in rows if row.protocol != "calibration"}
     first = rows[0]
     return Leaderboard(
@@ -77,8 +80,15 @@ def leaderboard_of(
         misses=tuple(_misses(scores)),
         agents=agent_lines(scores, agent_runs, agent_looks or {}, seed),
         several_causes=sum(is_headline(truth) and len(truth.causes) > 1 for truth in tested.values()),
+        reference_s=_span((truth.reference_end_ns - truth.view_start_ns) for truth in tested.values()),
+        seen_s=_span(truth.view_end_ns - truth.onset_ns for truth in tested.values() if truth.onset_ns is not None),
         unscored=_unscored(tested.values(), {row.task for row in rows}),
     )
+
+
+def _span(durations_ns: Iterable[int]) -> tuple[float, float]:
+    seconds = [duration / SECOND_NS for duration in durations_ns]
+    return (min(seconds), max(seconds)) if seconds else (math.nan, math.nan)
 
 
 def _counts(truths: Iterable[Truth]) -> dict[str, int]:

@@ -54,6 +54,12 @@ LOCALIZATION_METRICS = (
     Metric(name="recall3", title="recall@3", unit="share", meaning="causes among the first three, over all causes"),
     Metric(name="answered", title="answered", unit="share", meaning="share of episodes with a non-empty ranking"),
     Metric(
+        name="ac1_answered",
+        title="AC@1 answered",
+        unit="share",
+        meaning="AC@1 over episodes with an answer alone; what a method leaves out does not count against it",
+    ),
+    Metric(
         name="ac1_own",
         title="AC@1 own trigger",
         unit="share",
@@ -174,6 +180,8 @@ def localization_estimates(
         name: clustered_mean([getattr(one, name) for one in episodes], keys, bounds=None if name == "lift1" else SHARE)
         for name in names
     }
+    answered = [one for one in episodes if one.answered]
+    estimates["ac1_answered"] = clustered_mean([one.ac1 for one in answered], [one.truth.cluster for one in answered])
     estimates["median_rank"] = clustered_median([one.rank for one in episodes], keys)
     estimates["rerank"] = clustered_ratio([one.hit1 for one in episodes], [one.hit5 for one in episodes], keys)
     mine = [own[one.truth.episode] for one in episodes if own and one.truth.episode in own]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from faultset.evaluators.scorers.contract import Metric
-from faultset.evaluators.statistics.estimates import Estimate
+from faultset.evaluators.statistics.estimates import TOO_FEW, Estimate
 
 NONE = "\u2013"
 
@@ -21,6 +21,11 @@ def number(value: float, metric: Metric) -> str:
     if metric.unit == "rank":
         return f"{value:.1f}"
     return f"{value:.2f}"
+
+
+def value(estimate: Estimate, metric: Metric) -> str:
+    """Write the value of an estimate; say where it is missing because there was too little data."""
+    return TOO_FEW if estimate.reason.startswith(TOO_FEW) and not estimate.known else number(estimate.value, metric)
 
 
 def interval(estimate: Estimate, metric: Metric) -> str:

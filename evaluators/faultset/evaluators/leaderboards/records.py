@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scorers.contract import Metric
 from faultset.evaluators.statistics.comparison import PairedDifference
 from faultset.evaluators.statistics.estimates import Estimate
 
 ALL_APPS = "all apps"
+SIGNIFICANCE = 0.05
+"""Below it a corrected p shows a difference."""
 HEADLINE = "manifest"
 UNKNOWN = "unknown"
 """Verdict of imported faults whose source does not say whether clients felt them."""
@@ -53,6 +56,28 @@ class Entry:
     """In the table of all applications: mean over applications of the first metric, with the interval in which it is
     expected to lie for one more application."""
 
+    @property
+    def against_text(self) -> str:
+        """The difference to the strongest control with its interval and corrected p; empty without a control."""
+        if self.against is None:
+            return ""
+        difference = self.against.difference
+        if not difference.known:
+            return number_formats.NONE
+        text = f"{difference.value:+.2f}"
+        if difference.interval_known:
+            text += f" [{difference.low:+.2f}, {difference.high:+.2f}]"
+        if self.adjusted_p is not None and not math.isnan(self.adjusted_p):
+            text += f" p={number_formats.p_value(self.adjusted_p)}"
+        return text
+
+    @property
+    def is_better(self) -> bool:
+        """Whether it is shown to be better than the strongest control."""
+        if self.against is None or self.adjusted_p is None:
+            return False
+        return self.adjusted_p < SIGNIFICANCE and self.against.difference.value > 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
@@ -74,6 +99,32 @@ class Table:
     no_fault_episodes: int = 0
     strongest_control: str | None = None
     note: str = ""
+    threshold_rule: str = ""
+    """Of detection: the threshold policy behind all metrics that name none."""
+
+    @property
+    def header(self) -> str:
+        """Say which metric ranks which episodes, and by which threshold policy."""
+        faults = f"{self.episodes} {self.verdict} fault episodes in {self.clusters} clusters"
+        parts = [f"ranked by {self.metrics[0].title}", faults]
+        if self.task == "detection":
+            parts += [f"{self.no_fault_episodes} no-fault episodes", f"thresholds: {self.threshold_rule}"]
+        return ", ".join(parts)
+
+    @property
+    def standing(self) -> str:
+        """Say how the best method compares with the strongest control, and how many are better than it."""
+        compared = [entry for entry in self.entries if entry.against is not None]
+        if self.strongest_control is None or not compared:
+            return "no method is compared with a control"
+        best = compared[0]
+        text = f"{best.baseline} against the strongest control, {self.strongest_control}: {best.against_text}"
+        if all(entry.adjusted_p is None or math.isnan(entry.adjusted_p) for entry in compared):
+            return f"{text}; too little data to show that one is better"
+        better = sum(entry.is_better for entry in compared)
+        if not better:
+            return f"{text}; none is better than {self.strongest_control} at {SIGNIFICANCE}"
+        return f"{text}; {better} of {len(compared)} are better than {self.strongest_control} at {SIGNIFICANCE}"
 
     @property
     def title(self) -> str:
@@ -260,8 +311,23 @@ class Leaderboard:
     """What agents took and looked at, beyond their entries in the tables."""
     several_causes: int = 0
     """Headline episodes with more than one root cause."""
+    reference_s: tuple[float, float] = (math.nan, math.nan)
+    """Shortest and longest reference window of the episodes."""
+    seen_s: tuple[float, float] = (math.nan, math.nan)
+    """Least and most of a fault that methods see."""
     unscored: Mapping[str, int] = field(default_factory=dict)
     """Fault episodes that are no case for a task, by reason."""
+
+    @property
+    def threshold_rule(self) -> str:
+        """What sets the thresholds of detectors in all tables."""
+        return next((table.threshold_rule for table in self.tables if table.threshold_rule), "none")
+
+    @property
+    def other_rules(self) -> tuple[str, ...]:
+        """Threshold policies that have columns of their own."""
+        names = (metric.name for table in self.tables for metric in table.metrics)
+        return tuple(dict.fromkeys(name.partition("[")[2].removesuffix("]") for name in names if "[" in name))
 
     def table(
         self, task: str, protocol: str, *, app: str, verdict: str = HEADLINE, group: str = "telemetry"

@@ -109,8 +109,10 @@ def _scored(scores: EpisodeScores, setting: Setting, baselines: Sequence[str]) -
     task, protocol = setting
     if task == "detection":
         return {e for name in baselines for e in scores.detections[name]}
-    kept = scores.localizations[protocol] if task == "localization" else scores.diagnoses[protocol]
-    return {e for name in baselines for e in kept[name]}
+    if task == "localization":
+        return {e for name in baselines for e in scores.localizations[protocol][name]}
+    # also where nothing could be learned: the table says so
+    return {e for name in baselines for e in scores.rows[setting][name] if scores.truths[e].diagnoses}
 
 
 def _counts_as(truth: Truth, verdict: str) -> bool:
@@ -138,7 +140,7 @@ def _detection(scores: EpisodeScores, part: _Part) -> Table:
             estimates[name] |= (
                 detecting.policy_estimates(policy, *split(by[name]))
                 if name in by
-                else {metric.name: unknown("no threshold could be set from training episodes") for metric in own}
+                else {metric.name: unknown(f"the policy {policy} sets no threshold for it") for metric in own}
             )
     faulty, _ = split(scores.detections[part.baselines[0]])
     note = ""
@@ -175,8 +177,12 @@ def _diagnosis(scores: EpisodeScores, part: _Part) -> Table:
         )
         for name in part.baselines
     }
-    floor = diagnosis.constant_floor(_only(found[part.baselines[0]], part.faulty))
-    return _table(scores, part, diagnosis.DIAGNOSIS_METRICS, estimates, floor, "")
+    floor = diagnosis.constant_floor(max((_only(found[name], part.faulty) for name in part.baselines), key=len))
+    unlearned = [name for name in scores.ordered(part.baselines) if not _only(found[name], part.faulty)]
+    note = (
+        f"{diagnosis.NOTHING_TO_LEARN_FROM.capitalize()}, from which {', '.join(unlearned)} learn." if unlearned else ""
+    )
+    return _table(scores, part, diagnosis.DIAGNOSIS_METRICS, estimates, floor, note)
 
 
 def _times(scores: EpisodeScores, part: _Part, name: str) -> Mapping[str, float] | None:
@@ -207,22 +213,31 @@ def _table(
     own = scores.scorers_of(part.setting.task)
     metrics = (*metrics, *own)
     answers = scores.rows[part.setting]
+    correct = scores.correct(part.setting)
+    scored = {name for name in part.baselines if episodes & correct[name].keys()}
     estimates = {
-        name: {**found, **{m.name: estimate(m, answers[name], part.faulty | part.healthy) for m in own}}
+        name: {
+            **found,
+            **{
+                m.name: estimate(m, answers[name], part.faulty | part.healthy)
+                if name in scored
+                else unknown(diagnosis.NOTHING_TO_LEARN_FROM)
+                for m in own
+            },
+        }
         for name, found in estimates.items()
     }
     truths = [scores.truths[e] for e in sorted(part.faulty | part.healthy)]
     floor = {**floor, **{m.name: found for m in own if (found := scorer_floor(m, truths)) is not None}}
-    correct = scores.correct(part.setting)
     found = scores.rows[part.setting]
     kinds = {name: next(iter(found[name].values()))[0].kind for name in part.baselines}
     key = _sort_key(metrics, estimates)
     names = sorted(part.baselines, key=lambda name: (key(name), name))
-    control = next((name for name in names if kinds[name] == "control"), None)
+    control = next((name for name in names if name in scored and kinds[name] == "control"), None)
     against = {
         name: _compare(correct[name], correct[control], episodes, scores, part)
         for name in names
-        if control is not None and kinds[name] != "control"
+        if name in scored and control is not None and kinds[name] != "control"
     }
     adjusted = dict(zip(against, holm([pair.test.p for pair in against.values()]), strict=True))
     clusters = len({scores.truths[episode].cluster for episode in episodes})
@@ -269,6 +284,7 @@ def _table(
         no_fault_episodes=len(part.healthy),
         strongest_control=control,
         note=note,
+        threshold_rule=scores.threshold_rule if part.setting.task == "detection" else "",
     )
 
 

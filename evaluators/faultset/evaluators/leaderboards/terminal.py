@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from faultset.core.printable import printable, with_texts
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.agents.texts import COLUMNS, TIMES, cells, groups_of
-from faultset.evaluators.leaderboards.formats import columns_of, summary_lines
-from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, AgentLine, Entry, Leaderboard, Table
-from faultset.evaluators.results.rows import CANNOT, NO_FAILURES
+from faultset.evaluators.leaderboards.formats import columns_of, head_lines
+from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, AgentLine, Entry, Failure, Leaderboard, Table
+from faultset.evaluators.results.rows import CANNOT, NO_FAILURES, TASKS
 from faultset.evaluators.scorers.contract import Metric
 
 if TYPE_CHECKING:
@@ -20,39 +22,78 @@ if TYPE_CHECKING:
 _KIND_STYLE = {"control": "dim", "named": "bold"}
 _AGENT_COLUMNS = 8
 """Of the columns about agents; leaderboard.md has all."""
+_ROWS = 10
+"""Most lines of a table."""
+_FAILURES = 3
+"""Methods and statuses that are named where rows have failed."""
+_OF_USERS = ("external", "agent")
 _COST_WIDTH = 9
 """Columns that the number of failures and the processor time take, each."""
 
 
 def show(board: Leaderboard, console: Console) -> None:
-    """Print the headline tables and what must be known to read them; the files hold the rest."""
+    """Print one table for each task, of all applications together, and what must be known to read it."""
     board = with_texts(board, printable, keep=(Metric,))
-    console.print()
-    for line in summary_lines(board):
+    for line in head_lines(board):
         console.print(line.replace("**", ""), style="yellow" if "quick" in line[:8] else "dim", markup=False)
-    for table in board.tables:
-        if table.verdict == HEADLINE:
-            console.print()
-            rich, hidden = _rich(table, console.width)
-            console.print(rich)
-            if hidden:
-                text = f"Not shown in {console.width} columns: {', '.join(hidden)}; leaderboard.md has them."
-                console.print(text, style="dim", markup=False)
-            if table.note:
-                console.print(table.note, style="yellow")
-    others = [table for table in board.tables if table.verdict != HEADLINE and table.app != ALL_APPS]
-    for table in others:
-        console.print(_one_line(table), style="dim", markup=False)
+    shown = [table for task in TASKS if (table := _first_table(board, task)) is not None]
+    for table in shown:
+        console.print()
+        rich, hidden = _rich(table, console.width)
+        console.print(table.title, style="bold", markup=False)
+        console.print(table.header, style="dim", markup=False)
+        console.print(rich)
+        console.print(f"{table.standing}. {table.note}".rstrip(), style="bold", markup=False)
+        if hidden:
+            console.print(f"Not shown: {hidden}.", style="dim", markup=False)
+    others = len(board.tables) - len(shown)
+    if others:
+        console.print(
+            f"leaderboard.md has all methods and columns, and {others} more tables: by application, by verdict, given "
+            "the alarm or the true onset.",
+            style="dim",
+            markup=False,
+        )
     for title, lines in groups_of(board.agents):
         console.print()
         console.print(_agents(title, lines))
     if board.failures:
-        console.print()
-        kinds: dict[tuple[str, str], int] = {}
-        for failure in board.failures:
-            kinds[failure.baseline, failure.status] = kinds.get((failure.baseline, failure.status), 0) + 1
-        counted = ", ".join(f"{name}: {n} {status}" for (name, status), n in sorted(kinds.items()))
-        console.print(f"{len(board.failures)} rows failed and count as misses ({counted})", style="red", markup=False)
+        console.print(_failures(board.failures), style="red", markup=False)
+
+
+def text_of(board: Leaderboard, width: int) -> str:
+    """Return what `show` prints, as plain text."""
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=width, highlight=False, color_system=None)
+    show(board, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().rstrip("\n")
+
+
+def _first_table(board: Leaderboard, task: str) -> Table | None:
+    """Return the table of a task that counts most; None without one."""
+
+    def order(table: Table) -> tuple[bool, ...]:
+        return table.verdict != HEADLINE, table.app != ALL_APPS, table.group != "telemetry"
+
+    return min((table for table in board.tables if table.task == task), key=order, default=None)
+
+
+def _shown_entries(table: Table) -> list[Entry]:
+    """Return the first rows of a table, among them what users bring themselves and the strongest control."""
+    first = sorted(
+        table.entries,
+        key=lambda entry: (entry.baseline != table.strongest_control, entry.kind not in _OF_USERS),
+    )[: _ROWS - bool(table.floor)]
+    return [entry for entry in table.entries if entry in first]
+
+
+def _failures(failures: Sequence[Failure]) -> str:
+    counted = Counter((failure.baseline, failure.status) for failure in failures)
+    first = [f"{name}: {n} {status}" for (name, status), n in sorted(counted.items())[:_FAILURES]]
+    more = [f"{len(counted) - _FAILURES} more"] if len(counted) > _FAILURES else []
+    return f"{len(failures)} rows failed and count as misses ({', '.join([*first, *more])})"
 
 
 def _agents(title: str, lines: Sequence[AgentLine]) -> RichTable:
@@ -72,35 +113,32 @@ def _agents(title: str, lines: Sequence[AgentLine]) -> RichTable:
     return rich
 
 
-def _rich(table: Table, width: int) -> tuple[RichTable, list[str]]:
-    """Return the table and the titles of the columns that do not fit."""
+def _rich(table: Table, width: int) -> tuple[RichTable, str]:
+    """Return the table and what of it is not shown."""
     from rich.table import Table as RichTable
 
-    columns = columns_of(table)
-    cells = {metric.name: [_value(entry, metric) for entry in table.entries] for metric in columns}
-    shown = _fitting(table, columns, cells, width)
-    hidden = [metric.title for metric in columns if metric not in shown]
-    size = f"{table.episodes} fault episodes, {table.clusters} clusters"
-    if table.task == "detection":
-        size += f", {table.no_fault_episodes} no-fault episodes"
-    rich = RichTable(
-        title=f"{table.title}\n[dim not bold]{size}[/]",
-        title_style="bold",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        header_style="bold",
+    columns, entries = columns_of(table), _shown_entries(table)
+    cells = {metric.name: [_value(entry, metric) for entry in entries] for metric in columns}
+    shown = _fitting(entries, columns, cells, width)
+    left_out = [metric.title for metric in columns if metric not in shown]
+    methods = len(table.entries) - len(entries)
+    hidden = "; ".join(
+        [
+            *([f"{methods} {'method' if methods == 1 else 'methods'}"] if methods else []),
+            *([f"in {width} columns {', '.join(left_out)}"] if left_out else []),
+        ]
     )
+    rich = RichTable(box=None, pad_edge=False, header_style="bold")
     rich.add_column("#", justify="right", style="dim")
     rich.add_column("baseline", no_wrap=True)
     for metric in shown:
         rich.add_column(metric.title, justify="right", no_wrap=True)
     rich.add_column("failed", justify="right")
-    unanswered = any(CANNOT in entry.failed for entry in table.entries)
+    unanswered = any(CANNOT in entry.failed for entry in entries)
     if unanswered:
         rich.add_column(CANNOT, justify="right")
     rich.add_column("CPU", justify="right", no_wrap=True)
-    for i, entry in enumerate(table.entries):
+    for i, entry in enumerate(entries):
         values = [cells[metric.name][i] for metric in shown]
         rich.add_row(*_cells(entry, values, unanswered), style=_KIND_STYLE.get(entry.kind))
     if table.floor:
@@ -110,10 +148,10 @@ def _rich(table: Table, width: int) -> tuple[RichTable, list[str]]:
 
 
 def _fitting(
-    table: Table, metrics: tuple[Metric, ...], cells: Mapping[str, Sequence[tuple[str, str]]], width: int
+    entries: Sequence[Entry], metrics: tuple[Metric, ...], cells: Mapping[str, Sequence[tuple[str, str]]], width: int
 ) -> tuple[Metric, ...]:
     """Choose the first column, then the metrics of installed scorers, then as many others from the left as fit."""
-    left = width - 8 - max(len("baseline"), *(len(entry.baseline) for entry in table.entries)) - 2 * _COST_WIDTH
+    left = width - 8 - max(len("baseline"), *(len(entry.baseline) for entry in entries)) - 2 * _COST_WIDTH
     shown = []
     for metric in sorted(metrics, key=lambda metric: metric is not metrics[0] and metric.compute is None):
         left -= 2 + max(len(metric.title), *(len(f"{text} {bracket}".strip()) for text, bracket in cells[metric.name]))
@@ -125,7 +163,9 @@ def _fitting(
 
 def _value(entry: Entry, metric: Metric) -> tuple[str, str]:
     estimate = entry.metrics[metric.name]
-    return number_formats.number(estimate.value, metric), number_formats.interval(estimate, metric)
+    if metric.name.endswith("_answered"):
+        return number_formats.value(estimate, metric), f"n={estimate.n}"
+    return number_formats.value(estimate, metric), number_formats.interval(estimate, metric)
 
 
 def _cells(entry: Entry, values: Sequence[tuple[str, str]], unanswered: bool) -> list[str]:
@@ -141,16 +181,3 @@ def _cells(entry: Entry, values: Sequence[tuple[str, str]], unanswered: bool) ->
         *([str(entry.failed.get(CANNOT, ""))] if unanswered else []),
         number_formats.seconds(entry.seconds),
     ]
-
-
-def _one_line(table: Table) -> str:
-    metric = columns_of(table)[1 if table.task == "detection" else 0]
-    best = max(
-        table.entries,
-        key=lambda entry: (entry.metrics[metric.name].known, entry.metrics[metric.name].value),
-    )
-    value = number_formats.number(best.metrics[metric.name].value, metric)
-    return (
-        f"{table.title}: {table.episodes} episodes, highest {metric.title} {value} ({best.baseline}); "
-        "full table in the report"
-    )

@@ -12,7 +12,7 @@ from faultset.baselines.api.contract import first_alarm
 from faultset.core.times import SECOND_NS
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.stored_answers import StoredAnswer
-from faultset.evaluators.scoring.thresholds import Healthy, ThresholdPolicy, TrainQuantile
+from faultset.evaluators.scoring.thresholds import Healthy, Reference, ThresholdPolicy, TrainQuantile
 
 TOO_FEW = (
     "its threshold is set on training episodes without a fault that it was not fitted on, and there are too few of them"
@@ -46,6 +46,36 @@ def thresholds_of(
 def training_policy(policies: Sequence[ThresholdPolicy]) -> ThresholdPolicy:
     """Return the policy that gives detectors a threshold that set none: the first that looks at training episodes."""
     return next((policy for policy in policies if policy.needs_training), TrainQuantile())
+
+
+def by_one_rule(
+    rows: Sequence[ResultRow], policies: Sequence[ThresholdPolicy]
+) -> tuple[Sequence[ResultRow], Mapping[str, Sequence[ResultRow]], str]:
+    """Return rows in which one rule sets the thresholds of all detectors, and the name of the rule.
+
+    The rule is `reference` while every detector sets its own threshold. Where one has a threshold from training
+    episodes, so have all: otherwise a table would compare rules, not methods. Alarms without scores stay as they are,
+    and detectors that were not run on training episodes are named in the rule.
+
+    Returns
+    -------
+    tuple
+        The rows; detector -> rows by its own threshold, of those that the rule has changed; the name of the rule.
+    """
+    detectors: dict[str, list[ResultRow]] = defaultdict(list)
+    for row in rows:
+        if row.task == "detection" and row.protocol == "detected":
+            detectors[row.baseline].append(row)
+    trained = {name for name, found in detectors.items() if "threshold" in found[0].needs}
+    if not trained:
+        return rows, {}, Reference().name
+    scored = {name for name, found in detectors.items() if any(row.answer.get("consecutive") for row in found)}
+    calibrated = {row.baseline for row in rows if row.protocol == "calibration"}
+    policy = training_policy(policies)
+    own = {name: detectors[name] for name in sorted((scored & calibrated) - trained)}
+    others = sorted(scored - trained - calibrated)
+    rule = policy.name + (f" (of {', '.join(others)}: {Reference().name})" if others else "")
+    return with_training_thresholds(rows, own.keys() | (trained & calibrated), policy), own, rule
 
 
 def with_training_thresholds(

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import printable, quoted
 from faultset.core.reading.regular_files import read_regular
-from faultset.evaluators.predictions.layouts import NUMBERS, TEXTS, TIMES, PredictionLayout, layout_of
+from faultset.evaluators.predictions.layouts import NUMBERS, SCORES, TEXTS, TIMES, PredictionLayout, layout_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,6 +48,11 @@ class PredictionFile:
     layout: PredictionLayout
     frame: pd.DataFrame
     """Texts as categories, times as UTC nanoseconds (-1 where there is none), numbers as doubles."""
+
+    @property
+    def sets_threshold_in_training(self) -> bool:
+        """Whether the evaluation sets the threshold of its scores, from those of training episodes."""
+        return self.layout is SCORES and "threshold" not in self.frame
 
     @property
     def code(self) -> str:

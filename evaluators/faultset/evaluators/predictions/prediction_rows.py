@@ -127,7 +127,7 @@ class _FileRows:
 
     def _threshold(self, fold: Fold, samples: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> float | None:
         """Set the threshold of a fold from its healthy training scores; None where the file states thresholds."""
-        if self._file.layout is not SCORES or "threshold" in self._file.frame:
+        if not self._file.sets_threshold_in_training:
             return None
         scores = [scores for _, scores in samples.values() if len(scores)]
         if not scores:
@@ -159,7 +159,7 @@ class _FileRows:
         return ResultRow(
             baseline=file.name,
             kind=KIND,
-            needs=(),
+            needs=("threshold",) if file.sets_threshold_in_training else (),
             settings=settings_hash({"baseline": file.name, **self._settings.for_rows()}),
             dataset=self._source.name,
             version=self._source.version,

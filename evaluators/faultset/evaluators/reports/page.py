@@ -20,6 +20,7 @@ from faultset.evaluators.reports.provenance import FILES, provenance
 from faultset.evaluators.reports.templates import filled
 from faultset.evaluators.reports.top_methods import top_methods
 from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.scoring.thresholds import ThresholdPolicy
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
@@ -41,6 +42,7 @@ def write_report(
     dataset: Path | None,
     path: Path,
     *,
+    policies: Sequence[ThresholdPolicy] = (),
     now: datetime | None = None,
 ) -> None:
     """Write one page that needs nothing else: no script, no fonts, no network.
@@ -51,10 +53,12 @@ def write_report(
         All answers; those about training episodes and later alarms are in the leaderboard already.
     dataset
         Dataset folder, for the telemetry of the episodes that are drawn; None draws them without.
+    policies
+        Threshold policies of the leaderboard.
     now
         Time stamp of the page; the current time by default.
     """
-    replace_text(path, render(board, rows, specs, dataset, now=now), durable=False)
+    replace_text(path, render(board, rows, specs, dataset, policies=policies, now=now), durable=False)
 
 
 def render(
@@ -63,10 +67,11 @@ def render(
     specs: Sequence[BaselineSpec],
     dataset: Path | None,
     *,
+    policies: Sequence[ThresholdPolicy] = (),
     now: datetime | None = None,
 ) -> str:
     """Return the report as HTML."""
-    scores = score_episodes(rows)
+    scores = score_episodes(rows, policies)
     order = episode_difficulty.episode_difficulties(board, scores)
     unsolved, headline = episode_difficulty.count_unsolved(order, scores)
     others = [table for table in board.tables if table.verdict != HEADLINE]

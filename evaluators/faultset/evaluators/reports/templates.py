@@ -6,7 +6,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from faultset.evaluators.leaderboards import formats, number_formats
+from faultset.evaluators.leaderboards import number_formats
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -37,7 +37,7 @@ def _environment() -> Environment:
         "interval": number_formats.interval,
         "counts": number_formats.counts,
         "seconds": number_formats.seconds,
-        "against": formats.against,
+        "value": number_formats.value,
         "mebibytes": number_formats.mebibytes,
     }
     return environment

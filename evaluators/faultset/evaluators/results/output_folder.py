@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from faultset.core.errors import DataError, UsageError
-from faultset.core.files import is_disk_full, replacing
+from faultset.core.files import is_disk_full
 from faultset.core.printable import printable
 
 
@@ -24,10 +25,10 @@ def check_writable(folder: Path) -> None:
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        # not empty: a full disk still has room for a name
-        with replacing(folder / ".writable", durable=False) as temporary:
-            temporary.write_bytes(bytes(4096))
-        (folder / ".writable").unlink()
+        # of a name of its own: two evaluations may try the same folder at once
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".writable.") as file:
+            # not empty: a full disk still has room for a name
+            Path(file.name).write_bytes(bytes(4096))
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faultset.core.code.identity import CodeIdentity, code_identity, code_places, own_digest, plugin_identity
+from faultset.core.files import parquet_path
 from faultset.core.plugins import load_plugins, plugins
 
 if TYPE_CHECKING:
@@ -117,7 +118,9 @@ def changed_codes(path: Path, codes: Mapping[str, str]) -> tuple[str, ...]:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path, columns=["baseline", "method_code"]).group_by(["baseline", "method_code"])
+        table = pq.read_table(parquet_path(path), columns=["baseline", "method_code"]).group_by(
+            ["baseline", "method_code"]
+        )
         pairs = table.aggregate([]).to_pylist()
     except (OSError, pa.ArrowException):
         return ()

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from faultset.baselines.api.contract import Task
 from faultset.core.errors import DataError
-from faultset.core.files import replacing
+from faultset.core.files import parquet_path, replacing
 from faultset.evaluators.results.stored_answers import StoredAnswer
 from faultset.evaluators.results.truth import FaultTruth, Truth
 
@@ -209,7 +209,7 @@ def write_rows(rows: Iterable[ResultRow], path: Path) -> None:
     import pyarrow.parquet as pq
 
     ordered = sorted(rows, key=lambda row: row.key)
-    with replacing(path) as temporary, pq.ParquetWriter(temporary, RESULTS, compression="zstd") as writer:
+    with replacing(parquet_path(path)) as temporary, pq.ParquetWriter(temporary, RESULTS, compression="zstd") as writer:
         for start in range(0, len(ordered), _GROUP_ROWS):
             writer.write_table(table_of(ordered[start : start + _GROUP_ROWS]))
 
@@ -225,7 +225,7 @@ def read_rows(path: Path) -> list[ResultRow]:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path)
+        table = pq.read_table(parquet_path(path))
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} cannot be read as results ({error}); run evaluate again") from error
     found = (table.schema.metadata or {}).get(b"faultset.rows", b"none").decode()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+TOO_FEW = "too few episodes"
+"""How the reason of a value begins that is missing because there was too little data."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:

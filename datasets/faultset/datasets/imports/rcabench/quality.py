@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from faultset.core.errors import DataError
+from faultset.core.files import parquet_path
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.contract import DataIssue
 from faultset.datasets.imports.rcabench.discovery import (
@@ -65,5 +66,5 @@ def _of_pack(pack: Path) -> Iterator[DataIssue]:
         elif not files:
             yield issue("note", f"There are no {kind}.", "Nothing takes their place.")
         for file in files:
-            if not pq.read_metadata(file).num_rows:
+            if not pq.read_metadata(parquet_path(file)).num_rows:
                 yield issue("note", f"{file.name} has no rows.", "Nothing takes their place.")

@@ -73,7 +73,7 @@ def _bar(entry: Entry, metric: Metric) -> Bar:
         at=percent(estimate.value),
         low=percent(estimate.low) if shown else None,
         high=percent(estimate.high) if shown else None,
-        text=number_formats.number(estimate.value, metric),
+        text=number_formats.value(estimate, metric),
         interval=number_formats.interval(estimate, metric),
         tip=" · ".join(part for part in (counts, estimate.method or estimate.reason) if part),
     )
