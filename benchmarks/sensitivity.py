@@ -124,7 +124,6 @@ OWN: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "span_time": ("exclusive", "inclusive"),
         "weights": ((1.0, 1.0, 1.0), (2.0, 1.0, 1.0), (1.0, 2.0, 1.0), (1.0, 1.0, 2.0)),
     },
-    "pdiagnose-rcaeval": {},
     "baro": {"sign": ("up", "both"), "keep_constant": (False, True)},
     "nsigma": {"sign": ("up", "both"), "keep_constant": (False, True)},
     "baro-two-sided": {},
@@ -141,10 +140,15 @@ OWN: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "noise": (0.1, 0.05, 0.2),
         "scope": ("system", "own"),
     },
-    "mksmc": {"k": (3.0, 2.0, 4.0), "directions": (1000, 100), "metric_floor": (True, False)},
+    "mksmc": {
+        "k": (3.0, 2.0, 4.0),
+        "directions": (1000, 100),
+        "metric_floor": (True, False),
+        "group_by_service": (False, True),
+    },
 }
 """Method -> parameter -> values, the default first."""
-WITHOUT_FLOOR = frozenset({"baro", "nsigma", "pdiagnose-rcaeval"})
+WITHOUT_FLOOR = frozenset({"baro", "nsigma"})
 """Methods on metrics whose spreads have no floor, as published."""
 
 

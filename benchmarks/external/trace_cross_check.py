@@ -1,4 +1,4 @@
-"""Compare MicroRank, TraceRCA and PDiagnose with RCAEval's, on the same episodes, in an environment of its own.
+"""Compare MicroRank and TraceRCA with RCAEval's, on the same episodes, in an environment of its own.
 
     python benchmarks/external/trace_cross_check.py [--dataset DATASET] [--environment FOLDER] [--json]
 
@@ -49,7 +49,7 @@ PACKAGES = {
         ("--no-deps", "RCAEval==1.8.1"),
     )
 }
-METHODS = {"microrank": "microrank", "tracerca": "tracerca", "pdiagnose": "pdiagnose-rcaeval"}
+METHODS = {"microrank": "microrank", "tracerca": "tracerca"}
 """RCAEval's function -> name of the method here."""
 NOTES = {theirs: f"here {ours}" for theirs, ours in METHODS.items()}
 GRAPHS = 10

@@ -1,4 +1,4 @@
-"""What RCAEval's methods on traces and on all three sources answer to exported cases; see trace_cross_check.py.
+"""What RCAEval's methods on traces answer to exported cases; see trace_cross_check.py.
 
     python trace_cross_check_originals.py CASES ANSWERS.json
 
@@ -8,14 +8,9 @@ fails leaves its error in the answers.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import os
 import sys
-import tempfile
 import warnings
-from ast import literal_eval
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -26,8 +21,6 @@ import pandas as pd
 from cross_check_originals import answered
 
 MICROSECONDS = 1_000_000
-SCRIPT_FOLDER = Path("data") / "mm-ob" / "checkoutservice_cpu" / "1"
-"""Where the script of PDiagnose reads its only case."""
 NUMBERS = r"\d[\d_-]*"
 """Numbers in names of operations, as in the keys of a cache."""
 
@@ -71,34 +64,6 @@ def tracerca(case: Path) -> dict[str, Any]:
     return {"ranks": ranks, "slow": counts["sum"].astype(int).to_dict(), "spans": counts["count"].to_dict()}
 
 
-def pdiagnose(case: Path) -> list[list[Any]]:
-    """Run the script where it finds the case; it splits the names of metrics at their only underscore."""
-    script = import_module("RCAEval.e2e.pdiagnose")
-    metrics = pd.read_parquet(case / "metrics.parquet")
-    names = {name: name.replace("_", "/", 1).replace("_", "-").replace("/", "_") for name in metrics.columns}
-    metrics = metrics.rename(columns=names)
-    services = {name.partition("_")[0] for name in metrics.columns if name != "time"}
-    logs = pd.read_parquet(case / "logs.parquet")
-    spans, _ = spans_of(case)
-    before = Path.cwd()
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / SCRIPT_FOLDER
-        place.mkdir(parents=True)
-        metrics.to_csv(place / "simple_metrics.csv", index=False)
-        logs[logs["container_name"].isin(services)].to_csv(place / "logs.csv", index=False)
-        logs.head(0).to_csv(place / "logts.csv", index=False)
-        spans[spans["serviceName"].isin(services)].to_csv(place / "traces.csv", index=False)
-        (place / "inject_time.txt").write_text((case / "inject_time.txt").read_text())
-        printed = io.StringIO()
-        os.chdir(folder)
-        try:
-            with contextlib.redirect_stdout(printed):
-                script.main()
-        finally:
-            os.chdir(before)
-    return [[name, float(score)] for name, score in literal_eval(printed.getvalue().strip().splitlines()[-1])]
-
-
 def weights(graph: dict[str, Any]) -> dict[str, float]:
     found, _ = import_module("RCAEval.e2e.microrank").trace_pagerank(
         graph["children"], graph["of_trace"], graph["of_operation"], graph["of_trace"], False
@@ -106,7 +71,7 @@ def weights(graph: dict[str, Any]) -> dict[str, float]:
     return {name: float(weight) for name, weight in found.items()}
 
 
-METHODS: dict[str, Callable[[Path], Any]] = {"microrank": microrank, "tracerca": tracerca, "pdiagnose": pdiagnose}
+METHODS: dict[str, Callable[[Path], Any]] = {"microrank": microrank, "tracerca": tracerca}
 
 
 def main() -> None:

@@ -12,7 +12,6 @@ from faultset.baselines.stats.projections import (
     out_of_fold_maximum,
     random_directions,
     shrinkage,
-    subspace_share,
     tail_probability,
 )
 
@@ -129,16 +128,6 @@ def test_false_flags_on_fresh_normal_data_stay_near_the_nominal_rate() -> None:
     guarded = max(limit, out_of_fold_maximum(reference, directions, shrink=None, robust=False))
     shifted = fresh + 6 * np.eye(20)[0] * fresh.std(axis=0)[0]
     assert (model.score(model.standardise(shifted))[0] > guarded).mean() > 0.5
-
-
-def test_subspace_vote_is_high_only_where_most_submodels_object() -> None:
-    rng = np.random.default_rng(2)
-    reference = rng.normal(size=(60, 16))
-    values = np.vstack([np.zeros(16), np.full(16, 9.0)])
-    there = np.zeros(values.shape, dtype=bool)
-    votes = subspace_share(reference, values, there, k=3.0, draws=50, rng=rng)
-    assert votes[0] < 0.1
-    assert votes[1] == 1.0
 
 
 def test_shrinkage_grows_when_series_outnumber_samples() -> None:

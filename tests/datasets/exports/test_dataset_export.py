@@ -245,4 +245,4 @@ def test_relative_folders_may_have_a_colon(tmp_path, monkeypatch, layout):
     if layout != "wide-parquet":
         code, out, errors = run("dataset", "import", layout, "export-10:00", "my import:1")
         assert code == 0, errors
-        assert "  faultset evaluate 'my import:1'\n" in out
+        assert "  evaluate 'my import:1'\n" in out

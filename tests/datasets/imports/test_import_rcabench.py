@@ -406,5 +406,5 @@ def test_a_stray_line_moves_no_window_and_is_left_out(source, out, stage):
     assert any(issue.found == "1 rows lie outside its windows." for issue in examine(source).data_issues)
     dataset = imported(source, out)
     view = dataset.view(dataset.episodes[0])
-    assert view.view == (START * SECOND, END * SECOND)
+    assert view.window == (START * SECOND, END * SECOND)
     assert len(view.logs()) == 6

@@ -152,32 +152,3 @@ def out_of_fold_maximum(
         model = Projection.fit(reference[rest], directions, shrink=shrink, robust=robust, floor=floor)
         worst = max(worst, float(model.score(model.standardise(reference[piece]))[0].max()))
     return worst
-
-
-def subspace_share(
-    reference: Matrix,
-    values: Matrix,
-    absent: npt.NDArray[np.bool_],
-    *,
-    k: float,
-    draws: int,
-    rng: np.random.Generator,
-    floor: Matrix | None = None,
-) -> Matrix:
-    """Share of random subsets of series and samples in which some series leaves mean +- k sigma.
-
-    The third reading of the title: Monte Carlo as a vote of sub-models. Each draw takes about the square
-    root of the series and half of the reference.
-    """
-    samples, dimensions = reference.shape
-    width = max(1, round(np.sqrt(dimensions)))
-    depth = max(2, samples // 2)
-    votes = np.zeros(len(values))
-    for _ in range(draws):
-        columns = rng.choice(dimensions, width, replace=False)
-        rows = rng.choice(samples, min(depth, samples), replace=False)
-        center, scale = mean_and_sd(reference[np.ix_(rows, columns)])
-        scale = scale if floor is None else np.maximum(scale, floor[columns])
-        z = deviations(values[:, columns], center, scale, absent[:, columns])
-        votes += (np.abs(z) > k).any(axis=1)
-    return votes / draws

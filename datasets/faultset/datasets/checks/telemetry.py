@@ -88,7 +88,7 @@ def _metric_counts(view: EpisodeView) -> Iterator[tuple[str, int, int, str]]:
         where = np.flatnonzero(odd)
         yield kind, len(where), total, str(rows["metric"][int(where[0])]) if len(where) else ""
     times = rows["time"].cast(pa.int64()).to_numpy()
-    gap = find_common_gap(times, view.view, view.context.source_intervals_s.get("metrics"))
+    gap = find_common_gap(times, view.window, view.context.source_intervals_s.get("metrics"))
     yield "gap", int(gap is not None), 1, str(gap)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,6 @@ from faultset.baselines.stats.projections import (
     equivalent_sigma,
     out_of_fold_maximum,
     random_directions,
-    subspace_share,
     tail_probability,
 )
 from faultset.baselines.stats.scaling import Matrix, mean_and_sd, metric_floor
@@ -24,9 +23,6 @@ from faultset.baselines.stats.scaling import Matrix, mean_and_sd, metric_floor
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
-Mode = Literal["projection", "subspace"]
-_PAPER = "Cetin, Tasgin, UBMK 2020 (MKSMC); only the title is public"
-_RECONSTRUCTION = "A reconstruction: of the paper nothing but its title could be found."
 _MOST_EVIDENCE = 5
 
 
@@ -34,7 +30,7 @@ _MOST_EVIDENCE = 5
     "mksmc",
     title="MKSMC (reconstruction)",
     task="detection",
-    paper=_PAPER,
+    paper="Cetin, Tasgin, UBMK 2020 (MKSMC); only the title is public",
     kind="named",
     developed_on=OWN,
     tables=("metrics",),
@@ -42,7 +38,7 @@ _MOST_EVIDENCE = 5
     speed="fast",
     complexity="O(B·S·(n + T + M)), B directions, M draws of the null",
     departures=(
-        _RECONSTRUCTION,
+        "A reconstruction: of the paper nothing but its title could be found.",
         "The threshold is never below the largest score that the reference gives itself out of fold.",
         "Spreads are at least one percent of the level and a quarter of what the metric has over all services.",
         "Deviations are cut at twenty sigma; series that stop count as deviating by ten.",
@@ -70,9 +66,6 @@ class MKSMC(Untrained):
     guard
         Raise the threshold to the largest out-of-fold score of the reference; by default only when there are
         fewer than three samples per series.
-    mode
-        `projection`, or `subspace`: the share of random subsets of series and samples in which some series
-        leaves mean +- k sigma; its threshold is one half.
     group_by_service
         Score each service alone at a level divided by their number: one series' fault is not diluted by
         hundreds of quiet ones.
@@ -93,7 +86,6 @@ class MKSMC(Untrained):
         shrink: float | None = None,
         robust: bool = False,
         guard: bool | None = None,
-        mode: Mode = "projection",
         group_by_service: bool = False,
         metric_floor: bool = True,
         seed: int = 0,
@@ -104,7 +96,6 @@ class MKSMC(Untrained):
         self.shrink = shrink
         self.robust = robust
         self.guard = guard
-        self.mode = mode
         self.group_by_service = group_by_service
         self.metric_floor = metric_floor
         self.seed = seed
@@ -118,17 +109,6 @@ class MKSMC(Untrained):
         floor = np.zeros(len(windows.series))
         if self.metric_floor:
             floor = metric_floor(mean_and_sd(windows.reference)[1], windows.series)
-        if self.mode == "subspace":
-            share = subspace_share(
-                windows.reference,
-                windows.values,
-                windows.absent,
-                k=self.k,
-                draws=self.directions,
-                rng=rng,
-                floor=floor,
-            )
-            return Detection.from_scores(windows.times_ns, share, 0.5)
         groups = self._groups(windows)
         parts = [self._score(windows, columns, floor[columns], len(groups), rng) for columns in groups]
         # Thresholds differ between groups because of the guard, so what is compared is the margin above them.
@@ -182,63 +162,3 @@ class MKSMC(Untrained):
             )
             for position in order
         )
-
-
-@baseline(
-    "mksmc-by-service",
-    title="MKSMC (reconstruction), each service alone",
-    task="detection",
-    paper=_PAPER,
-    kind="own",
-    developed_on=OWN,
-    tables=("metrics",),
-    stochastic=False,
-    speed="slow",
-    complexity="O(B·S·(n + M)) over all services",
-    departures=(
-        _RECONSTRUCTION,
-        "Scores each service alone at a level divided by their number.",
-        "The random directions are divided among the services, so that each has a thousand over their number.",
-        "Spreads, cut and stopped series are those of mksmc.",
-        "Runs with one seed: drawing every service's null anew for several would take most of an evaluation.",
-    ),
-)
-class MKSMCByService(MKSMC):
-    """Detect by MKSMC on the series of each service separately, against dilution in many dimensions.
-
-    References
-    ----------
-    Cetin, Tasgin, Anomaly detection with multivariate K-sigma score using Monte Carlo, UBMK 2020.
-    """
-
-    def __init__(self, *, k: float = 3.0, seed: int = 0) -> None:
-        super().__init__(k=k, group_by_service=True, seed=seed)
-
-
-@baseline(
-    "mksmc-subspace",
-    title="MKSMC (reconstruction), vote of random subspaces",
-    task="detection",
-    paper=_PAPER,
-    kind="own",
-    developed_on=OWN,
-    tables=("metrics",),
-    stochastic=True,
-    speed="fast",
-    complexity="O(B·s·(n + T)), B subsets of s series",
-    departures=(
-        _RECONSTRUCTION,
-        "Reads the title as a vote of random sub-models instead of directions.",
-        "Spreads, cut and stopped series are those of mksmc.",
-    ),
-)
-class MKSMCSubspace(MKSMC):
-    """Detect by the share of random sub-models in which some series leaves mean +- k sigma.
-
-    References
-    ----------
-    Cetin, Tasgin, Anomaly detection with multivariate K-sigma score using Monte Carlo, UBMK 2020.
-    """
-
-    def __init__(self, *, k: float = 3.0, draws: int = 300, seed: int = 0) -> None:
-        super().__init__(k=k, directions=draws, mode="subspace", seed=seed)

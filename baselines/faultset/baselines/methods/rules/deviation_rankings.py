@@ -149,7 +149,7 @@ class NSigma(_Published):
     speed="instant",
     complexity="O(S·T), S series of T samples",
     departures=(
-        "The scorer only: the alarm comes from the named detector; baro-own finds its own change point.",
+        "The scorer only: the alarm comes from a detector, for instance baro-change-point.",
         "Gaps are no samples; the published code repeats the last value, and puts 0 where there is none.",
     ),
 )

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.api.contract import Detection, Evidence, Ranking, Untrained
+from faultset.baselines.api.contract import Detection, Evidence, Untrained
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
+from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.windows import Windows, detection_windows
-from faultset.baselines.methods.rules.deviation_rankings import Baro
 from faultset.baselines.stats.change_points import HAZARD, RunLengths, run_lengths
 from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
 
@@ -21,27 +20,25 @@ ROLES = frozenset({"latency", "errors"})
 MOST_COLUMNS = 48
 CLIP = 2.0
 SURE = 0.5
-_PAPER = "Pham, Ha, Zhang, BARO, FSE 2024"
-_TRIGGER_DEPARTURES = (
-    "Columns are scaled by their range within the reference; the published code uses the range of the whole series and "
-    "so looks ahead.",
-    "The score is the probability that a regime began after the reference; the published code takes any jump of the "
-    "most likely run length, also one within the reference.",
-    "Deviations are cut at two ranges, and beyond 48 columns of latency and errors each service has one.",
-)
 
 
 @baseline(
     "baro-change-point",
     title="BARO (change point)",
     task="detection",
-    paper=_PAPER,
+    paper="Pham, Ha, Zhang, BARO, FSE 2024",
     kind="method",
     developed_on=OWN,
     tables=("metrics",),
     speed="instant",
     complexity="O(T·R·d²), R runs still possible ≤ T, d ≤ 48 columns",
-    departures=_TRIGGER_DEPARTURES,
+    departures=(
+        "Columns are scaled by their range within the reference; the published code uses the range of the whole series "
+        "and so looks ahead.",
+        "The score is the probability that a regime began after the reference; the published code takes any jump of "
+        "the most likely run length, also one within the reference.",
+        "Deviations are cut at two ranges, and beyond 48 columns of latency and errors each service has one.",
+    ),
 )
 class BaroChangePoint(Untrained):
     """Detect when latencies and errors, taken together, have entered a new regime.
@@ -77,16 +74,6 @@ class BaroChangePoint(Untrained):
             for service, score in columns
         )
         return Detection.from_scores(windows.times_ns, scores, SURE, evidence=evidence[:5])
-
-    def change_ns(self, episode: EpisodeView) -> int | None:
-        """Start of the regime in which the alarm was raised; None without an alarm."""
-        windows = detection_windows(episode)
-        if windows.empty:
-            return None
-        runs, _ = self._runs(episode, windows)
-        first = len(windows.reference)
-        alarm_ns = Detection.from_scores(windows.times_ns, runs.begun_since(first)[first:], SURE).alarm_ns
-        return None if alarm_ns is None else change_of(runs, windows, alarm_ns)
 
     def _runs(self, episode: EpisodeView, windows: Windows) -> tuple[RunLengths, list[tuple[str, float]]]:
         samples, owners = regime_columns(episode, windows)
@@ -128,37 +115,3 @@ def change_of(runs: RunLengths, windows: Windows, alarm_ns: int) -> int:
     sample = len(windows.reference) + row
     started = max(0, sample + 1 - int(runs.probability[sample, 1:].argmax() + 1) - len(windows.reference))
     return int(windows.times_ns[started]) - windows.step_ns
-
-
-@baseline(
-    "baro-own",
-    title="BARO, its own change point",
-    task="localization",
-    paper=_PAPER,
-    kind="own",
-    developed_on=OWN_AND_PUBLISHED,
-    tables=("metrics",),
-    speed="instant",
-    complexity="O(T·R·d² + S·T·log T), S series",
-    departures=(
-        *_TRIGGER_DEPARTURES,
-        "Two-sided, and interquartile ranges have a floor, as in baro.",
-        "Where no regime began after the reference it abstains, whatever the alarm it was given.",
-    ),
-)
-class BaroOwn(Untrained):
-    """Rank services as BARO does, from the change point that it finds itself instead of the given alarm.
-
-    References
-    ----------
-    Pham, Ha, Zhang, BARO: robust root cause analysis for microservices via multivariate Bayesian online change
-    point detection, FSE 2024.
-    """
-
-    def __init__(self, *, hazard: float = HAZARD) -> None:
-        self.hazard = hazard
-
-    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by the largest robust deviation since the change point."""
-        change_ns = BaroChangePoint(hazard=self.hazard).change_ns(episode)
-        return Ranking.abstain() if change_ns is None else Baro().localize(episode, change_ns)

@@ -25,14 +25,6 @@ Scope = Literal["system", "own"]
 LEAST_CANDIDATES = 5
 LEAST_LINES = 5
 LONG_BIN = 4
-_PAPER = "Wang, Zhao, Chen, Li, Zhang, Sui, ICWS 2020"
-_DEPARTURES = (
-    "DeepLog's network is replaced by back-off counts of which template follows which: no GPU, few lines.",
-    "Details that the public text leaves open: replicates are averaged, noise is on both series and a tenth of "
-    "their spread, candidates deviate by three sigma.",
-    "Five replicates instead of twenty.",
-    "A gap is filled with the last value for up to two steps; series that stop count as deviating by ten sigma.",
-)
 
 
 def candidate_series(z: Matrix, *, sigmas: float = 3.0, least: int = LEAST_CANDIDATES) -> np.ndarray:
@@ -86,14 +78,20 @@ def association(
     "rmlad",
     title="RMLAD",
     task="localization",
-    paper=_PAPER,
+    paper="Wang, Zhao, Chen, Li, Zhang, Sui, ICWS 2020",
     kind="named",
     developed_on=OWN_AND_PUBLISHED,
     tables=("metrics", "logs"),
     stochastic=True,
     speed="slow",
     complexity="O(L·log L + S·T·A), A augmented copies",
-    departures=_DEPARTURES,
+    departures=(
+        "DeepLog's network is replaced by back-off counts of which template follows which: no GPU, few lines.",
+        "Details that the public text leaves open: replicates are averaged, noise is on both series and a tenth of "
+        "their spread, candidates deviate by three sigma.",
+        "Five replicates instead of twenty.",
+        "A gap is filled with the last value for up to two steps; series that stop count as deviating by ten sigma.",
+    ),
 )
 class RMLAD(Untrained):
     """Rank services by the information that their metrics share with the log anomaly score.
@@ -194,28 +192,3 @@ def _rank_correlation(series: Matrix, target: Matrix) -> Matrix:
     a, b = a - a.mean(axis=0), b - b.mean(axis=0)
     scale = np.sqrt((a**2).sum(axis=0) * (b**2).sum(axis=0))
     return np.abs((a * b).sum(axis=0)) / np.where(scale > 0, scale, 1.0)
-
-
-@baseline(
-    "rmlad-own",
-    title="RMLAD, each service against its own logs",
-    task="localization",
-    paper=_PAPER,
-    kind="own",
-    developed_on=OWN_AND_PUBLISHED,
-    tables=("metrics", "logs"),
-    stochastic=True,
-    speed="slow",
-    complexity="O(L·log L + S·T·A), A augmented copies",
-    departures=(*_DEPARTURES, "Compares each series with the logs of its own service, not of the system."),
-)
-class RMLADOwn(RMLAD):
-    """Rank services by the information that their metrics share with the anomaly of their own logs.
-
-    References
-    ----------
-    Wang et al., Root-cause metric location for microservice systems via log anomaly detection, ICWS 2020.
-    """
-
-    def __init__(self, *, seed: int = 0) -> None:
-        super().__init__(scope="own", seed=seed)
