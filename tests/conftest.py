@@ -22,7 +22,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 LONGEST = (
     "baselines/api/test_contract.py",
-    "evaluators/agent_evaluation/test_agents_with_a_model.py",
     "collector/faults/test_fault_contract.py",
     "test_broken_plugins.py",
     "examples/test_examples.py",

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from faultset.agents.formats.registry import agent_format
-from faultset.agents.registry import all_agents, reference_agent
 from faultset.baselines.api.registry import get_baseline, list_baselines
 from faultset.collector.apps import load_app, load_apps
 from faultset.collector.faults.registry import faults, get_fault
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("own_registries")
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-GROUPS = sorted({*PROJECT["entry-points"], "faultset.sources"} - {"faultset.commands"})
+GROUPS = sorted({*PROJECT["entry-points"], "faultset.sources"} - {"faultset.commands", "inspect_ai"})
 DRIVEN = load_app("hotel")
 
 WAYS = {
@@ -52,7 +51,6 @@ WAYS = {
 }
 ASK: dict[str, Callable[[str], Any]] = {
     "faultset.agent_formats": agent_format,
-    "faultset.agents": reference_agent,
     "faultset.apps": load_app,
     "faultset.baselines": get_baseline,
     "faultset.exporters": load_layout,
@@ -67,7 +65,6 @@ ASK: dict[str, Callable[[str], Any]] = {
     "faultset.sources": load_source,
 }
 ALL: dict[str, Callable[[], Any]] = {
-    "faultset.agents": all_agents,
     "faultset.apps": load_apps,
     "faultset.baselines": list_baselines,
     "faultset.faults": faults,

@@ -48,12 +48,14 @@ def said(
         for number, (name, given) in enumerate(calls)
     ]
     message = {"role": "assistant", "content": text or None} | ({"tool_calls": made} if made else {})
-    body: dict[str, Any] = {"choices": [{"message": message, "finish_reason": "tool_calls" if made else "stop"}]}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if made else "stop"}
+    body: dict[str, Any] = {"id": "r", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
     if usage is not None:
         details = {"cached_tokens": cached}
         body["usage"] = {
             "prompt_tokens": usage[0],
             "completion_tokens": usage[1],
+            "total_tokens": sum(usage),
             "prompt_tokens_details": details,
         }
     return Scripted(body=body)

@@ -14,6 +14,4 @@ SAMPLES = Path(__file__).parent / "samples"
 
 @pytest.mark.parametrize("name", agent_format_names())
 def test_it_passes_the_check_of_formats(name: str) -> None:
-    if name == "inspect":
-        pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")
     check_agent_format(name, SAMPLES / name)

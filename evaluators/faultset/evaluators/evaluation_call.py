@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets.remote.file_systems import is_url, local_path
-from faultset.evaluators.agent_evaluation.choice import AgentSettings, choose_agents
-from faultset.evaluators.agent_evaluation.evaluation import AgentEvaluation, AgentProgress
+from faultset.evaluators.agent_evaluation.evaluation import AgentEvaluation
+from faultset.evaluators.agent_evaluation.recorded_runs import check_agent_names, read_recorded_runs
 from faultset.evaluators.evaluation import FILES, RESULTS_FILE, Evaluation, EvaluationStart
 from faultset.evaluators.evaluation_settings import (
     alarm_detector,
@@ -56,7 +56,6 @@ def evaluate(
     thresholds: Sequence[str] = (),
     predictions: Sequence[str | Path] = (),
     agents: Sequence[str | Path] = (),
-    agent_settings: AgentSettings | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
     out: str | Path | None = None,
@@ -66,7 +65,6 @@ def evaluate(
     fresh: bool = False,
     started: Callable[[EvaluationStart], None] | None = None,
     progress: Progress | None = None,
-    agent_progress: AgentProgress | None = None,
 ) -> Evaluation:
     """Run baselines on every episode of a dataset and score their answers.
 
@@ -99,9 +97,7 @@ def evaluate(
         Files with answers that were made elsewhere, `FILE` or `NAME=FILE`, scored beside the baselines; see
         docs/predictions.md for their columns.
     agents
-        Agents by name, which are run, and folders of runs on these episodes that were made before; see docs/agents.md.
-    agent_settings
-        With what they are run.
+        Logs of Inspect, or folders of runs, about these episodes; see docs/agents.md.
     workers
         Methods that run at once; as many as there are cores by default.
     scheduler
@@ -119,8 +115,6 @@ def evaluate(
         Called once, before the first method starts.
     progress
         Called as steps finish.
-    agent_progress
-        Called as runs of agents finish, with what they have cost.
 
     Raises
     ------
@@ -153,6 +147,7 @@ def evaluate(
     workers = workers or dask_clients.default_workers()
     folder = None if out is None else Path(out)
     files = [read_predictions(given) for given in predictions]
+    agent_runs = read_recorded_runs(agents)
     with ExitStack() as stack:
         read_source = stack.enter_context(opened_dataset(dataset, version, workers))
         if folder is not None:
@@ -168,8 +163,7 @@ def evaluate(
         # to know all names, all methods must be imported, which takes a second
         names = [*(list_baselines() if files or agents else ()), *(spec.name for spec in specs)]
         check_names(files, names)
-        agent_settings = agent_settings or AgentSettings()
-        choice = choose_agents(agents, agent_settings, [*names, *(file.name for file in files)])
+        check_agent_names(agent_runs, [*names, *(file.name for file in files)])
         source = read_source()
         settings = replace(settings, alarm_detector=named_alarm or default_alarm_detector(source))
         training = None
@@ -183,9 +177,7 @@ def evaluate(
         predicted = prediction_rows(files, source, settings, training)
         folds = folds_of(source, settings) if training is None else [training.fold]
         learned = training.source.truths if training is not None else ()
-        acting = AgentEvaluation(
-            choice, agent_settings, source, settings, folds, training_truths=learned, folder=folder, fresh=fresh
-        )
+        acting = AgentEvaluation(agent_runs, source, settings, folds, learned)
         acting.check(specs)
         checkpoint, kept, changed = None, [], ()
         if folder is not None:
@@ -238,7 +230,7 @@ def evaluate(
         isolated = dask_clients.isolation_of(client)
         fits: list[tuple[str, bool]] = []
         rows = scheduling.run_plan(plan, client, finished.add, store, leave_out, fits.extend)
-        acted = acting.run(client, workers, rows, agent_progress)
+        acted = acting.results(rows)
         rows += [*predicted, *acted.rows]
         running.close()
         # Of a damaged episode some methods may have answered: it is in no table of any.
@@ -258,6 +250,7 @@ def evaluate(
                 "parameters": {spec.name: given for spec in plan.specs if (given := parameters_of(spec))},
                 "predictions": {file.name: file.record for file in files},
                 "reference_gaps": source.reference_gaps(),
+                **({"agents_left_out": list(acted.left_out)} if acted.left_out else {}),
                 **fits_used_again(fits),
             },
             agent_runs=acted.runs,

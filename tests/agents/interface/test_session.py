@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from faultset.agents.interface.openai_tools import tool_message, tool_schemas
 from faultset.core.errors import UsageError
 
 
@@ -51,12 +50,19 @@ def test_an_unknown_task_is_refused(session) -> None:
         session("mitigation")
 
 
-def test_the_tools_are_openai_s_functions_and_bad_json_is_answered(session) -> None:
+def test_tools_are_described_by_json_schemas_and_bad_json_is_answered(session) -> None:
     one = session("detection")
-    schemas = tool_schemas(one)
+    schemas = one.tools.schemas()
     json.dumps(schemas)
-    assert {schema["function"]["name"] for schema in schemas} == set(one.tools.tools)
-    message = tool_message(one, "call-1", "get_logs", "{not json")
-    assert message["tool_call_id"] == "call-1"
-    assert message["content"].startswith("Invalid:")
-    assert tool_message(one, "call-2", "describe_system", None)["content"].startswith("application: hotel")
+    assert {schema["name"] for schema in schemas} == set(one.tools.tools)
+    assert one.call("get_logs", "{not json").text.startswith("Invalid:")
+    assert one.call("describe_system").text.startswith("application: hotel")
+
+
+def test_an_answer_that_names_no_candidate_is_reported_as_invalid_with_its_moment(session) -> None:
+    one = session("localization")
+    for _ in range(2):
+        one.call("submit_localization", {"services": ["nobody"]})
+    report = one.report()
+    assert (report["status"], report["status_reason"]) == ("invalid", "1 of 1 names are no candidates")
+    assert report["answered_ns"] == one.tools.clock.now_ns

@@ -14,7 +14,7 @@ from faultset.collector.mitigation.messages import MitigatorOrder
 from faultset.collector.mitigation.mitigators import CallQueue, Mitigator, run_mitigator
 from faultset.core.errors import PlatformError, UsageError
 
-ORDER = MitigatorOrder(mitigator="agent", seconds=0.2)
+ORDER = MitigatorOrder(mitigator="operator", seconds=0.2)
 
 
 def mitigated(

@@ -38,7 +38,7 @@ from faultset.core.locks.folder_lock import LOCK, locked
 from faultset.core.reading.documents import STRICT, read_document
 
 MITIGATIONS = "mitigations"
-_OURS = {MITIGATIONS, RUNNING, FAILED, LOCK, "agent-runs"}
+_OURS = {MITIGATIONS, RUNNING, FAILED, LOCK}
 _log = logging.getLogger(__name__)
 
 
@@ -116,12 +116,11 @@ def plan_mitigations(plans: Sequence[Plan], orders: Callable[[Plan], Sequence[Re
             )
         base = campaign_code([get_fault(plan.fault)], (plan.app_file or plan.app,), plan.platform, plan.sources)
         for order in orders(plan):
-            code = base | (order.mitigator.code if order.mitigator else {})
             # where files of the commands lie is no part of what is done
             text = encode(replace(order, folder=None)).decode()
-            known = [replace(plan, episode="").to_json(), text, canonical_json(code), version("faultset")]
+            known = [replace(plan, episode="").to_json(), text, canonical_json(base), version("faultset")]
             name = hashlib.sha256("\n".join(known).encode()).hexdigest()[:12]
-            made.append(Mitigation(id=name, plan=replace(plan, episode=name), order=order, code=code))
+            made.append(Mitigation(id=name, plan=replace(plan, episode=name), order=order, code=base))
     return tuple(made)
 
 

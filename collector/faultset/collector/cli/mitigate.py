@@ -11,7 +11,6 @@ import click
 
 from faultset.collector.cli.cluster import JobLimit, cluster_options, platform_settings, stores_option
 from faultset.collector.cli.interrupts import interrupts
-from faultset.collector.cli.mitigators import AGENT_OPTIONS, keep_records, mitigator_options, mitigator_orders
 from faultset.core.command_line.completion import complete_names
 from faultset.core.command_line.console import DURATION, comma_separated, command
 from faultset.core.command_line.output import json_option, show_json, show_records
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     "--repairs",
     metavar="NAMES",
     help="Repairs to compare with yours: do-nothing, restart-target, restart-everything, true-undo, all or none.  "
-    "[default: all, or none with --commands]",
+    "[default: all, or none with --commands or --operator]",
 )
 @click.option(
     "--in-turn",
@@ -55,7 +54,12 @@ if TYPE_CHECKING:
     help="Try the repairs one after the other on the same live fault until one succeeds, instead of each in an episode "
     "of its own.",
 )
-@mitigator_options
+@click.option(
+    "--operator",
+    type=click.Path(path_type=Path),
+    metavar="SOCKET",
+    help="Unix socket of a program that repairs with tools, as the Inspect task faultset/mitigation does.",
+)
 @click.option("--within", type=DURATION, default=90.0, show_default="90s", help="Time for the application to recover.")
 @click.option("--sustain", type=DURATION, default=10.0, show_default="10s", help="How long it must stay healthy.")
 @click.option(
@@ -83,6 +87,7 @@ def mitigate(
     commands: Path | None,
     repairs: str | None,
     in_turn: bool,
+    operator: Path | None,
     within: float,
     sustain: float,
     out: Path,
@@ -95,7 +100,7 @@ def mitigate(
     stores: str | None,
     **given: Any,
 ) -> None:
-    """Deploy an application, inject a fault, repair it by commands or agents, and judge whether the repair worked.
+    """Deploy an application, inject a fault, repair it by commands, and judge whether the repair worked.
 
     The repair has succeeded when the fault's own check finds nothing, client requests are healthy for a sustained
     time, every object is specified as before, and nothing is missing. Everything is undone and removed
@@ -108,10 +113,9 @@ def mitigate(
       faultset mitigate data/episodes/53f1501ed880 --commands repair.txt --repairs do-nothing,true-undo
       faultset mitigate --faults all --apps hotel --out mitigations/
       faultset mitigate --faults all --apps all --spread --in-turn --within 20s
-      faultset mitigate --faults target-port --apps hotel --agents react,scripted --model gpt-5-mini
     """
     from faultset.collector.campaigns.mitigations import mitigate as make_attempts
-    from faultset.collector.campaigns.mitigations import plan_mitigations, read_mitigations
+    from faultset.collector.campaigns.mitigations import plan_mitigations
     from faultset.collector.cli.progress import show_progress
 
     if (plan is None) == (faults is None):
@@ -133,9 +137,7 @@ def mitigate(
             stores,
         )
     )
-    agents = {name: given.pop(name) for name in AGENT_OPTIONS}
-    own = mitigator_orders(agents, within_s=within, sustain_s=sustain)
-    planned = plan_mitigations(plans, _orders(commands, own, repairs, within, sustain))
+    planned = plan_mitigations(plans, _orders(commands, operator, repairs, within, sustain))
     with interrupts() as received, show_progress() as progress:
         campaign = make_attempts(
             planned,
@@ -147,7 +149,6 @@ def mitigate(
             notify=lambda sentence: click.echo(sentence, err=True),
             should_stop=lambda: bool(received),
         )
-    keep_records(out, [one.result.mitigator for one in read_mitigations(out) if one.result and one.result.mitigator])
     if campaign.interrupted:
         done = sum(not one.failure for one in campaign.mitigations)
         click.echo(f"stopped with {done} of {len(planned)} attempts; run the same command again to go on", err=True)
@@ -206,18 +207,18 @@ def _drawn(
 
 
 def _orders(
-    commands: Path | None, agents: Sequence[RepairOrder], repairs: str | None, within_s: float, sustain_s: float
+    commands: Path | None, operator: Path | None, repairs: str | None, within_s: float, sustain_s: float
 ) -> Any:
-    from faultset.collector.mitigation.repairs import REPAIRS, commands_order, repair_order
+    from faultset.collector.mitigation.repairs import REPAIRS, commands_order, operator_order, repair_order
 
-    chosen = comma_separated(repairs) if repairs is not None else () if commands else REPAIRS
+    chosen = comma_separated(repairs) if repairs is not None else () if commands or operator else REPAIRS
     chosen = REPAIRS if "all" in chosen else [name for name in chosen if name != "none"]
     own = [commands_order(commands, within_s=within_s, sustain_s=sustain_s)] if commands else []
-    own += agents
+    own += [operator_order(operator, within_s=within_s, sustain_s=sustain_s)] if operator else []
     for name in chosen:
         repair_order(name, "", within_s=within_s, sustain_s=sustain_s)
     if not own and not chosen:
-        raise UsageError("no repair: give a file with --commands, names with --repairs, or --agents")
+        raise UsageError("no repair: give a file with --commands, or names with --repairs")
 
     def orders(plan: Plan) -> list[RepairOrder]:
         beside = [repair_order(name, plan.target or "", within_s=within_s, sustain_s=sustain_s) for name in chosen]
@@ -244,7 +245,7 @@ _COLUMNS = {
     "outcome": "outcome",
     "mitigated_s": "TTM s",
     "repair_s": "repair s",
-    "work": "agent",
+    "work": "operator",
     "wrong": "still wrong",
 }
 
@@ -266,6 +267,5 @@ def _row(one: Mitigation) -> dict[str, Any]:
 
 
 def _work(record: Mapping[str, Any]) -> str:
-    """Say in a few words how an agent's work ended."""
-    cost = record.get("cost_usd")
-    return f"{record.get('status')}, {record.get('steps')} steps" + (f", {cost:.3f} USD" if cost else "")
+    """Return how an operator's work ended, in a few words."""
+    return f"{record.get('status')}, {record.get('tool_calls')} calls"

@@ -71,7 +71,6 @@ def live_fault(
         platform.undo()
 
     return LiveFault(
-        run=record.plan.episode,
         fault=fault.spec,
         target=fault.target,
         parameters=fault.parameters,

@@ -99,7 +99,7 @@ class EpisodeRunner:
             interrupted=interrupted,
             pressure=self._pressure,
             watchdog=self._watchdog,
-            attempt=_attempt(repairs, platform, root, journal) if repairs else None,
+            attempt=_attempt(repairs, platform) if repairs else None,
             clock=clock,
         )
         self._next_check_ns = 0
@@ -198,10 +198,8 @@ class EpisodeRunner:
             self._clock.sleep(min(0.1, max(0.0, (deadline_ns - self._clock.time_ns()) / 1e9)))
 
 
-def _attempt(
-    repairs: Sequence[RepairOrder], platform: EpisodePlatform, root: Path, journal: Journal
-) -> MitigationAttempt:
+def _attempt(repairs: Sequence[RepairOrder], platform: EpisodePlatform) -> MitigationAttempt:
     # Few episodes repair something, and the commands of a repair bring much.
     from faultset.collector.mitigation.attempts import MitigationAttempt
 
-    return MitigationAttempt(repairs, platform, root=root, hidden=(root, journal.path.parent))
+    return MitigationAttempt(repairs, platform)

@@ -40,14 +40,10 @@ class MitigationAttempt:
         What is done, and how it is judged.
     platform
         Where the application runs.
-    root
-        Folder of the results.
-    hidden
-        Folders that say what was injected.
     """
 
-    def __init__(self, orders: Sequence[RepairOrder], platform: Platform, *, root: Path, hidden: Sequence[Path]):
-        self._orders, self._platform, self._root, self._hidden = tuple(orders), platform, root, tuple(hidden)
+    def __init__(self, orders: Sequence[RepairOrder], platform: Platform):
+        self._orders, self._platform = tuple(orders), platform
         self._healthy: HealthyState | None = None
 
     def note_healthy(self) -> None:
@@ -133,9 +129,7 @@ class MitigationAttempt:
         watch.begin()
         record = run_mitigator(
             chosen,
-            lambda mitigator: mitigator.mitigate(
-                tools, chosen.settings, run=live.run, out=self._root, hidden=self._hidden
-            ),
+            lambda mitigator: mitigator.mitigate(tools, chosen.settings),
             queue,
             between,
             live.clock,

@@ -16,8 +16,6 @@ class LiveFault:
 
     Attributes
     ----------
-    run
-        Name of the attempt.
     onset_ns
         Begin of the injection.
     before
@@ -36,7 +34,6 @@ class LiveFault:
         Returns what has been recorded of the episode up to now; each takes the place of the one before.
     """
 
-    run: str
     fault: FaultSpec
     target: str
     parameters: Mapping[str, Any]

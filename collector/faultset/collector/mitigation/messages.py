@@ -26,14 +26,11 @@ class MitigatorOrder(Message):
         What it is told; holds no secrets.
     seconds
         Longest time that it may take.
-    code
-        Which code it is, by name.
     """
 
     mitigator: str
     settings: dict[str, Any] = field(default_factory=dict)
     seconds: float = 900.0
-    code: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,8 @@ between the duties of the episode, which alone acts on the platform.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
@@ -28,34 +27,16 @@ T = TypeVar("T")
 class Mitigator(Protocol):
     """Who repairs a system with the tools of a live episode; registered as a class without arguments."""
 
-    def title(self, settings: Mapping[str, Any]) -> str:
-        """Return the name of what the settings choose; raise UsageError when they cannot be used."""
-        ...
-
-    def code(self, settings: Mapping[str, Any]) -> Mapping[str, str]:
-        """Return which code is run, as names and versions."""
-        ...
-
-    def mitigate(
-        self, tools: EpisodeTools, settings: Mapping[str, Any], *, run: str, out: Path, hidden: Sequence[Path]
-    ) -> Mapping[str, Any]:
+    def mitigate(self, tools: EpisodeTools, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Repair the system, and return a record of the work as JSON.
 
         Parameters
         ----------
         tools
             Show what was recorded up to now; the tool kubectl changes the system.
-        run
-            Name of the attempt.
-        out
-            Folder of the results.
-        hidden
-            Folders that say what was done to the system; no code of others may read them.
+        settings
+            Those of the order.
         """
-        ...
-
-    def keep(self, out: Path, records: Sequence[Mapping[str, Any]]) -> None:
-        """Write what the records of all attempts say beside the results."""
         ...
 
 

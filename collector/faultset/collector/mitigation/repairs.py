@@ -7,7 +7,7 @@ from pathlib import Path
 
 from faultset.collector.mitigation.kubectl.command_files import read_command_lines
 from faultset.collector.mitigation.kubectl.front import check_line
-from faultset.collector.mitigation.messages import RepairOrder
+from faultset.collector.mitigation.messages import MitigatorOrder, RepairOrder
 from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
 from faultset.datasets.kubectl.errors import CommandError
@@ -20,6 +20,9 @@ DO_NOTHING, RESTART_TARGET, RESTART_EVERYTHING, TRUE_UNDO = (
 )
 COMMANDS = "commands"
 """Name of a repair by commands from a file."""
+OPERATOR = "operator"
+"""Name of a repair by a program with tools, and of its plug-in in the group `faultset.mitigators`."""
+_OPERATOR_SECONDS = 3600.0
 
 
 _COMMANDS_OF: dict[str, Callable[[str], tuple[str, ...]]] = {
@@ -74,6 +77,21 @@ def commands_order(file: Path, *, within_s: float = 90.0, sustain_s: float = 10.
         within_s=within_s,
         sustain_s=sustain_s,
     )
+
+
+def operator_order(socket: Path, *, within_s: float = 90.0, sustain_s: float = 10.0) -> RepairOrder:
+    """Return the repair by a program that listens on a Unix socket.
+
+    Raises
+    ------
+    UsageError
+        Nothing is at the path, or a length of time cannot be meant.
+    """
+    check_lengths(within_s, sustain_s)
+    if not socket.is_socket():
+        raise UsageError(f"--operator must be the Unix socket of a program that listens; {socket} is none")
+    order = MitigatorOrder(mitigator=OPERATOR, settings={"socket": str(socket.absolute())}, seconds=_OPERATOR_SECONDS)
+    return RepairOrder(name=OPERATOR, mitigator=order, within_s=within_s, sustain_s=sustain_s)
 
 
 def check_lengths(within_s: float, sustain_s: float) -> None:

@@ -140,6 +140,13 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
         self.counts[answer.status] += 1
         return replace(answer, text=f"{_cut(answer)}\n[{stamp(self.clock.now_ns, 'seconds')}]")
 
+    def schemas(self) -> list[dict[str, Any]]:
+        """Return name, description and parameters (JSON Schema) of each tool."""
+        return [
+            {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+            for tool in self.tools.values()
+        ]
+
     def _called(self, name: str, arguments: Mapping[str, Any] | str | None) -> ToolAnswer:
         tool = self.tools.get(name)
         if tool is None:

@@ -1,7 +1,8 @@
 """Logs of Inspect, read through Inspect's own library; one run for each sample and epoch.
 
-Our result says whether the answer is one of the sample's targets, without regard to case; the log's scorers may judge
-in another way, and theirs is the recorded result.
+Samples of our tasks hold their question and the session's report; `evaluate --agents` scores them. For other samples
+our result says whether the answer is one of the sample's targets, without regard to case. The log's scorers may judge
+in another way; theirs is the recorded result.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from faultset.agents.formats.contract import ImportedRun, ImportOptions, OwnScor
 from faultset.agents.formats.files import files_below
 from faultset.agents.runs.answers import ReadAnswer
 from faultset.agents.runs.counting import counted_run
+from faultset.agents.runs.inspect_metadata import AGENT, QUESTION, REPORT, AgentRecord, AskedQuestion
 from faultset.agents.runs.record import AgentRun, RunTruth
-from faultset.agents.runs.statuses import decided
-from faultset.agents.trajectories.model import FinalMetrics
+from faultset.agents.runs.statuses import cheating, decided
+from faultset.agents.trajectories.model import FinalMetrics, Trajectory
 from faultset.agents.trajectories.reading import LIMIT_BYTES
 from faultset.agents.trajectories.writing import TrajectoryWriter, jsonable
 from faultset.core.errors import DataError
@@ -27,7 +29,7 @@ from faultset.core.printable import printable
 from faultset.core.reading.regular_files import regular_stat
 
 if TYPE_CHECKING:
-    from inspect_ai.log import EvalLog, EvalSample  # pyright: ignore[reportMissingImports]
+    from inspect_ai.log import EvalLog, EvalSample
 
 _LIMITS = {
     "token": "token_limit",
@@ -36,6 +38,7 @@ _LIMITS = {
     "working": "timeout",
     "message": "step_limit",
     "turn": "step_limit",
+    "cost": "cost_limit",
 }
 _LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 _LABELS = "target in the log"
@@ -53,13 +56,13 @@ class InspectLogs:
 
     def runs(self, file: Path, options: ImportOptions) -> Sequence[ImportedRun]:
         """Read the samples of one log."""
-        from inspect_ai.log import read_eval_log  # pyright: ignore[reportMissingImports]
+        from inspect_ai.log import read_eval_log
 
         regular_stat(file, limit_bytes=LIMIT_BYTES)
         log = read_eval_log(str(file), resolve_attachments=True)
-        if not log.samples:
+        if not log.samples and log.status == "success":
             raise DataError(f"{printable(file)} holds no samples; give a log that was not made with headers alone")
-        return [_run(self.name, log, sample, f"{file}, sample {sample.id}", options) for sample in log.samples]
+        return [_run(self.name, log, sample, f"{file}, sample {sample.id}", options) for sample in log.samples or ()]
 
     def score(self, run: AgentRun, truth: Mapping[str, Any]) -> OwnScore | None:
         """Say whether the answer is one of the targets."""
@@ -73,44 +76,101 @@ class InspectLogs:
 
 
 def _run(source: str, log: EvalLog, sample: EvalSample, origin: str, options: ImportOptions) -> ImportedRun:
-    writer = TrajectoryWriter(options.agent or log.eval.solver or "inspect", model=log.eval.model or options.model)
+    record = AgentRecord.model_validate(sample.store[AGENT]) if AGENT in sample.store else None
+    question = AskedQuestion.model_validate(sample.metadata[QUESTION]) if QUESTION in sample.metadata else None
+    named = record.name if record else log.eval.solver or "inspect"
+    # a control asks no model, whichever the log names
+    model = None if record and record.kind == "control" else log.eval.model or options.model
+    writer = TrajectoryWriter(options.agent or named, version=record.version if record else "unknown", model=model)
     add_messages(writer, [_message(one) for one in sample.messages], printable(origin))
     if not len(writer):
         writer.said("user", sample.input if isinstance(sample.input, str) else "")
+    trajectory = writer.trajectory(session_id=sample.uuid, final_metrics=_usage(sample))
+    limit = sample.limit.type if sample.limit else None
+    fields = {
+        "dataset": (log.eval.dataset.name or log.eval.task)[:500],
+        "episode": str(sample.id)[:500],
+        "task": "other",
+        "trial": sample.epoch,
+        "stop_reason": f"limit: {limit}" if limit else "error" if sample.error else None,
+        "seconds": _seconds(sample),
+    }
+    key = f"{sample.id}/{sample.epoch}"
+    if question is None:
+        text = sample.output.completion if sample.output else ""
+        answer = ReadAnswer(status="ok", answer={"text": jsonable(text)}) if text and text.strip() else None
+        stopped_by = _LIMITS.get(limit or "")
+    else:
+        # a retry of the evaluation has the same task id, so its samples replace those of the first try
+        key = f"{log.eval.task_id}/{key}"
+        report = sample.store.get(REPORT) or {}
+        answer, stopped_by = _own_answer(report), _LIMITS.get(limit or "", report.get("stopped_by"))
+        fields |= _own_fields(question, report, sample)
+    if sample.error:
+        reason = printable(sample.error.message.splitlines()[0][:300] if sample.error.message else "unknown")
+        ending = ReadAnswer(status="harness_error", reason=f"the sample ended in an error: {reason}")
+    else:
+        ending = decided(trajectory, answer, stopped_by=stopped_by, cheats=cheating if question is None else _never)
+    run = counted_run(source, trajectory, ending, **fields)
+    return ImportedRun(key=key, trajectory=trajectory, run=run, truth=_truth(sample, labelled=question is None))
+
+
+def _own_answer(report: Mapping[str, Any]) -> ReadAnswer | None:
+    """Return the answer in a session's report."""
+    if not isinstance(report.get("answer"), dict):
+        return None
+    status = "invalid" if report.get("status") == "invalid" else "ok"
+    return ReadAnswer(status=status, reason=str(report.get("status_reason", "")), answer=jsonable(report["answer"]))
+
+
+def _own_fields(question: AskedQuestion, report: Mapping[str, Any], sample: EvalSample) -> dict[str, Any]:
+    """Return what the metadata and the store of a sample of our tasks say."""
+    statuses = report.get("statuses") or {}
+    counts = {name: statuses.get(name, 0) for name in ("not_recorded", "refused")}
+    fields: dict[str, Any] = {
+        "version": question.version,
+        "task": question.task,
+        "protocol": question.protocol,
+        "trial": sample.epoch - 1,
+        "alarm_ns": question.alarm_ns,
+        "answered_ns": report.get("answered_ns"),
+        "model_calls": sum(event.event == "model" for event in sample.events),
+        "contamination": "unknown",
+    }
+    return fields | counts | {"repeats": report.get("repeats", 0), "tool_errors": statuses.get("invalid", 0)}
+
+
+def _never(trajectory: Trajectory) -> str:
+    """The tools of our tasks reach neither files nor the injector."""
+    return ""
+
+
+def _usage(sample: EvalSample) -> FinalMetrics:
     usage = list((sample.model_usage or {}).values())
-    tokens = FinalMetrics(
+    costs = [one.total_cost for one in usage if one.total_cost is not None]
+    return FinalMetrics(
         total_prompt_tokens=_sum([_prompt_tokens(one) for one in usage]),
         total_completion_tokens=_sum([one.output_tokens for one in usage]),
         total_cached_tokens=_sum([one.input_tokens_cache_read for one in usage]),
+        total_cost_usd=sum(costs) if costs else None,
     )
-    trajectory = writer.trajectory(session_id=sample.uuid, final_metrics=tokens)
-    text = sample.output.completion if sample.output else ""
-    answer = ReadAnswer(status="ok", answer={"text": jsonable(text)}) if text and text.strip() else None
-    limit = sample.limit.type if sample.limit else None
-    stopped_by = "harness_error" if sample.error else _LIMITS.get(limit or "")
-    found = decided(trajectory, None if sample.error else answer, stopped_by=stopped_by)
-    run = counted_run(
-        source,
-        trajectory,
-        found,
-        dataset=(log.eval.dataset.name or log.eval.task)[:500],
-        episode=str(sample.id)[:500],
-        task="other",
-        trial=sample.epoch,
-        stop_reason=f"limit: {limit}" if limit else "error" if sample.error else None,
-        seconds=float(sample.total_time) if sample.total_time is not None else None,
-    )
-    return ImportedRun(key=f"{sample.id}/{sample.epoch}", trajectory=trajectory, run=run, truth=_truth(sample))
+
+
+def _seconds(sample: EvalSample) -> float | None:
+    """Return the time of a sample without waiting for other samples, if the log has it."""
+    seconds = sample.working_time if sample.working_time is not None else sample.total_time
+    return None if seconds is None else float(seconds)
 
 
 def _message(message: Any) -> dict[str, Any]:
     calls = getattr(message, "tool_calls", None) or ()
+    error = getattr(message, "error", None)
     return {
         "role": message.role,
-        "content": message.text,
+        "content": message.text if error is None else error.message,
         "tool_calls": [{"id": c.id, "function": {"name": c.function, "arguments": c.arguments}} for c in calls],
         "tool_call_id": getattr(message, "tool_call_id", None),
-        "error": getattr(message, "error", None) is not None,
+        "error": error is not None,
     }
 
 
@@ -124,8 +184,9 @@ def _sum(values: Sequence[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _truth(sample: EvalSample) -> RunTruth:
-    targets = [sample.target] if isinstance(sample.target, str) else list(sample.target)
+def _truth(sample: EvalSample, *, labelled: bool) -> RunTruth:
+    """Return target and scores; the target of our own tasks is for people, and is not scored here."""
+    targets = [] if not labelled else [sample.target] if isinstance(sample.target, str) else list(sample.target)
     targets = [target for target in targets if target.strip()]
     values = {name: score.value for name, score in (sample.scores or {}).items()}
     numbers = [number for value in values.values() if (number := _number(value)) is not None]
@@ -141,7 +202,9 @@ def _truth(sample: EvalSample) -> RunTruth:
 
 
 def _number(value: Any) -> float | None:
-    """Return a score from 0 to 1, where letters are Inspect's correct, partial, incorrect and no answer."""
+    """Return a score from 0 to 1, the first of several; letters are correct, partial, incorrect and no answer."""
+    if isinstance(value, dict):
+        return _number(next(iter(value.values()), None))
     if isinstance(value, str):
         return _LETTERS.get(value)
     if isinstance(value, bool):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
 from faultset.agents.runs.answers import FAULT_TYPES, SYSTEM_LEVELS
 from faultset.core.errors import UsageError
+from faultset.datasets.tools.clock import ViewClock, stamp
 from faultset.datasets.tools.tool_answers import ToolAnswer, found, invalid, refused
 from faultset.datasets.tools.toolset import TOOLS_VERSION, EpisodeTools, tool_of
 
@@ -61,6 +62,8 @@ class AgentSession:
     answer
         What was submitted, as `faultset.agents.runs.answers` writes answers; None before. A session of task "all" has
         the keys of all three.
+    answered_ns
+        Moment of the recording at which the answer was given, UTC nanoseconds; None before.
     retries
         Submissions that named what cannot be named, after which the agent could answer again.
     """
@@ -76,6 +79,7 @@ class AgentSession:
         self.task: SessionTask = task
         self.submission = submission
         self.answer: dict[str, Any] | None = None
+        self.answered_ns: int | None = None
         self.retries = 0
         tools.tools[submission] = tool_of(getattr(self, submission))
 
@@ -93,11 +97,14 @@ class AgentSession:
     def report(self) -> dict[str, Any]:
         """Return the answer and what was counted, as JSON."""
         tools = self.tools
+        problem = "" if self.answer is None else answer_problem(self.answer, self.candidates)
         return {
             "tools_version": TOOLS_VERSION,
             "task": self.task,
-            "status": "no_answer" if self.answer is None else "ok",
+            "status": "no_answer" if self.answer is None else "invalid" if problem else "ok",
+            "status_reason": problem,
             "answer": self.answer,
+            "answered_ns": self.answered_ns,
             "retries": self.retries,
             "tool_calls": sum(tools.calls.values()),
             "calls": dict(tools.calls),
@@ -126,7 +133,7 @@ class AgentSession:
         return problem or self._done(answer)
 
     def _done(self, answer: dict[str, Any]) -> ToolAnswer:
-        self.answer = answer
+        self.answer, self.answered_ns = answer, self.tools.clock.now_ns
         return found(ANSWER_TAKEN)
 
     def _unknown(self, services: list[str]) -> ToolAnswer | None:
@@ -155,6 +162,24 @@ def task_instructions(task: RecordedTask) -> str:
         'come. "No rows" means that nothing was there, "Not recorded" says nothing about the system. End with one '
         f"call of {_SUBMISSIONS[task]}; a system without a fault is possible."
     )
+
+
+def problem_text(task: RecordedTask, clock: ViewClock, alarm_ns: int | None = None) -> str:
+    """Return the task with the alarm, if there is one, and the time at which the agent is called."""
+    alarm = "" if alarm_ns is None else f" An alarm was raised at {stamp(alarm_ns, 'seconds')}; it may be false."
+    return f"{task_instructions(task)}{alarm} It is {clock} now."
+
+
+def answer_problem(answer: Mapping[str, Any], candidates: Sequence[str]) -> str:
+    """Return why an answer cannot be scored; empty if it can."""
+    services = answer.get("services", ())
+    if services and not any(name in candidates for name in services):
+        return f"{len(services)} of {len(services)} names are no candidates"
+    for key, words in (("system_level", SYSTEM_LEVELS), ("fault_type", FAULT_TYPES)):
+        word = answer.get(key)
+        if word is not None and word.strip().lower() not in words:
+            return f"{key} is none of the allowed words"
+    return ""
 
 
 def _pair(level: str | None, fault_type: str | None) -> dict[str, str | None]:

@@ -90,7 +90,7 @@ def decided(
         return replace(answer, status="cheated", reason=cheat)
     if found is not None and found.status != "no_answer":
         return found
-    if stopped_by in ("token_limit", "timeout", "step_limit", "harness_error"):
+    if stopped_by in ("token_limit", "cost_limit", "timeout", "step_limit", "harness_error"):
         return replace(
             answer, status=stopped_by, reason=f"the source says that a {stopped_by.replace('_', ' ')} ended it"
         )

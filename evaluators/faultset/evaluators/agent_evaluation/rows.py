@@ -43,7 +43,7 @@ class RowContext:
     """Fold -> system level and fault type that its training labels most often have."""
 
 
-def rows_of_run(run: AgentRun, truth: Truth, context: RowContext, cpu_seconds: float | None = None) -> list[ResultRow]:
+def rows_of_run(run: AgentRun, truth: Truth, context: RowContext) -> list[ResultRow]:
     """Return the rows of a run: one for each task that it answers."""
     answer = run.answer or {}
     rows = []
@@ -63,7 +63,6 @@ def rows_of_run(run: AgentRun, truth: Truth, context: RowContext, cpu_seconds: f
                 answer=checked.text,
                 ranking=checked.ranking,
                 seconds=run.seconds,
-                cpu_seconds=cpu_seconds,
             )
         )
     return rows
@@ -83,7 +82,6 @@ def empty_row(
     answer: str = "{}",
     ranking: Mapping[str, float] | None = None,
     seconds: float | None = None,
-    cpu_seconds: float | None = None,
 ) -> ResultRow:
     """Return a row of an agent; trials stand where methods that draw random numbers have their seeds."""
     fold = context.folds.get(truth.episode, 0)
@@ -109,7 +107,6 @@ def empty_row(
         ranking=ranking or {},
         majority_label=context.majority_labels.get(fold) if task == "rca" else None,
         seconds=seconds,
-        cpu_seconds=cpu_seconds,
         code=code_version(),
         method_code=context.code,
         libraries=library_versions(),

@@ -1,1 +1,1 @@
-"""Recorded episodes as tasks of other evaluation frameworks for agents, with labels where only their judge reads."""
+"""Tasks for Inspect: recorded episodes with their questions, tools and scores, and the repair of live ones."""

@@ -6,14 +6,13 @@ import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from faultset.core.command_line.completion import complete_names
 from faultset.core.command_line.console import DURATION, comma_separated, command
 from faultset.core.command_line.output import json_option, show_json
-from faultset.evaluators.cli.agents import agent_options, agent_settings, words_of_cost
 from faultset.evaluators.cli.compare import gate_options
 from faultset.evaluators.cli.text_width import text_console, wrapped
 
@@ -84,11 +83,9 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
 @click.option(
     "--agents",
     multiple=True,
-    metavar="NAMES|FOLDER",
-    shell_complete=complete_names("faultset.agents"),
-    help="LLM agents to run, comma-separated, or a folder of runs on these episodes. See faultset list agents.",
+    metavar="LOGS",
+    help="Folder or file with Inspect's logs of agents on these episodes, to compare them with methods. Repeatable.",
 )
-@agent_options
 @click.option(
     "--train",
     metavar="OTHER",
@@ -140,7 +137,6 @@ def evaluate(
     fail_on: tuple[str, ...],
     significance: float | None,
     as_json: bool,
-    **model: Any,
 ) -> None:
     """Score detection, localization and root cause methods on every episode of DATASET, beside controls.
 
@@ -154,7 +150,7 @@ def evaluate(
       evaluate faultset-data/ --baselines ksigma,mksmc --tasks detection
       evaluate faultset-data/ --split by-episode --predictions usad.parquet --predictions rank=out/rank.csv
       evaluate hotel-data/ --train shop-data/
-      evaluate faultset-data/ --agents react,scripted --model gpt-5-mini --max-cost 5
+      evaluate faultset-data/ --agents logs/
       evaluate s3://bucket/data --version 1.0.0 --scheduler tcp://10.0.0.5:8786 --out results
       evaluate --compare results-before/ results/data/ --fail-on "ac@1 drops"
     """
@@ -191,8 +187,7 @@ def evaluate(
             evidence=options.delays(evidence, "budget of evidence"),
             thresholds=comma_separated(*thresholds),
             predictions=predictions,
-            agents=comma_separated(*agents),
-            agent_settings=agent_settings(**model),
+            agents=agents,
             workers=workers,
             scheduler=scheduler,
             out=folder,
@@ -202,7 +197,6 @@ def evaluate(
             fresh=fresh,
             started=progress.start,
             progress=progress.show,
-            agent_progress=progress.show_agents,
         )
     _show(evaluated, folder, dataset, as_json)
 
@@ -212,11 +206,8 @@ class _Progress:
 
     def __init__(self, stack: ExitStack, *, default_choice: bool) -> None:
         self._stack, self._default_choice = stack, default_choice
-        self._baselines = stack.enter_context(ExitStack())
-        self._done = self._agents_done = 0
+        self._done = 0
         self._advance: Callable[[int], None] | None = None
-        self._cost_usd = 0.0
-        self._advance_agents: Callable[[int], None] | None = None
 
     def start(self, start: EvaluationStart) -> None:
         from faultset.evaluators.execution.planning.baseline_groups import slow_left_out
@@ -238,20 +229,9 @@ class _Progress:
         if self._advance is None:
             from faultset.core.command_line import progress
 
-            self._advance = self._baselines.enter_context(progress.shown(total, "fits and answers"))
+            self._advance = self._stack.enter_context(progress.shown(total, "fits and answers"))
         self._advance(done - self._done)
         self._done = done
-
-    def show_agents(self, done: int, total: int, cost_usd: float) -> None:
-        from faultset.core.command_line import progress
-
-        self._cost_usd = cost_usd
-        if self._advance_agents is None:
-            self._baselines.close()
-            shown = progress.shown(total, lambda: words_of_cost(self._cost_usd))
-            self._advance_agents = self._stack.enter_context(shown)
-        self._advance_agents(done - self._agents_done)
-        self._agents_done = done
 
 
 def _words_of(start: EvaluationStart) -> str:

@@ -52,26 +52,17 @@ def baselines(task: str | None, as_json: bool) -> None:
     show_records(records, columns=("name", "task", "kind", "tables", "speed"), as_json=as_json)
 
 
-@command("agents", short_help="List the agents that can be run on recorded episodes.")
+@command("agents", short_help="List the agents and controls that Inspect can run on our tasks.")
 @json_option
 def agents(as_json: bool) -> None:
-    """List the agents that `evaluate --agents` can run, controls without a model included.
+    """List the solvers for "inspect eval --solver faultset/NAME"; controls need no model.
 
     \b
     Example:
       faultset list agents
     """
-    from faultset.agents.registry import all_agents
+    import inspect_ai  # noqa: F401  fails with one sentence if the extra is missing
 
-    found = sorted(all_agents().values(), key=lambda agent: (agent.kind, agent.name))
-    records: list[dict[str, Any]] = [
-        {
-            "name": agent.name,
-            "kind": agent.kind,
-            "model": "needed" if agent.needs_model else "none",
-            "title": agent.title,
-            "version": agent.version,
-        }
-        for agent in found
-    ]
-    show_records(records, columns=("name", "kind", "model", "title"), as_json=as_json)
+    from faultset.agents.solvers.registry import agent_records
+
+    show_records(agent_records(), columns=("name", "kind", "model", "title"), as_json=as_json)

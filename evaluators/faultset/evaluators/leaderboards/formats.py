@@ -133,6 +133,7 @@ def summary_lines(board: Leaderboard) -> list[str]:
     ]
     if "fits_used_again" in board.settings:
         sentences.append(f"fits of earlier evaluations used again: {board.settings['fits_used_again']}")
+    sentences += [f"agents: {message}" for message in board.settings.get("agents_left_out", ())]
     sentences += [f"not scored: {count} fault episodes ({reason})" for reason, count in board.unscored.items()]
     if board.several_causes:
         sentences.append(

@@ -106,7 +106,7 @@ def _agents(title: str, lines: Sequence[AgentLine]) -> RichTable:
     )  # fmt: skip
     for name, _ in COLUMNS[:_AGENT_COLUMNS]:
         own = TIMES[lines[0].task] if name == "time" else name
-        rich.add_column(own, justify="left" if name == "agent" else "right", no_wrap=name != "best algorithm")
+        rich.add_column(own, justify="left" if name == "agent" else "right", no_wrap=not name.startswith("best"))
     for line in lines:
         values = [text.replace("[", chr(92) + "[") for text in cells(line)[:_AGENT_COLUMNS]]
         rich.add_row(*values, style=_KIND_STYLE.get(line.kind))

@@ -1,4 +1,4 @@
-"""Agents at each task: right in one and in all trials, beside the best algorithm, with what it took."""
+"""Per-agent results: pass@1, pass^k and cost, compared with the best algorithm or control."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def agent_lines(
             continue
         agents = {name: rows for name, rows in found.items() if _is_agent(rows)}
         others = {name: rows for name, rows in found.items() if name not in agents}
-        best = _best(others, setting, {name for name in others if scores.kinds[name] != "control"})
+        best = _best(others, setting, others)
         control = _best(found, setting, {name for name in found if scores.kinds[name] == "control"})
         made = [_line(name, rows, setting, by_name, looks, scores) for name, rows in agents.items()]
         made = [_compared(line, found, setting, best, control, seed) for line in made]
@@ -143,7 +143,7 @@ def _compared(
     control: str | None,
     seed: int,
 ) -> AgentLine:
-    """Add the best algorithm and the strongest control on the same episodes, and the difference to the former."""
+    """Add the best algorithm or control and the strongest control on the same episodes, and the difference."""
     own = _means(found[line.agent], setting.task)
     against = _means(found[best], setting.task) if best is not None else {}
     common = sorted(own.keys() & against.keys())

@@ -16,16 +16,16 @@ COLUMNS = (
     ("agent", "name, with the model"),
     ("pass@1", "how right one attempt is: mean over trials, then over episodes, with a 95 % interval"),
     ("all trials", "share of episodes on which every trial is right; with three trials pass^3"),
-    ("best algorithm", "the algorithm that is right most often on the same episodes, and the difference to it"),
+    ("best algorithm or control", "the method that is right most often on the same episodes, and the difference to it"),
     ("time", "TTD, TTL or TTA as AIOpsLab counts: median seconds of model and tools from the question to an answer"),
     ("steps", "median of messages that act"),
     ("tokens", "medians of prompt and completion tokens of a run; ≈ where the server did not report them"),
-    ("USD", "mean cost of a run, by the dated prices"),
+    ("USD", "mean cost of a run, as the log states it"),
     ("not recorded", "share of requests that the recording could not answer; refused ones behind it"),
     ("repeats", "share of requests that were made before at the same moment"),
     ("no answer", "attempts without a scorable answer, by status"),
     ("clean runs", "pass@1 without errors of the harness, and of runs that asked for nothing which was not recorded"),
-    ("solved by", "episodes that the agent and the best algorithm get right more often than not"),
+    ("solved by", "episodes that the agent and the best algorithm or control get right more often than not"),
     ("strongest control", "what the best control reaches on the same episodes"),
 )
 """Head of each column, and what it means."""
@@ -69,7 +69,7 @@ def cells(line: AgentLine) -> list[str]:
 
 
 def best_text(line: AgentLine) -> str:
-    """Name the best algorithm with its value and the difference."""
+    """Name the best algorithm or control with its value and the difference."""
     if line.best_algorithm is None:
         return "none was run"
     difference = line.difference

@@ -1,1 +1,0 @@
-"""Reference agents: controls without a model, and agents that were published, rewritten on one loop."""

@@ -1,0 +1,1 @@
+"""Agents as solvers of Inspect: published agents rewritten on one loop, and controls without a model."""

@@ -1,0 +1,146 @@
+"""Controls without a model: a fixed runbook and a random guess; live, they restart the service that they blame."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from inspect_ai.solver import Generate, Solver, TaskState, solver
+from inspect_ai.tool import ToolDef
+
+from faultset.agents.interface.inspect_tools import call_tool
+from faultset.agents.runs.answers import FAULT_TYPES, SYSTEM_LEVELS
+from faultset.agents.runs.inspect_metadata import AGENT, CANDIDATES
+
+_NOT_READY, _WARNING, _FAILED_CALLS, _LOUD_LOGS = 1000.0, 100.0, 10.0, 1.0
+_LEAST_ERROR_SHARE = 1.0
+"""Percentage of failed calls above which a called service is blamed."""
+_CALL = re.compile(r"^(\S+)\s+(\S+)\s+[\d.,]+\s+([\d.]+) %", re.MULTILINE)
+
+
+@solver(name="random-agent")
+def random_agent(seed: int = 0) -> Solver:
+    """Name a random candidate, level and type without looking; half of the time answer that there is no fault."""
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        state.store.set(AGENT, {"name": "random-agent", "version": "2", "kind": "control"})
+        chance = random.Random(f"{seed}/{state.sample_id}/{state.epoch}")
+        services = list(_candidates(state))
+        chance.shuffle(services)
+        level, fault_type = chance.choice(SYSTEM_LEVELS), chance.choice(FAULT_TYPES)
+        if _submission(state) == "submit_detection" and chance.random() < 0.5:
+            services = []
+        return await _submit(state, services, level, fault_type)
+
+    return solve
+
+
+@solver
+def scripted() -> Solver:
+    """Follow a fixed runbook and blame the loudest service: pods, warnings, failed calls, error logs, in this order."""
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        state.store.set(AGENT, {"name": "scripted", "version": "2", "kind": "control"})
+        candidates = _candidates(state)
+        loud: defaultdict[str, float] = defaultdict(float)
+        for service, status in _states(await call_tool(state, "list_objects", {"kind": "Pod"})):
+            if not status.get("ready") or any(one.get("restartCount") for one in status.get("containers") or ()):
+                loud[service] += _NOT_READY
+        for service, status in _states(await call_tool(state, "list_objects", {"kind": "Deployment"})):
+            if status.get("readyReplicas") != status.get("replicas") or status.get("replicas") == 0:
+                loud[service] += _NOT_READY
+        warnings = await call_tool(state, "list_events", {"type": "Warning"})
+        for service, count in _named(warnings, candidates).items():
+            loud[service] += _WARNING * min(count, 5)
+        for service, share in _failing(await call_tool(state, "service_graph")).items():
+            if service in candidates:
+                loud[service] += _FAILED_CALLS * share / 100
+        logs = await call_tool(state, "get_logs", {"level": "error", "limit": 200})
+        for service, count in _named(logs, candidates).items():
+            loud[service] += _LOUD_LOGS * min(count / 200, 1.0)
+        services = [name for name, _ in sorted(loud.items(), key=lambda item: (-item[1], item[0]))]
+        return await _submit(state, services, *_kind(logs, warnings, loud))
+
+    return solve
+
+
+def _candidates(state: TaskState) -> tuple[str, ...]:
+    return tuple(state.metadata[CANDIDATES])
+
+
+def _submission(state: TaskState) -> str:
+    return next(name for tool in state.tools if (name := ToolDef(tool).name).startswith("submit_"))
+
+
+async def _submit(state: TaskState, services: list[str], level: str | None, fault_type: str | None) -> TaskState:
+    """Give the answer in the form of the task."""
+    answers: dict[str, dict[str, Any]] = {
+        "submit_detection": {"fault": bool(services)},
+        "submit_localization": {"services": services},
+        "submit_rca": {"system_level": level, "fault_type": fault_type},
+    }
+    submission = _submission(state)
+    if submission == "submit_mitigation":
+        await _repair(state, services)
+        answers[submission] = {"summary": f"blamed {services[0]}" if services else "blamed nothing"}
+    await call_tool(state, submission, answers[submission])
+    return state
+
+
+async def _repair(state: TaskState, services: list[str]) -> None:
+    """Restart the first service, or scale it up if it was scaled to zero."""
+    for name in services[:1]:
+        question = f"kubectl get deployment {name} -o jsonpath='{{.spec.replicas}}'"
+        lines = (await call_tool(state, "kubectl", {"command": question})).splitlines()
+        stopped = bool(lines) and lines[0].strip() == "0"
+        words = f"scale deployment/{name} --replicas 1" if stopped else f"rollout restart deployment/{name}"
+        await call_tool(state, "kubectl", {"command": f"kubectl {words}"})
+
+
+def _states(table: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return service and state of each line of a list of objects."""
+    found = []
+    for line in table.splitlines():
+        parts = line.split(maxsplit=2)
+        if len(parts) == 3 and parts[2].startswith("{"):
+            try:
+                found.append((parts[1], json.loads(parts[2])))
+            except ValueError:
+                # an answer that was cut ends within a state
+                continue
+    return found
+
+
+def _named(text: str, candidates: tuple[str, ...]) -> Counter[str]:
+    """Count the lines in which a pod of each service is the first that is named."""
+    pods = re.compile(
+        rf"(?:^|[\s/])({'|'.join(map(re.escape, sorted(candidates, key=len, reverse=True)))})-[a-z0-9]+-[a-z0-9]+\b"
+    )
+    return Counter(match[1] for line in text.splitlines() if (match := pods.search(line)))
+
+
+def _failing(graph: str) -> dict[str, float]:
+    """Return the services that fail themselves: their callers see errors, and none that they call fails as well."""
+    shares: dict[str, float] = {}
+    callers: dict[str, set[str]] = {}
+    for caller, callee, share in _CALL.findall(graph):
+        callers.setdefault(callee, set()).add(caller)
+        shares[callee] = max(shares.get(callee, 0.0), float(share))
+    failing = {name for name, share in shares.items() if share >= _LEAST_ERROR_SHARE}
+    passing_on = {caller for callee in failing for caller in callers[callee]}
+    return {name: shares[name] for name in failing - passing_on}
+
+
+def _kind(logs: str, warnings: str, loud: Mapping[str, float]) -> tuple[str | None, str | None]:
+    """Guess level and type by words in logs and events."""
+    if not loud:
+        return None, None
+    if re.search(r"not authorized|authentication|no permissions|password", logs, re.IGNORECASE):
+        return "application", "authentication issue"
+    if re.search(r"FailedScheduling|ProvisioningFailed|BackOff", warnings):
+        return "virtualization", "operation error"
+    return "virtualization", "misconfiguration"

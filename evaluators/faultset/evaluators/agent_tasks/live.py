@@ -1,0 +1,243 @@
+"""The repair of a live fault as an Inspect task: `faultset mitigate` runs the episode, its oracle judges and it undoes.
+
+Each sample starts the command in a process of its own, with a Unix socket over which the agent gets its tools.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from inspect_ai import Task, task
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
+from inspect_ai.solver import Generate, Solver, TaskState, solver
+
+from faultset.agents.interface.inspect_tools import inspect_tools
+from faultset.agents.interface.mitigation_session import INSTRUCTIONS
+from faultset.agents.interface.remote_operator import OperatorConnection
+from faultset.agents.runs.inspect_metadata import CANDIDATES, CLUSTER, QUESTION, AskedQuestion
+from faultset.agents.solvers.model_agents import react
+from faultset.core.errors import PlatformError, UsageError
+from faultset.core.interpreter import python_command
+
+_MESSAGE_LIMIT = 200
+_POLL_S = 0.5
+_ARGUMENTS = "arguments"
+"""Key of the command's arguments in the metadata of a sample."""
+Names = str | Sequence[str]
+
+
+@task
+def mitigation(
+    faults: Names = "",
+    apps: Names = "",
+    targets: Names = "",
+    platform: str = "local",
+    within: str = "90s",
+    sustain: str = "10s",
+    rate: float = 20.0,
+    seed: int = 0,
+    injector: str | None = None,
+    jobs: int = 1,
+    message_limit: int = _MESSAGE_LIMIT,
+) -> Task:
+    """Repair a live fault; one sample for each fault and application.
+
+    Parameters
+    ----------
+    faults, apps, targets, platform, within, sustain, rate, seed, injector
+        As in `faultset mitigate`; names are comma-separated.
+    jobs
+        Episodes that run at once.
+    """
+    named = list(product(_names(faults), _names(apps)))
+    if not named:
+        raise UsageError("name what to inject, for instance -T faults=target-port -T apps=hotel")
+    shared = [
+        "--platform",
+        platform,
+        "--within",
+        within,
+        "--sustain",
+        sustain,
+        "--rate",
+        str(rate),
+        "--seed",
+        str(seed),
+    ]
+    if injector is not None:
+        shared += ["--injector", injector]
+    if targets:
+        shared += ["--targets", ",".join(_names(targets))]
+    samples = [
+        Sample(
+            id=f"{fault}@{app}",
+            input=INSTRUCTIONS,
+            target="repaired",
+            metadata={
+                QUESTION: AskedQuestion(task="mitigation").model_dump(),
+                CLUSTER: f"{app}/{fault}",
+                _ARGUMENTS: ["--faults", fault, "--apps", app, *shared],
+            },
+        )
+        for fault, app in named
+    ]
+    episodes = _LiveEpisodes(jobs)
+    return Task(
+        dataset=MemoryDataset(samples, name="mitigation"),
+        setup=live_episode(episodes),
+        solver=react(),
+        scorer=oracle(episodes),
+        cleanup=episodes.end,
+        message_limit=message_limit,
+    )
+
+
+@dataclass
+class _LiveEpisode:
+    folder: tempfile.TemporaryDirectory[str]
+    process: subprocess.Popen[bytes]
+    connection: OperatorConnection | None = None
+
+    @property
+    def output(self) -> Path:
+        """JSON of the attempt, written when it is over."""
+        return Path(self.folder.name) / "attempts.json"
+
+    @property
+    def messages(self) -> Path:
+        """Messages of the command for people."""
+        return Path(self.folder.name) / "messages.txt"
+
+    def failure(self) -> PlatformError:
+        """Return why the command ended without a result."""
+        lines = self.messages.read_text("utf-8", "replace").strip().splitlines()
+        return PlatformError(f"the live episode failed: {lines[-1] if lines else 'it gave no reason'}")
+
+
+class _LiveEpisodes:
+    """Live episodes of a task, by the id of their samples."""
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+        self._limit: anyio.Semaphore | None = None
+        self._running: dict[str, _LiveEpisode] = {}
+
+    async def begin(self, sample: str, arguments: Sequence[str]) -> OperatorConnection:
+        """Start an episode, wait until its fault is injected, and return the connection to its tools."""
+        # belongs to the event loop that runs the samples
+        limit = self._limit = self._limit or anyio.Semaphore(self._jobs)
+        await limit.acquire()
+        folder = tempfile.TemporaryDirectory(prefix="faultset-")
+        path = Path(folder.name)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(str(path / "operator"))
+            listener.listen(1)
+            listener.settimeout(_POLL_S)
+            with (path / "attempts.json").open("wb") as output, (path / "messages.txt").open("wb") as messages:
+                process = subprocess.Popen(
+                    [*_COMMAND, *arguments, "--operator", str(path / "operator"), "--out", str(path / "results")],
+                    stdout=output,
+                    stderr=messages,
+                    start_new_session=True,
+                )
+            episode = self._running[sample] = _LiveEpisode(folder, process)
+            accepted = await anyio.to_thread.run_sync(_accept, listener, process, abandon_on_cancel=True)
+        if accepted is None:
+            raise episode.failure()
+        accepted.settimeout(None)
+        connection = await anyio.to_thread.run_sync(OperatorConnection, accepted)
+        episode.connection = connection
+        return connection
+
+    async def judge(self, sample: str) -> Mapping[str, Any]:
+        """Hand the system back, wait for the oracle and the undo, and return the result of the attempt."""
+        episode = self._running[sample]
+        if episode.connection is not None:
+            episode.connection.close()
+        await anyio.to_thread.run_sync(episode.process.wait, abandon_on_cancel=True)
+        try:
+            (attempt,) = json.loads(episode.output.read_text("utf-8"))
+        except ValueError:
+            raise episode.failure() from None
+        if attempt["result"] is None:
+            raise PlatformError(f"the live episode failed: {attempt['failure']}")
+        return attempt["result"]
+
+    async def end(self, state: TaskState) -> None:
+        """Interrupt an episode that still runs, which undoes its fault, and remove its files."""
+        episode = self._running.pop(state.uuid, None)
+        if episode is None:
+            return
+        if episode.connection is not None:
+            episode.connection.close()
+        if episode.process.poll() is None:
+            os.kill(episode.process.pid, signal.SIGINT)
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(episode.process.wait)
+        episode.folder.cleanup()
+        if self._limit is not None:
+            self._limit.release()
+
+
+_COMMAND = (
+    *python_command("-c", "from faultset.core.start import faultset; faultset()"),
+    "mitigate", "--repairs", "none", "--json",
+)  # fmt: skip
+
+
+def _accept(listener: socket.socket, process: subprocess.Popen[bytes]) -> socket.socket | None:
+    """Wait for the episode to connect; None if its process ends before."""
+    while process.poll() is None:
+        try:
+            return listener.accept()[0]
+        except TimeoutError:
+            continue
+    return None
+
+
+@solver
+def live_episode(episodes: _LiveEpisodes) -> Solver:
+    """Start the live episode of a sample, and give the agent its tools."""
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        connection = await episodes.begin(state.uuid, state.metadata[_ARGUMENTS])
+        state.metadata[CANDIDATES] = connection.candidates
+        state.tools.extend(inspect_tools(connection))
+        return state
+
+    return solve
+
+
+@scorer(metrics=[mean(), stderr(cluster=CLUSTER)])
+def oracle(episodes: _LiveEpisodes) -> Scorer:
+    """Score 1 if the oracle of `faultset mitigate` found the application repaired, and 0 otherwise."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        result = await episodes.judge(state.uuid)
+        wrong = [f"{part['part']}: {part['detail']}" for part in result["parts"] if not part["ok"]]
+        times = {name: result[name] for name in ("mitigated_s", "repair_s", "manifest")}
+        return Score(
+            value=float(result["success"]),
+            explanation="; ".join(wrong) or "every part of the oracle was satisfied",
+            metadata={**times, "parts": result["parts"], "commands": result["commands"]},
+        )
+
+    return score
+
+
+def _names(given: Names) -> list[str]:
+    names = given.split(",") if isinstance(given, str) else given
+    return [name.strip() for name in names if name.strip()]
