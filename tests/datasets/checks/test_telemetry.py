@@ -80,7 +80,7 @@ def test_ids_of_another_form_are_counted(folder: Path, form: str) -> None:
 def test_a_gap_that_all_series_have_in_common_is_named_and_one_of_a_single_series_is_not(folder: Path) -> None:
     path = folder / "telemetry" / "metrics.parquet"
     rows = pq.read_table(path)
-    start_ns = EpisodeView(folder).view[0]
+    start_ns = EpisodeView(folder).window[0]
     seconds = (rows["time"].cast(pa.int64()).to_numpy() - start_ns) / 1e9
     inside = (seconds > 10) & (seconds < 20)
     pq.write_table(rows.filter(pa.array(~(inside & (rows["metric"].to_numpy() == rows["metric"][0].as_py())))), path)

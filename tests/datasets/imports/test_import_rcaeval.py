@@ -523,7 +523,7 @@ def test_every_file_that_an_episode_is_read_from_is_in_its_evidence(source, out)
     folder = two_inputs(source)
     (folder / "logs.csv").write_text(f"timestamp,container_name,message\n{START + 10},cartservice,hello\n")
     dataset = imported(source, out)
-    evidence = dataset.evidence(only(dataset))
+    evidence = dataset[only(dataset)].evidence
     inputs = evidence[evidence["check"] == "input"]
     assert inputs["subject"].tolist() == ["inject_time.txt", "logs.csv", "simple_data.csv"]
     assert inputs["passed"].all()

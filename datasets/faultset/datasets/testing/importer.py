@@ -108,7 +108,7 @@ def _check_datasets(name: str, sample: Path, folder: Path) -> None:
         label, services = dataset.label(episode), dataset.view(episode).services
         unknown = {*label.targets, *(cause.service for cause in label.root_causes if cause.service)} - {*services}
         assert not unknown, f"{name} names {sorted(unknown)} in the label of {episode}, who are no candidates"
-        evidence = dataset.evidence(episode)
+        evidence = dataset[episode].evidence
         assert (evidence["check"] == "input").any(), f"{name} does not say which files {episode} was read from"
     again = import_dataset(name, sample, one, workers=1, skip_bad=True)
     assert not again.written, f"{name} writes {again.written} episodes again; ids must follow from keys"
