@@ -11,7 +11,7 @@ from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import missing_of, names_in, unpacked
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
-from faultset.datasets.imports.openstack.experiments import SUBSYSTEMS, Experiment, find_experiments
+from faultset.datasets.imports.openstack.experiments import Experiment, find_experiments
 from faultset.datasets.imports.openstack.processes import HTTP_CALLS, processes_of_code
 from faultset.datasets.imports.openstack.rows import RoundSegment, ends_of, log_rows, read_spans, span_rows
 
