@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.format.versions import complete_episodes
 from faultset.datasets.imports import case_processes
+from faultset.datasets.imports.costs import ImportCost
 from faultset.datasets.imports.examination import examine
 from faultset.datasets.imports.importer import episode_id, import_dataset
 from faultset.datasets.imports.rcaeval import RCAEvalImport
@@ -319,3 +321,37 @@ def test_the_doctor_names_a_gap_that_all_series_have_in_common(source):
     (issue,) = [issue for issue in examine(source).data_issues if "No series" in issue.found]
     assert issue.found == "No series of metrics has a sample for 13 s, 9 s after the start of the view."
     assert issue.place == "RE2-OB/s0_cpu/0 and 1 more"
+
+
+def test_the_first_line_says_how_many_cases_how_long_and_how_much_disk(source, out):
+    _, _, errors = run("dataset", "import", "rcaeval", source, out, "--workers", 1)
+    lines = errors.splitlines()
+    first = next(line for line in lines if not line.startswith("cases "))
+    assert re.fullmatch(r"3 cases \(3 with a fault, 0 without\): about \d+ s and \d+ (kB|MB), 1 at a time\.", first)
+    assert re.fullmatch(r"cases 1/3 after \d+ s, about \d+ s left", next(line for line in lines if "1/3" in line))
+
+
+def test_the_estimate_is_near_what_an_import_takes(tmp_path, out):
+    costs: list[ImportCost] = []
+    source = write_cases(tmp_path / "many", 12, rows=600, series=40)
+    import_dataset("rcaeval", source, out, workers=1, announce=costs.append)
+    (cost,) = costs
+    size = sum(path.stat().st_size for path in (out / "episodes").rglob("*") if path.is_file())
+    assert 0.5 < cost.disk_bytes / size < 2
+    assert (cost.cases, cost.waiting, cost.workers) == (12, 12, 1)
+    assert cost.seconds > 0
+
+
+def test_progress_ends_when_the_version_is_written(source, out):
+    steps: list[tuple[int, bool]] = []
+    for _ in range(2):
+        import_dataset(
+            "rcaeval",
+            source,
+            out,
+            workers=1,
+            progress=lambda done, total: steps.append((done, (out / "versions").is_dir())),
+        )
+        assert steps[-1] == (3, True)
+        assert not any(done == 3 for done, _ in steps[:-1])
+        steps.clear()

@@ -119,4 +119,7 @@ class _Lines:
                 return
             self._next = self._done * _LINES // self._total + 1
             elapsed = time.monotonic() - self._started
-            print(f"{self._what()} {self._done}/{self._total} after {elapsed:.0f} s", file=sys.stderr, flush=True)
+            left = elapsed / self._done * (self._total - self._done) if self._done else 0.0
+            rest = f", about {left:.0f} s left" if self._done < self._total else ""
+            text = f"{self._what()} {self._done}/{self._total} after {elapsed:.0f} s{rest}"
+            print(text, file=sys.stderr, flush=True)

@@ -42,11 +42,19 @@ def import_(
       faultset dataset import rcaeval RE2/RE2-OB re2-ob/
     """
     from faultset.core.command_line.progress import reported
+    from faultset.core.command_line.verbosity import is_quiet
     from faultset.datasets import import_dataset
 
     with reported("cases") as progress:
         done = import_dataset(
-            name, path, out, workers=workers, skip_bad=skip_bad, input_file=input_file, progress=progress
+            name,
+            path,
+            out,
+            workers=workers,
+            skip_bad=skip_bad,
+            input_file=input_file,
+            progress=progress,
+            announce=lambda cost: None if is_quiet() else click.echo(f"{cost}.", err=True),
         )
     if as_json:
         show_json(

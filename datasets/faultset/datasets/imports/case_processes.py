@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from faultset.core.errors import DataError
@@ -22,13 +23,31 @@ from faultset.datasets.imports.registry import format_named
 
 Outcome = str | EpisodeSummary
 """Summary of the episode, or why the case could not be imported."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedCase:
+    """What became of a case, and how long it took."""
+
+    case: Case
+    outcome: Outcome
+    seconds: float = 0.0
+    was_first: bool = False
+    """Whether its process had imported none before: libraries were loaded in its time."""
+
+
 _WATCH_S = 1.0
 _KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 28), "MALLOC_TRIM_THRESHOLD_": str(1 << 28)}
 """For glibc: cases are of one size, and memory that is given back is asked for again by the next one."""
 _log = logging.getLogger(__name__)
 
 
-def imported_cases(name: str, cases: Sequence[Case], out: Path, workers: int | None) -> Iterator[tuple[Case, Outcome]]:
+def worker_count(cases: int, workers: int | None) -> int:
+    """Return how many cases are imported at once."""
+    return max(1, min(workers or len(os.sched_getaffinity(0)), cases))
+
+
+def imported_cases(name: str, cases: Sequence[Case], out: Path, workers: int | None) -> Iterator[ImportedCase]:
     """Yield each case when it is done, with the reason where it could not be imported.
 
     Parameters
@@ -42,32 +61,31 @@ def imported_cases(name: str, cases: Sequence[Case], out: Path, workers: int | N
     workers
         Processes; as many as there are processors by default.
     """
-    count = min(workers or len(os.sched_getaffinity(0)), len(cases))
-    if count <= 1:
-        found = format_named(name)
-        for case in cases:
-            yield case, import_or_say_why(found, case, out)
+    count = worker_count(len(cases), workers)
+    if count == 1:
+        importer = format_named(name)
+        for number, case in enumerate(cases):
+            yield _import_timed(importer, case, out, was_first=number == 0)
         return
     left = {case.key: case for case in cases}
-    for case, outcome in _in_pool(name, cases, out, count):
-        del left[case.key]
-        yield case, outcome
+    for imported in _in_pool(name, cases, out, count):
+        del left[imported.case.key]
+        yield imported
     # A process was killed: the others' cases one at a time, so that it is known which one does it.
     for case in left.values():
-        outcomes = [outcome for _, outcome in _in_pool(name, [case], out, 1)]
-        yield case, outcomes[0] if outcomes else f"{case.key}: the process that read it was killed (out of memory?)"
+        reason = f"{case.key}: the process that read it was killed (out of memory?)"
+        yield next(_in_pool(name, [case], out, 1), ImportedCase(case=case, outcome=reason))
 
 
-def _in_pool(name: str, cases: Sequence[Case], out: Path, count: int) -> Iterator[tuple[Case, Outcome]]:
+def _in_pool(name: str, cases: Sequence[Case], out: Path, count: int) -> Iterator[ImportedCase]:
     """Yield what was done; end early when a process was killed."""
     # Spawned, not forked: libraries with threads of their own do not survive a fork.
     with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_die_with_parent) as pool:
-        running: dict[Future[Outcome], Case] = {}
         try:
             with _environment(_KEEP_FREED_MEMORY):
-                running |= {pool.submit(_of_format, name, case, out): case for case in cases}
+                running: list[Future[ImportedCase]] = [pool.submit(_of_format, name, case, out) for case in cases]
             for future in as_completed(running):
-                yield running[future], future.result()
+                yield future.result()
         except BrokenProcessPool:
             pool.shutdown(wait=True, cancel_futures=True)
         except BaseException:
@@ -100,9 +118,16 @@ def _format(name: str) -> ImportFormat:
     return format_named(name)
 
 
-def _of_format(name: str, case: Case, out: Path) -> Outcome:
+def _of_format(name: str, case: Case, out: Path) -> ImportedCase:
     """Import a case in a process of the pool, which looks for its format once."""
-    return import_or_say_why(_format(name), case, out)
+    was_first = _format.cache_info().currsize == 0
+    return _import_timed(_format(name), case, out, was_first=was_first)
+
+
+def _import_timed(importer: ImportFormat, case: Case, out: Path, *, was_first: bool) -> ImportedCase:
+    started = time.monotonic()
+    outcome = import_or_say_why(importer, case, out)
+    return ImportedCase(case=case, outcome=outcome, seconds=time.monotonic() - started, was_first=was_first)
 
 
 @contextmanager

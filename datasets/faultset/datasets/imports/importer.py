@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,13 +22,16 @@ from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.summaries import EpisodeSummary
 from faultset.datasets.format.versions import complete_episodes, create_version, list_versions, read_manifest
 from faultset.datasets.imports.case_episodes import episode_id
-from faultset.datasets.imports.case_processes import imported_cases
+from faultset.datasets.imports.case_processes import imported_cases, worker_count
 from faultset.datasets.imports.contract import Case, ImportFormat
+from faultset.datasets.imports.costs import ImportCost, estimate_cost
 from faultset.datasets.imports.inputs import choose_input, count_inputs
 from faultset.datasets.imports.registry import format_named
 
 IMPORTS = "imports"
 _RECORD_BYTES = 64 << 20
+_LONG_CASE_S = 5.0
+"""A case that takes longer shows what others take, although libraries were loaded in its time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +73,7 @@ def import_dataset(
     skip_bad: bool = False,
     input_file: str | None = None,
     progress: Progress | None = None,
+    announce: Callable[[ImportCost], None] | None = None,
 ) -> ImportResult:
     """Import foreign data into a dataset, and make a version of it.
 
@@ -91,7 +95,9 @@ def import_dataset(
         Name of the file to read, for cases that have several with the same telemetry; by default the one that the
         source's own programs read.
     progress
-        Told how many cases are finished, and of how many.
+        Told how many cases are finished, and of how many; the last one counts when the version is written.
+    announce
+        Told once what the import takes, as soon as the first cases show it.
 
     Raises
     ------
@@ -112,7 +118,7 @@ def import_dataset(
         with translate_disk_full(out):
             out.mkdir(parents=True, exist_ok=True)
     with locked(out, "import"):
-        return _imported(found, path, out, cases, workers, skip_bad, progress)
+        return _imported(found, path, out, cases, workers, skip_bad, progress, announce)
 
 
 def _imported(
@@ -123,21 +129,31 @@ def _imported(
     workers: int | None,
     skip_bad: bool,
     progress: Progress | None,
+    announce: Callable[[ImportCost], None] | None,
 ) -> ImportResult:
     ids = {episode_id(found.name, case.key): case for case in cases}
     _remember(found, path, out, ids)
     there = set(complete_episodes(out))
     waiting = [case for episode, case in ids.items() if episode not in there]
     steps = StepCounter(len(cases), progress)
-    steps.add(len(cases) - len(waiting))
+    # the last step is the version's
+    steps.add(len(cases) - max(1, len(waiting)))
     left_out: dict[str, str] = {}
     summaries: dict[str, EpisodeSummary] = {}
-    for case, outcome in imported_cases(found.name, waiting, out, workers):
+    for number, imported in enumerate(imported_cases(found.name, waiting, out, workers), start=1):
+        key, outcome = imported.case.key, imported.outcome
         if isinstance(outcome, str):
-            left_out[case.key] = outcome
+            left_out[key] = outcome
         else:
-            summaries[episode_id(found.name, case.key)] = outcome
-        steps.add()
+            summaries[episode_id(found.name, key)] = outcome
+            shows_cost = not imported.was_first or imported.seconds > _LONG_CASE_S or number == len(waiting)
+            if announce is not None and shows_cost:
+                size = sum(record.bytes for record in outcome.files.values())
+                count = worker_count(len(waiting), workers)
+                announce(estimate_cost(cases, len(waiting), count, imported.seconds, size))
+                announce = None
+        if number < len(waiting):
+            steps.add()
     if left_out and (not skip_bad or len(left_out) == len(cases)):
         first = next(iter(left_out.values()))
         remedy = "repair them and run again" if len(left_out) == len(cases) else (
@@ -145,6 +161,7 @@ def _imported(
         )  # fmt: skip
         raise DataError(f"{len(left_out)} of {len(cases)} cases cannot be imported (first: {first}); {remedy}")
     version, is_new = _version(found, path, out, cases, left_out, summaries)
+    steps.add()
     return ImportResult(
         version=version, is_new=is_new, episodes=len(cases), written=len(waiting) - len(left_out), left_out=left_out
     )

@@ -65,6 +65,11 @@ def has_fault_free_files(day: Day) -> bool:
     return bool(day.reference_files("trace") or day.reference_files("log"))
 
 
+def case_key(day: Day, fault: Mapping[str, str]) -> str:
+    """Return the key of the case of a fault."""
+    return f"{day.name}/{fault['inject_time'][11:]}/{fault['inject_pod']}/{fault['inject_type']}"
+
+
 def find_days(root: Path) -> list[Day]:
     """Return all days below a folder, in order.
 

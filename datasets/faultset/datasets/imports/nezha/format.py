@@ -14,6 +14,7 @@ from faultset.datasets.imports.archives import missing_of, names_in, unpacked
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 from faultset.datasets.imports.nezha.days import (
     Day,
+    case_key,
     collector_runs,
     find_days,
     has_fault_free_files,
@@ -72,7 +73,7 @@ class NezhaImport:
             for number, fault in enumerate(day.faults):
                 cases.append(
                     Case(
-                        key=f"{day.name}/{fault['inject_time'][11:]}/{fault['inject_pod']}/{fault['inject_type']}",
+                        key=case_key(day, fault),
                         paths=(day.rca, day.construct),
                         facts={"day": day.name, "root": str(day.root), "number": number},
                         has_fault=True,

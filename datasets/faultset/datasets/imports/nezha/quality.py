@@ -11,7 +11,14 @@ import numpy as np
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.contract import DataIssue
-from faultset.datasets.imports.nezha.days import Day, has_fault_free_files, injected_ns, minutes_of, sample_times
+from faultset.datasets.imports.nezha.days import (
+    Day,
+    case_key,
+    has_fault_free_files,
+    injected_ns,
+    minutes_of,
+    sample_times,
+)
 from faultset.datasets.imports.nezha.rows import read_metric_file
 
 _RECORD_END = '"}'
@@ -61,7 +68,7 @@ def _fault_list(day: Day) -> Iterator[DataIssue]:
 def _minutes(day: Day) -> Iterator[DataIssue]:
     for fault in day.faults:
         minutes = minutes_of(injected_ns(fault))
-        place = f"rca_data/{day.name} {fault['inject_time'][11:]} {fault['inject_pod']}"
+        place = case_key(day, fault)
         missing = [m for m in minutes if not day.minute_files("trace", (m,)) or not day.minute_files("log", (m,))]
         if len(missing) == len(minutes) and has_fault_free_files(day):
             yield DataIssue(
@@ -71,7 +78,7 @@ def _minutes(day: Day) -> Iterator[DataIssue]:
             yield DataIssue(
                 severity="warning",
                 place=place,
-                found=f"the minutes {', '.join(missing)} are not complete",
+                found="minutes around the fault lack traces or logs",
                 handling="the episode has what is there",
             )
 
