@@ -43,6 +43,11 @@ def test_files_and_python_s_own_names_are_out_of_reach(tools: EpisodeTools, sql:
         "create table x as select 1", "select 1; select 2", "select * from duckdb_settings()",
         "export database '/tmp/x'",
         "select current_setting('temp_directory')", "drop view logs", "call pragma_version()",
+        "select \"getenv\"('HOME')", "select [getenv(x) for x in ['HOME']]",
+        "select * from \"pg_catalog\".\"pg_class\"",
+        "select 1 where exists (select * from pg_tables)", "select system.main.now()",
+        "select * from query('select getenv(''HOME'')')", "select * from query_table('duckdb_settings')",
+        "select * from json_execute_serialized_sql(json_serialize_sql('select 1'))",
     ],
 )  # fmt: skip
 def test_everything_but_one_select_over_the_recording_is_refused(tools: EpisodeTools, sql: str) -> None:
@@ -60,3 +65,48 @@ def test_a_query_without_end_is_stopped(tools: EpisodeTools, monkeypatch: pytest
 
 def test_more_rows_than_are_shown_are_announced(tools: EpisodeTools) -> None:
     assert "more than 200 rows" in ask(tools, "select time from logs")[1]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select count(*) from metrics where metric = 'pg_stat_database_numbackends'",
+        "select count(*) as \"pg_rate\" from logs where message like '%getenv%' or message like '%pg_hba%'",
+        "select count(*) n from logs -- of pg_catalog",
+        "select pg_time.time from logs as pg_time limit 1",
+    ],
+)
+def test_words_in_texts_names_of_columns_and_comments_are_no_calls(tools: EpisodeTools, sql: str) -> None:
+    status, text = ask(tools, sql)
+    assert status == "ok", text
+
+
+@pytest.mark.parametrize(
+    "clock",
+    [
+        "now()", "current_timestamp", "localtimestamp", "get_current_timestamp()", "transaction_timestamp()",
+        "main.now()", "\"now\"()",
+    ],
+)  # fmt: skip
+def test_the_present_time_is_that_of_the_recording(tools: EpisodeTools, clock: str) -> None:
+    now_us = tools.recording.clock.now_ns // 1_000
+    status, text = ask(tools, f"select epoch_us({clock}) - {now_us} as late from logs limit 1")
+    assert (status, text.split("\n")[1].strip()) == ("ok", "0"), text
+    recent = f"select count(*) from logs where time > {clock} - interval 5 minute and time <= {clock}"
+    every = "select count(*) from logs"
+    assert ask(tools, recent) == ask(tools, every)
+
+
+@pytest.mark.parametrize(
+    ("expression", "zero"),
+    [
+        ("current_date - now()::date", "0"),
+        ("today() - now()::date", "0"),
+        ("epoch(age(now() - interval 7 second))", "7.0"),
+        ("epoch(age(now(), now() - interval 7 second))", "7.0"),
+        ("current_time = now()::time", "True"),
+    ],
+)
+def test_dates_and_ages_are_those_of_the_recording(tools: EpisodeTools, expression: str, zero: str) -> None:
+    status, text = ask(tools, f"select {expression} as found from logs limit 1")
+    assert (status, text.split("\n")[1].strip()) == ("ok", zero), text

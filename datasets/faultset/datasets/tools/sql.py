@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -19,20 +21,35 @@ MOST_ROWS = 200
 _SECONDS = 5.0
 _HIDDEN_TABLES = frozenset({"requests"})
 _OWN_WORKINGS = re.compile(
-    r"\b(duckdb_\w+|pragma_\w+|current_setting|getenv|which_secret|information_schema|pg_\w+|sqlite_\w+|python_\w+|"
-    r"arrow_scan\w*|pandas_scan|getvariable)\b",
+    r"duckdb_\w+|pragma_\w+|current_setting|getenv|which_secret|information_schema|pg_\w+|sqlite_\w+|python_\w+|"
+    r"arrow_scan\w*|pandas_scan|getvariable|system|query|query_table|json_execute_serialized_sql|from_substrait\w*",
     re.IGNORECASE,
 )
+"""Functions, tables and schemas that show DuckDB itself, or that run SQL which is in a text."""
+_CALLED = ("function_name", "table_name", "schema", "schema_name", "catalog", "catalog_name")
+"""Keys of DuckDB's syntax tree whose values are names of such objects; those of columns and aliases are others."""
+_CLOCKS = {
+    "TIMESTAMP": ("now", "get_current_timestamp", "transaction_timestamp", "current_localtimestamp"),
+    "DATE": ("today", "current_date"),
+    "TIME": ("get_current_time", "current_localtime"),
+}
+"""Functions that return the present time; `current_timestamp` and `localtimestamp` are read as one of them."""
 _BOX: dict[str, Any] = {
     "threads": 1,
     "memory_limit": "256MB",
     "temp_directory": "",
     "secret_directory": "/nonexistent",
     "extension_directory": "/nonexistent",
-    "home_directory": "/nonexistent",
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
+_LOCKED = (
+    "home_directory='/nonexistent'",
+    "python_enable_replacements=false",
+    "enable_external_access=false",
+    "lock_configuration=true",
+)
+"""Settings that can only be made, or are only made, once the tables are there."""
 
 
 def sql_is_installed() -> bool:
@@ -41,7 +58,7 @@ def sql_is_installed() -> bool:
 
 
 def query(recording: Recording, sql: str) -> ToolAnswer:
-    """Answer one SELECT over the tables of a recording up to now; times are UTC."""
+    """Answer one SELECT over the tables of a recording up to now; times are UTC, and `now()` is the recording's."""
     import duckdb
 
     tables = [name for name in recording.view.tables if name not in _HIDDEN_TABLES]
@@ -49,8 +66,6 @@ def query(recording: Recording, sql: str) -> ToolAnswer:
     for name in wanted:
         if not recording.has(name):
             return not_recorded(f"the table {name}")
-    if _OWN_WORKINGS.search(sql):
-        return refused("only the tables of the recording can be asked; they are " + ", ".join(tables))
     connection = duckdb.connect(":memory:", config=_BOX)
     try:
         return _answer(connection, recording, sql, wanted, tables)
@@ -69,11 +84,16 @@ def _answer(connection: Any, recording: Recording, sql: str, wanted: list[str], 
     import duckdb
 
     statements = connection.extract_statements(sql)
-    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+    [(text,)] = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
+    tree = json.loads(text)
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT or tree["error"]:
         return refused("one SELECT is read, nothing else; tables are " + ", ".join(tables))
+    if any(_OWN_WORKINGS.fullmatch(name) for name in _called_names(tree)):
+        return refused("only the tables of the recording can be asked; they are " + ", ".join(tables))
     for name in wanted:
         connection.register(name, _rows(recording, name))
-    for setting in ("python_enable_replacements=false", "enable_external_access=false", "lock_configuration=true"):
+    _set_clock(connection, recording.clock.now_ns)
+    for setting in _LOCKED:
         connection.execute(f"SET {setting}")
     timer = threading.Timer(_SECONDS, connection.interrupt)
     timer.start()
@@ -89,6 +109,28 @@ def _answer(connection: Any, recording: Recording, sql: str, wanted: list[str], 
     if len(rows) > MOST_ROWS:
         text += f"\n# more than {MOST_ROWS} rows; aggregate, or use LIMIT and OFFSET"
     return found(text)
+
+
+def _called_names(node: Any) -> Iterator[str]:
+    """Yield the names of all functions, tables, schemas and catalogs below a node of a syntax tree."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key in _CALLED and isinstance(value, str):
+                yield value
+            else:
+                yield from _called_names(value)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _called_names(item)
+
+
+def _set_clock(connection: Any, now_ns: int) -> None:
+    """Let a moment be the present time of all functions that return or use it."""
+    now = f"make_timestamp({now_ns // 1_000})"
+    for kind, names in _CLOCKS.items():
+        for name in names:
+            connection.execute(f"CREATE MACRO {name}() AS CAST({now} AS {kind})")
+    connection.execute(f"CREATE MACRO age(a) AS system.main.age({now}, a), (a, b) AS system.main.age(a, b)")
 
 
 def _rows(recording: Recording, name: str) -> pa.Table:
