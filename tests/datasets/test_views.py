@@ -62,6 +62,7 @@ def test_no_public_attribute_of_a_view_is_a_path(view):
         "calls",
         "window",
         "reference",
+        "silent_steps",
         "catalogue",
         "table",
         "pieces",

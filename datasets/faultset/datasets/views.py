@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -106,6 +107,34 @@ class EpisodeView:
         stamps = tuple(FileStamp.of(self._folder / table_file(name), folder) for name in self.tables)
         place = folder.stat()
         return type(self), place.st_dev, place.st_ino, stamps
+
+    def silent_steps(self, step_ns: int) -> npt.NDArray[np.bool_]:
+        """Return which steps of a grid over the view have no row in any of metrics, spans and logs.
+
+        Metrics are sampled whatever the system does, so in these steps the collector was away. An episode without
+        metrics has no such steps. Nothing of what the rows say is returned, so a method need not declare the tables.
+
+        Parameters
+        ----------
+        step_ns
+            Length of a step in nanoseconds; the grid begins with the view.
+        """
+        return self.once(("silent steps", step_ns), lambda: self._silent_steps(step_ns))
+
+    def _silent_steps(self, step_ns: int) -> npt.NDArray[np.bool_]:
+        start_ns, end_ns = self.view
+        silent = np.ones(-(-(end_ns - start_ns) // step_ns), dtype=bool)
+        for name in ("metrics", "spans", "logs"):
+            if not (self._folder / table_file(name)).exists():
+                continue
+            # a view that serves some tables only still sees when the others have rows
+            for (column,) in EpisodeView.pieces(self, name, "time"):
+                times = column.cast(pa.int64()).to_numpy()
+                inside = times[(times >= start_ns) & (times < end_ns)]
+                silent[(inside - start_ns) // step_ns] = False
+            if name == "metrics" and silent.all():
+                break
+        return np.zeros_like(silent) if silent.all() else silent
 
     @property
     def alarm_place(self) -> AlarmPlace | None:

@@ -124,3 +124,13 @@ def test_only_methods_without_anything_to_compare_with_answer_cannot(unreference
     assert done.leaderboard("detection").set_index("baseline").loc["ksigma", "balanced_accuracy"] == 0.0
     assert any("have no metric sample in the reference" in line for line in summary_lines(done.board))
     assert "| failed | cannot |" in markdown(done.board)
+
+
+@pytest.mark.usefixtures("own_registries")
+def test_a_method_without_a_table_that_it_requires_cannot_answer(unreferenced: Path):
+    announce = baseline(
+        "needs-metrics", title="Needs both", task="localization", paper="Of a test", kind="rule",
+        tables=("metrics", "spans"), requires=("spans", "metrics"), speed="instant",
+    )  # fmt: skip
+    done = evaluate(unreferenced, [announce(NamesNobody)], protocol="oracle", workers=1)
+    assert {(row.status, row.reason) for row in done.rows} == {("cannot", "no metrics in the reference")}

@@ -53,6 +53,9 @@ class BaselineSpec:
     """Where it differs from the paper, one sentence each."""
     factory: Callable[..., Detector | Localizer | Diagnoser]
     """What makes it; its docstring cites the source."""
+    requires: tuple[str, ...] = ()
+    """Tables that it cannot do without. An episode that lacks one of them gets no answer, and counts as `cannot`; with
+    none declared, one that lacks all of `tables`."""
     complexity: str = ""
     """Cost of one answer, for instance "O(series · steps)"; empty where it is not known."""
     trigger: str | None = None
@@ -90,6 +93,7 @@ def baseline(
     needs: Iterable[Need] = (),
     stochastic: bool = False,
     departures: Iterable[str] = (),
+    requires: Iterable[str] = (),
     complexity: str = "",
     trigger: str | None = None,
     learns_from_references: bool = False,
@@ -118,6 +122,7 @@ def baseline(
             speed=speed,
             departures=tuple(departures),
             factory=cls,
+            requires=tuple(requires),
             complexity=complexity,
             trigger=trigger,
             learns_from_references=learns_from_references,

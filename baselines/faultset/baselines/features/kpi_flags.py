@@ -109,8 +109,14 @@ class QueueFeatures:
     """Standard deviation of the number of events per service."""
 
 
-def queue_features(flags: Flags, services: list[str], window: int = 10) -> QueueFeatures:
-    """Describe the queue of anomalous (step, series) events step by step."""
+def queue_features(flags: Flags, services: list[str], window: int = 10, *, moving: int | None = None) -> QueueFeatures:
+    """Describe the queue of anomalous (step, series) events step by step.
+
+    Parameters
+    ----------
+    moving
+        Number of series that the density is measured by; all by default.
+    """
     steps, series = flags.shape
     names = sorted(set(services))
     member = np.array([[service == name for name in names] for service in services], dtype=np.int64)
@@ -122,7 +128,7 @@ def queue_features(flags: Flags, services: list[str], window: int = 10) -> Queue
     return QueueFeatures(
         length=length,
         distinct=flags.sum(axis=1),
-        density=length / (window * max(1, series)),
+        density=length / (window * max(1, series if moving is None else moving)),
         services=(queue > 0).sum(axis=1),
         unevenness=queue.std(axis=1) if names else np.zeros(steps),
     )
@@ -142,6 +148,7 @@ def reference_density(
     blocks: int = 4,
     share: float = 0.99,
     series: Series | None = None,
+    moving: int | None = None,
 ) -> float:
     """Queue density that healthy data stays below, the density of each block estimated from the other
     blocks."""
@@ -152,4 +159,4 @@ def reference_density(
     for piece in pieces:
         rest = np.setdiff1d(np.arange(len(reference)), piece)
         flags[piece] |= kde_tail(reference[rest], reference[piece], series) < P0
-    return float(np.quantile(queue_features(flags, services, queue).density, share))
+    return float(np.quantile(queue_features(flags, services, queue, moving=moving).density, share))

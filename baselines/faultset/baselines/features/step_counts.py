@@ -23,25 +23,36 @@ RECENT = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """The grid over a view; the last step may be cut short by the view's end."""
+    """The grid over a view; the last step may be cut short by the view's end.
+
+    Steps in which the collector was away are left out, as if no time had passed: silence says nothing then.
+    """
 
     start_ns: int
     step_ns: int
-    count: int
+    kept: Ints
+    """Places on the whole grid of the steps that were recorded."""
     healthy: int
-    """Steps that lie within the reference."""
+    """Recorded steps that lie within the reference."""
     view_end_ns: int
+
+    @property
+    def count(self) -> int:
+        """Number of recorded steps."""
+        return len(self.kept)
 
     @property
     def times_ns(self) -> Ints:
         """[T] end of each step after the reference."""
-        ends = self.start_ns + self.step_ns * np.arange(self.healthy + 1, self.count + 1, dtype=np.int64)
+        ends = self.start_ns + self.step_ns * (self.kept[self.healthy :] + 1)
         return np.minimum(ends, self.view_end_ns)
 
     def of(self, times_ns: Ints) -> Ints:
         """Step of each instant; -1 outside of the view."""
         inside = (times_ns >= self.start_ns) & (times_ns < self.view_end_ns)
-        return np.where(inside, (times_ns - self.start_ns) // self.step_ns, -1)
+        place = np.full(int(self.kept[-1]) + 2 if self.count else 1, -1)
+        place[self.kept] = np.arange(self.count)
+        return place[np.where(inside, np.minimum((times_ns - self.start_ns) // self.step_ns, len(place) - 1), -1)]
 
     def counts(self, times_ns: Ints, keys: Ints, kinds: int, weights: npt.NDArray | None = None) -> Ints:
         """[count, kinds] rows of each key in each step; negative keys do not count."""
@@ -57,11 +68,12 @@ def steps_of(episode: EpisodeView) -> Steps:
     """Lay the grid of an episode's metrics over its view."""
     start_ns, end_ns = episode.window
     step_ns = round(episode.context.resolution_s * SECOND_NS)
+    kept = np.flatnonzero(~episode.silent_steps(step_ns))
     return Steps(
         start_ns=start_ns,
         step_ns=step_ns,
-        count=-(-(end_ns - start_ns) // step_ns),
-        healthy=(episode.reference[1] - start_ns) // step_ns,
+        kept=kept,
+        healthy=int(np.searchsorted(kept, (episode.reference[1] - start_ns) // step_ns)),
         view_end_ns=end_ns,
     )
 

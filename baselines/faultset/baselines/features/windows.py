@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from faultset.baselines.api.tables import read_wide
-from faultset.baselines.stats.scaling import Matrix
+from faultset.baselines.stats.scaling import Matrix, varies
 from faultset.core.times import SECOND_NS
 from faultset.datasets.metrics.roles import Catalogue, is_health_metric
 
@@ -58,8 +58,10 @@ class Windows:
     """[T, d] the test window; gaps of up to two steps are filled with the last value."""
     absent: npt.NDArray[np.bool_]
     """[T, d] a series that the reference has without such gaps has stopped for three steps or more."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """(service, metric) of series that say nothing: too few samples in the reference, or always the same value."""
     times_ns: npt.NDArray[np.int64]
-    """[T] end of each step of `values`: everything in a row was known then."""
+    """[T] end of each step of `values`: everything in a row was known then. Steps without any sample are left out."""
 
     @property
     def services(self) -> list[str]:
@@ -73,9 +75,12 @@ class Windows:
 
 
 def detection_windows(episode: EpisodeView) -> Windows:
-    """Give a detector the reference and everything after it."""
+    """Give a detector the reference and everything after it.
+
+    Series that have not moved are kept, because whether they will is not known yet.
+    """
     _, reference_end_ns = episode.reference
-    return _windows(episode, episode.context.resolution_s, reference_end_ns, reference_end_ns)
+    return _windows(episode, episode.context.resolution_s, reference_end_ns, reference_end_ns, keep_still=True)
 
 
 def localization_windows(
@@ -83,12 +88,13 @@ def localization_windows(
 ) -> Windows:
     """Give a localizer the reference up to the alarm, and the view from `before` steps ahead of the alarm.
 
-    An alarm stands after two anomalous samples, which are part of what is to be explained.
+    An alarm stands after two anomalous samples, which are part of what is to be explained. Series that have the same
+    value at all times of the view, without gaps, are left out.
     """
     _, reference_end_ns = episode.reference
     step = step_s or episode.context.resolution_s
     start_ns = alarm_ns - round(before * step * SECOND_NS)
-    return _windows(episode, step, min(reference_end_ns, alarm_ns), start_ns)
+    return _windows(episode, step, min(reference_end_ns, alarm_ns), start_ns, keep_still=False)
 
 
 def window_after(
@@ -116,19 +122,30 @@ def step_ends(episode: EpisodeView) -> npt.NDArray[np.int64]:
     return np.minimum(ends[ends > episode.reference[1]], end_ns)
 
 
-def _windows(episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int) -> Windows:
-    key = ("windows", step_s, reference_end_ns, values_start_ns)
-    return episode.once(key, lambda: _read_windows(episode, step_s, reference_end_ns, values_start_ns))
+def _windows(
+    episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int, *, keep_still: bool
+) -> Windows:
+    key = ("windows", step_s, reference_end_ns, values_start_ns, keep_still)
+    return episode.once(
+        key, lambda: _read_windows(episode, step_s, reference_end_ns, values_start_ns, keep_still=keep_still)
+    )
 
 
-def _read_windows(episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int) -> Windows:
+def _read_windows(
+    episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int, *, keep_still: bool
+) -> Windows:
     wide = read_wide(episode, step_s)
+    # what stops everywhere at once is the collector, so such steps are no part of the episode
+    recorded = np.isfinite(wide.to_numpy(dtype=float)).any(axis=1)
+    if not recorded.all():
+        wide = wide.loc[recorded]
     windows = cut(
         wide.iloc[:, _health_columns(wide.columns, episode.catalogue)],
         step_ns=round(step_s * SECOND_NS),
         reference_end_ns=reference_end_ns,
         values_start_ns=values_start_ns,
         services=episode.services,
+        keep_still=keep_still,
     )
     # The last step may be cut short by the end of the view.
     windows = replace(windows, times_ns=np.minimum(windows.times_ns, episode.window[1]))
@@ -158,12 +175,13 @@ def cut(
     values_start_ns: int,
     services: Collection[str] | None = None,
     most_missing: float = MOST_MISSING,
+    keep_still: bool = True,
 ) -> Windows:
     """Cut a wide frame, whose index holds the start of each step, into reference and test window.
 
     Rows that are not wholly before `reference_end_ns` do not count as healthy. Series with more than
-    `most_missing` of the reference missing are dropped, and columns are sorted, so that their order cannot
-    matter.
+    `most_missing` of the reference missing are dropped, and those that never move unless `keep_still`; columns are
+    sorted, so that their order cannot matter.
     """
     starts = np.asarray(wide.index.as_unit("ns").asi8)  # type: ignore[attr-defined]
     healthy = starts + step_ns <= reference_end_ns
@@ -177,6 +195,8 @@ def cut(
     raw = wide.to_numpy(dtype=float)[:, [position for _, _, position in columns]]
     present = np.isfinite(raw)
     kept = present[healthy].mean(axis=0) >= 1 - most_missing if healthy.any() else np.zeros(len(columns), bool)
+    if not keep_still:
+        kept &= ~_is_still(raw, present)
     if not kept.all():
         raw, present = raw[:, kept], present[:, kept]
     filled, absent = raw, np.zeros(raw.shape, dtype=bool)
@@ -193,5 +213,16 @@ def cut(
         reference=filled[healthy],
         values=filled[in_test_window],
         absent=absent[in_test_window],
+        left_out=tuple((service, metric) for (service, metric, _), keep in zip(columns, kept, strict=True) if not keep),
         times_ns=starts[in_test_window] + step_ns,
     )
+
+
+def _is_still(raw: Matrix, present: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return which columns have one value in all rows; one that is away for longer than is filled may have stopped."""
+    still = ~varies(raw)
+    missing = ~present[:, still]
+    for _ in range(FILL_STEPS):
+        missing = missing[1:] & missing[:-1]
+    still[still] = ~missing.any(axis=0)
+    return still

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from faultset.baselines.stats.scaling import Matrix
+from faultset.baselines.stats.scaling import Matrix, varies
 from faultset.baselines.stats.trusted_input import trusted_input
 
 if TYPE_CHECKING:
@@ -137,21 +137,38 @@ def local_outlier_factors(normal: Matrix, points: Matrix, *, neighbours: int = 2
     from sklearn.neighbors import LocalOutlierFactor
 
     k = max(1, min(neighbours, (len(normal) - 1) // 2))
-    # Equal rows would be infinitely dense; a little noise gives every dimension a least width.
-    noise = STILL * np.random.default_rng(0).standard_normal(normal.shape)
-    model = LocalOutlierFactor(n_neighbors=k, novelty=True).fit(normal + noise)
-    return -model.score_samples(points)
+    # Equal rows would be infinitely dense, so every dimension that moves has a least width.
+    width = STILL**2 * max(1, int(varies(normal).sum()))
+    among, away = (np.sqrt(_squared_distances(rows, normal) + width) for rows in (normal, points))
+    np.fill_diagonal(among, 0.0)
+    model = LocalOutlierFactor(n_neighbors=k, metric="precomputed", novelty=True).fit(among)
+    return -model.score_samples(away)
+
+
+def _squared_distances(rows: Matrix, others: Matrix) -> Matrix:
+    products = (rows**2).sum(axis=1)[:, None] + (others**2).sum(axis=1) - 2 * rows @ others.T
+    return np.maximum(products, 0.0)
 
 
 def shrunk_mahalanobis(normal: Matrix, points: Matrix) -> Matrix:
-    """Mahalanobis distance with the covariance shrunk as Ledoit and Wolf do, for more dimensions than rows."""
+    """Mahalanobis distance with the covariance shrunk as Ledoit and Wolf do, for more dimensions than rows.
+
+    Dimensions that never move among the normal rows have the variance that shrinking gives to all.
+    """
     from sklearn.covariance import ledoit_wolf
 
     center = normal.mean(axis=0)
-    covariance, _ = ledoit_wolf(normal - center, assume_centered=True)
-    covariance = covariance + STILL**2 * np.eye(len(center))
-    moved = points - center
-    return np.sqrt(np.maximum((moved * np.linalg.solve(covariance, moved.T).T).sum(axis=1), 0.0))
+    moved, moving = points - center, varies(normal)
+    least = STILL**2
+    squared = np.zeros(len(points))
+    if moving.any():
+        covariance, shrinkage = ledoit_wolf(normal[:, moving] - center[moving], assume_centered=True)
+        mean_variance = normal[:, moving].var(axis=0).mean()
+        covariance = covariance + least * np.eye(len(covariance))
+        squared = (moved[:, moving] * np.linalg.solve(covariance, moved[:, moving].T).T).sum(axis=1)
+        least += float(shrinkage * mean_variance)
+    squared = squared + (moved[:, ~moving] ** 2).sum(axis=1) / least
+    return np.sqrt(np.maximum(squared, 0.0))
 
 
 def robust_mahalanobis(normal: Matrix, points: Matrix, *, seed: int = 0) -> Matrix:

@@ -94,6 +94,15 @@ def metric_floor(spread: Matrix, series: Sequence[tuple[str, str]], *, share: fl
     return share * rms[code]
 
 
+def varies(samples: Matrix) -> npt.NDArray[np.bool_]:
+    """Return which columns have at least two different values, leaving gaps out.
+
+    >>> varies(np.array([[1.0, 2.0, np.nan], [1.0, 3.0, 4.0]])).tolist()
+    [False, True, False]
+    """
+    return np.fmin.reduce(samples, axis=0, initial=np.nan) < np.fmax.reduce(samples, axis=0, initial=np.nan)
+
+
 def deviations(values: Matrix, center: Matrix, scale: Matrix, absent: npt.NDArray[np.bool_]) -> Matrix:
     """Signed z of each value; 0 where there is no sample, `ABSENT_Z` where a series has stopped.
 

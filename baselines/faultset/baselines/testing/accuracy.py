@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from faultset.baselines.api.contract import Detection, Diagnosis, Ranking
-from faultset.baselines.testing.episodes import Edit, instants, renamed_services, with_column
+from faultset.baselines.testing.episodes import Edit, context_renaming, instants, renaming, with_column
 from faultset.baselines.testing.trial import BaselineTrial, alarm_time, labelled_faults
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.schemas import TABLES
@@ -128,14 +128,9 @@ def check_service_names(trial: BaselineTrial) -> None:
     if trial.spec.task != "rca":
         return
 
-    def renamed(known: dict) -> dict:
-        return known | {
-            "services": [f"x-{name}" for name in known["services"]],
-            "calls": [[f"x-{name}" for name in call] for call in known["calls"]],
-            "workload_entry": f"x-{known['workload_entry']}",
-        }
-
-    view = trial.examples.altered("services renamed", dict.fromkeys(TABLES, renamed_services), context=renamed)
+    names = {name: f"x-{name}" for name in trial.examples.faulty.view.services}
+    edits = dict.fromkeys(TABLES, renaming(names))
+    view = trial.examples.altered("services renamed", edits, context=context_renaming(names))
     found = trial.answer(view)
     expected = trial.expected
     assert isinstance(found, Diagnosis)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from faultset.baselines.api.registry import BaselineSpec, get_baseline
-from faultset.baselines.testing import accuracy, evidence, registration, repeatability
+from faultset.baselines.testing import accuracy, evidence, invariance, registration, repeatability
 from faultset.baselines.testing.trial import BaselineTrial
 from faultset.core.errors import UsageError
 
@@ -28,6 +28,10 @@ CHECKS: Mapping[str, Check] = {
     "taught answers": accuracy.check_taught_answers,
     "untaught": accuracy.check_untaught,
     "service names": accuracy.check_service_names,
+    "dates": invariance.check_dates,
+    "uninformative series": invariance.check_uninformative_series,
+    "order of services": invariance.check_order_of_services,
+    "collector gaps": invariance.check_collector_gaps,
 }
 """Name of each check -> the check; a check that does not concern a baseline's task passes."""
 
@@ -83,6 +87,12 @@ def check_baseline(baseline: str | type | BaselineSpec, *, skip: Iterable[str] =
     taught answers, untaught, service names
         A diagnoser answers with a pair that it was taught, abstains when it was taught no fault, and answers the same
         when all services are called something else.
+    dates, order of services
+        Neither the date nor the order of services' names changes an answer; the order only of methods without a seed.
+    uninformative series
+        Constant series, series without samples, infinite samples and counters below zero change no answer.
+    collector gaps
+        A gap in all metrics, or in all tables, raises no alarm in an episode without a fault.
     """
     spec = get_baseline(baseline) if isinstance(baseline, str) else getattr(baseline, "spec", baseline)
     if not isinstance(spec, BaselineSpec):

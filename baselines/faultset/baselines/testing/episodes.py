@@ -8,11 +8,12 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,6 +27,8 @@ from faultset.datasets.views import EpisodeView
 
 Edit = Callable[[pa.Table], pa.Table | None]
 """Changes a table; None removes it."""
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+"""Changes what `context.json` holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +38,7 @@ class ExampleEpisodes:
     root: Path
     training: tuple[Labelled, ...]
     _altered: dict[str, EpisodeView] = field(default_factory=dict, repr=False)
+    _reversed: list[Labelled] = field(default_factory=list, repr=False)
 
     @property
     def faulty(self) -> Labelled:
@@ -49,21 +53,42 @@ class ExampleEpisodes:
         self,
         name: str,
         edits: Mapping[str, Edit],
-        context: Callable[[dict[str, Any]], dict[str, Any]] = lambda same: same,
+        context: Change = lambda same: same,
+        of: EpisodeView | None = None,
     ) -> EpisodeView:
-        """Return the faulty episode with some of its tables, or its context, changed.
+        """Return the faulty episode, or another one, with some of its tables, or its context, changed.
 
         Parameters
         ----------
         name
             Says what is changed; the same name always gets the same copy, which is made once.
+        of
+            The episode to copy.
         """
         if name not in self._altered:
-            self._altered[name] = self._copied(edits, context)
+            self._altered[name] = self._copied(of or self.faulty.view, edits, context)
         return self._altered[name]
 
-    def _copied(self, edits: Mapping[str, Edit], context: Callable[[dict[str, Any]], dict[str, Any]]) -> EpisodeView:
-        source = self.path(self.faulty.view)
+    @property
+    def reversed_names(self) -> dict[str, str]:
+        """Name of each service -> one by which services sort the other way round."""
+        services = sorted(self.faulty.view.services)
+        return {name: f"s{len(services) - place}-{name}" for place, name in enumerate(services)}
+
+    def reversed_order(self) -> ExampleEpisodes:
+        """Return the same episodes with services whose order is reversed."""
+        if not self._reversed:
+            names = self.reversed_names
+            edits = dict.fromkeys(TABLES, renaming(names))
+            for item in self.training:
+                view = self.altered(f"reversed {item.view.episode}", edits, context_renaming(names), of=item.view)
+                causes = tuple(names[cause] for cause in item.causes)
+                service = None if item.service is None else names[item.service]
+                self._reversed.append(replace(item, view=view, service=service, causes=causes))
+        return ExampleEpisodes(root=self.root, training=tuple(self._reversed))
+
+    def _copied(self, view: EpisodeView, edits: Mapping[str, Edit], context: Change) -> EpisodeView:
+        source = self.path(view)
         target = Path(tempfile.mkdtemp(dir=self.root)) / source.name
         (target / "telemetry").mkdir(parents=True)
         known = json.loads((source / "context.json").read_text("utf-8"))
@@ -169,6 +194,9 @@ class DeclaredView(EpisodeView):
             self.undeclared.add("metrics")
         return self._view.wide(step_s, roles)
 
+    def silent_steps(self, step_ns: int) -> npt.NDArray[np.bool_]:
+        return self._view.silent_steps(step_ns)
+
 
 def no_rows(rows: pa.Table) -> pa.Table:
     """Keep no row."""
@@ -185,13 +213,48 @@ def instants(rows: pa.Table, column: str = "time") -> np.ndarray:
     return rows[column].cast("int64").to_numpy()
 
 
-def renamed_services(rows: pa.Table) -> pa.Table:
-    """Put `x-` before the name of every service."""
-    for column in ("service", "peer_service", "reported_service"):
-        if column in rows.column_names:
-            names = [None if name is None else f"x-{name}" for name in rows[column].to_pylist()]
-            rows = with_column(rows, column, pa.array(names, pa.string()))
-    return rows
+def renaming(names: Mapping[str, str]) -> Edit:
+    """Return an edit that renames services, and pods and objects that begin with the name of one."""
+
+    def renamed(text: str | None) -> str | None:
+        owner = next((name for name in names if text == name or (text or "").startswith(f"{name}-")), None)
+        return text if owner is None or text is None else names[owner] + text.removeprefix(owner)
+
+    def edit(rows: pa.Table) -> pa.Table:
+        for column in ("service", "peer_service", "reported_service", "pod", "name"):
+            if column in rows.column_names:
+                coded = rows[column].cast(pa.string()).combine_chunks().dictionary_encode()
+                words = pa.array([renamed(word) for word in coded.dictionary.to_pylist()], pa.string())
+                rows = with_column(rows, column, words.take(coded.indices))
+        return rows
+
+    return edit
+
+
+def context_renaming(names: Mapping[str, str]) -> Change:
+    """Return a change of the context that renames services."""
+
+    def change(known: dict[str, Any]) -> dict[str, Any]:
+        return known | {
+            "services": [names[name] for name in known["services"]],
+            "calls": [[names[name] for name in call] for call in known["calls"]],
+            "workload_entry": names[known["workload_entry"]],
+        }
+
+    return change
+
+
+def moved_times(shift_ns: int) -> Mapping[str, Edit]:
+    """Return edits that move all times of an episode."""
+
+    def edit(rows: pa.Table) -> pa.Table:
+        for column in rows.schema:
+            if pa.types.is_timestamp(column.type):
+                moved = pa.array(instants(rows, column.name) + shift_ns)
+                rows = with_column(rows, column.name, moved.cast(column.type))
+        return rows
+
+    return dict.fromkeys(TABLES, edit)
 
 
 def _constant(rows: pa.Table) -> pa.Table:

@@ -19,6 +19,7 @@ def check_registration(trial: BaselineTrial) -> None:
         "title and paper are not empty": bool(spec.title and spec.paper),
         "complexity is empty or begins with O(": not spec.complexity or spec.complexity.startswith("O("),
         f"tables are among {sorted(TABLES)}": set(spec.tables) <= TABLES.keys(),
+        "required tables are among those that it reads": set(spec.requires) <= set(spec.tables),
         'requests is read exactly with needs=("sli",)': ("sli" in spec.needs) == ("requests" in spec.tables),
         "departures are sentences": all(sentence.endswith(".") for sentence in spec.departures),
         "name, needs and tables of an instance are those of the registration": (built.name, built.needs, built.tables)

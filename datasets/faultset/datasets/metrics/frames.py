@@ -2,7 +2,7 @@
 
 A sample belongs to the step in which it was taken. A counter's rate belongs to the step of the later of its two
 samples: what grew between them, divided by the time between them. A value below the one before is a restart, and
-what grew since is the value itself.
+what grew since is the value itself. Infinite samples, and those of a counter that are below zero, are no samples.
 """
 
 from __future__ import annotations

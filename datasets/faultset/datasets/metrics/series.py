@@ -56,7 +56,17 @@ def series_of(metrics: pa.Table) -> Series:
     starts = np.flatnonzero(change)
     heads = {name: [words[name][code] for code in codes[name][starts]] for name in words}
     heads["kind"] = [kind if kind in CUMULATIVE else "gauge" for kind in heads["kind"]]
-    return Series(starts=starts, times_ns=times, values=values, words=heads)
+    return Series(starts=starts, times_ns=times, values=_usable(values, starts, heads["kind"]), words=heads)
+
+
+def _usable(values: Array, starts: Array, kinds: list[str | None]) -> Array:
+    """Return values with NaN for what no sample can be: infinity, and less than zero in a counter."""
+    wrong = np.isinf(values)
+    counts = np.array([kind in CUMULATIVE and kind != "sum" for kind in kinds], dtype=bool)
+    if counts.any() and (values < 0).any():
+        lengths = np.diff(np.append(starts, len(values)))
+        wrong |= np.repeat(counts, lengths) & (values < 0)
+    return np.where(wrong, np.nan, values) if wrong.any() else values
 
 
 def increases(series: Series) -> tuple[Array, Array]:

@@ -11,7 +11,7 @@ from faultset.baselines.methods.detection.pooled.forecasts import ForecastResidu
 from faultset.baselines.methods.detection.pooled.neighbours import NearestWindow, PooledIsolationForest
 from faultset.baselines.methods.detection.pooled.pooled_detector import thinned
 from faultset.baselines.methods.detection.pooled.reconstruction import Autoencoder, PooledPCA, UntrainedAutoencoder
-from faultset.baselines.testing.episodes import ExampleEpisodes, example_episodes, renamed_services
+from faultset.baselines.testing.episodes import ExampleEpisodes, context_renaming, example_episodes, renaming
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.metrics.roles import ROLES
 
@@ -47,12 +47,9 @@ def test_without_training_episodes_a_learner_is_silent(made, examples: ExampleEp
 
 @pytest.mark.parametrize("made", POOLED)
 def test_services_of_other_names_are_scored_the_same(made, examples: ExampleEpisodes, healthy: list):
-    def renamed(known: dict) -> dict:
-        calls = [[f"x-{name}" for name in call] for call in known["calls"]]
-        services = [f"x-{name}" for name in known["services"]]
-        return known | {"services": services, "calls": calls, "workload_entry": f"x-{known['workload_entry']}"}
-
-    view = examples.altered("services renamed", dict.fromkeys(TABLES, renamed_services), context=renamed)
+    names = {name: f"x-{name}" for name in examples.faulty.view.services}
+    edits = dict.fromkeys(TABLES, renaming(names))
+    view = examples.altered("services renamed", edits, context=context_renaming(names))
     model = made().fit(healthy)
     own, other = model.detect(examples.faulty.view), model.detect(view)
     np.testing.assert_allclose(own.scores, other.scores, rtol=1e-9)
@@ -108,8 +105,10 @@ def test_a_view_that_ends_with_its_reference_can_be_learned_from(examples: Examp
 
 
 def test_rows_beyond_the_most_are_thinned_out_evenly():
-    assert thinned(np.arange(10.0), 5).tolist() == [0, 2, 4, 6, 8]
-    assert thinned(np.arange(10.0), 20).tolist() == list(range(10))
+    one, other = np.arange(10.0), np.arange(10.0, 16.0)
+    assert thinned([one, other], 8).tolist() == [0, 2, 4, 6, 8, 10, 12, 14]
+    assert sorted(thinned([other, one], 8)) == sorted(thinned([one, other], 8))
+    assert thinned([one, other], 20).tolist() == list(range(16))
 
 
 @pytest.mark.parametrize("made", POOLED)

@@ -38,7 +38,7 @@ def run_lengths(
     """Posterior of the run length of each group of streams after each sample.
 
     Within a run each stream is normal with unknown mean and variance, whose prior is normal-gamma around 0 and 1;
-    the streams of a group change together, and the hazard is constant.
+    the streams of a group change together, and the hazard is constant. A stream has no say as long as it is 0.
 
     Parameters
     ----------
@@ -68,12 +68,13 @@ def run_lengths(
     beta = np.full((count, longest + 1), known / 2)
     belief = np.zeros((len(starts), longest + 1))
     belief[:, 0] = 1.0
+    moved = np.maximum.accumulate(streams != 0, axis=0)
     posterior = np.empty((steps, len(starts), longest + 1))
     for step, values in enumerate(streams):
         off = values[:, None] - mean
         variance = beta * widening
         density = constant - 0.5 * np.log(variance) - (alpha + 0.5) * np.log1p(off**2 / (2 * alpha * variance))
-        joint = np.log(np.maximum(belief, _NEVER)) + np.add.reduceat(density, starts, axis=0)
+        joint = np.log(np.maximum(belief, _NEVER)) + np.add.reduceat(density * moved[step][:, None], starts, axis=0)
         joint = np.exp(joint - joint.max(axis=1, keepdims=True))
         grown = joint * ((1 - hazard) / joint.sum(axis=1, keepdims=True))
         belief[:, 0] = hazard
@@ -148,7 +149,8 @@ class BOCPDDetector(Untrained):
         posterior = run_lengths(
             (streams.both - center) / spread, starts, expected_run=self.expected_run, known=len(streams.normal)
         )
-        odds = recent_change(posterior).max(axis=1)
+        moved = np.logical_or.reduceat(np.maximum.accumulate(streams.both != 0, axis=0), starts, axis=1)
+        odds = np.where(moved, recent_change(posterior), np.log10(_CERTAIN)).max(axis=1)
         healthy = len(streams.normal)
         # At first every run is recent.
         limit = reference_limit(odds[2 * RECENT : healthy])

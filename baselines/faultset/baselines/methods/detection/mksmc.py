@@ -12,13 +12,14 @@ from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.windows import Windows, detection_windows
 from faultset.baselines.stats.projections import (
+    CLIP,
     Projection,
     equivalent_sigma,
     out_of_fold_maximum,
     random_directions,
     tail_probability,
 )
-from faultset.baselines.stats.scaling import Matrix, mean_and_sd, metric_floor
+from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, metric_floor, varies
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -134,21 +135,40 @@ class MKSMC(Untrained):
     def _score(
         self, windows: Windows, columns: npt.NDArray[np.intp], floor: Matrix, groups: int, rng: np.random.Generator
     ) -> tuple[Matrix, float, Matrix]:
-        """Equivalent sigmas of each sample, their threshold, and the share of each series in them."""
-        reference = windows.reference[:, columns]
-        directions = random_directions(len(columns), max(1, self.directions // groups), rng)
+        """Equivalent sigmas of each sample, their threshold, and the share of each series in them.
+
+        Series that do not move within the reference are looked at one by one: they have no part in any correlation.
+        """
+        moving = varies(windows.reference[:, columns])
+        reference = windows.reference[:, columns[moving]]
+        still = self._first_moves(windows, columns[~moving], floor[~moving])
+        shares = np.zeros((len(windows.values), len(columns)))
+        shares[:, ~moving] = still
+        furthest = still.max(axis=1, initial=0.0)
+        if not moving.any():
+            return furthest, self.k, shares
+        floor = floor[moving]
+        directions = random_directions(reference.shape[1], max(1, self.directions // groups), rng)
         model = Projection.fit(reference, directions, shrink=self.shrink, robust=self.robust, floor=floor)
         level = tail_probability(self.k) / groups
         null = model.simulate(max(self.draws, round(5 / level)), rng)
-        z = model.standardise(windows.values[:, columns], windows.absent[:, columns])
+        z = model.standardise(windows.values[:, columns[moving]], windows.absent[:, columns[moving]])
         raw, best = model.score(z)
+        shares[:, moving] = np.abs(z * directions[best])
+        raw = np.maximum(raw, furthest / np.sqrt(model.shrink)) if model.shrink else np.maximum(raw, furthest)
         limit = float(np.quantile(null, 1 - level))
-        guarded = self.guard if self.guard is not None else len(reference) < 3 * len(columns)
+        guarded = self.guard if self.guard is not None else len(reference) < 3 * reference.shape[1]
         if guarded:
             worst = out_of_fold_maximum(reference, directions, shrink=self.shrink, robust=self.robust, floor=floor)
             limit = max(limit, worst)
         sigmas = equivalent_sigma(np.append(raw, limit), null)
-        return sigmas[:-1], float(sigmas[-1]), np.abs(z * directions[best])
+        return sigmas[:-1], float(sigmas[-1]), shares
+
+    def _first_moves(self, windows: Windows, columns: npt.NDArray[np.intp], floor: Matrix) -> Matrix:
+        """[T, columns] how far series that never moved within the reference are from where they were."""
+        center, scale = mean_and_sd(windows.reference[:, columns])
+        z = deviations(windows.values[:, columns], center, np.maximum(scale, floor), windows.absent[:, columns])
+        return np.minimum(np.abs(z), CLIP)
 
     @staticmethod
     def _explain(windows: Windows, columns: npt.NDArray[np.intp], shares: Matrix) -> tuple[Evidence, ...]:
@@ -161,4 +181,5 @@ class MKSMC(Untrained):
                 detail="share in the direction that deviates most, in sigmas",
             )
             for position in order
+            if shares[position] > 0
         )

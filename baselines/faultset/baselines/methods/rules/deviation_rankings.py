@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from faultset.baselines.api.contract import Ranking, Untrained
 from faultset.baselines.api.registry import baseline
@@ -22,6 +21,7 @@ from faultset.baselines.stats.scaling import (
     mean_and_sd,
     median_and_iqr,
     quantiles,
+    varies,
     with_metric_floor,
 )
 
@@ -64,16 +64,12 @@ def published_scores(
     z = (values - center) / np.where(spread > 0, spread, 1.0)
     known = np.where(np.isfinite(z), z, 0.0)
     highest = np.maximum((np.abs(known) if sign == "both" else known).max(axis=0), 0.0)
-    return highest if keep_constant else np.where(_varies(reference) & _varies(values), highest, 0.0)
+    return highest if keep_constant else np.where(varies(reference) & varies(values), highest, 0.0)
 
 
 def _two_sided(windows: Windows, center: Matrix, spread: Matrix) -> Matrix:
     scale = with_metric_floor(spread, windows.series)
     return np.abs(deviations(windows.values, center, scale, windows.absent)).max(axis=0)
-
-
-def _varies(samples: Matrix) -> npt.NDArray[np.bool_]:
-    return np.fmin.reduce(samples, initial=np.nan) < np.fmax.reduce(samples, initial=np.nan)
 
 
 class _ByHighestSeries(Untrained):

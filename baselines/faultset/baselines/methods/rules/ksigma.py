@@ -12,7 +12,7 @@ from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.series_scores import largest_deviations
 from faultset.baselines.features.windows import detection_windows
 from faultset.baselines.stats.limits import LEVEL, bonferroni_sigmas
-from faultset.baselines.stats.scaling import deviations, mean_and_sd, sustained, with_metric_floor
+from faultset.baselines.stats.scaling import deviations, mean_and_sd, sustained, varies, with_metric_floor
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 class KSigma(Untrained):
     """Detect when some series is K standard deviations from its reference for two samples in a row.
 
-    K is chosen so that, with as many series as there are, three sigma's worth of false flags per sample
-    remains.
+    K is chosen so that, with as many series as move within the reference, three sigma's worth of false flags per
+    sample remains.
 
     Parameters
     ----------
@@ -58,7 +58,8 @@ class KSigma(Untrained):
         """Score every sample after the reference by its largest |z|."""
         windows = detection_windows(episode)
         samples = len(windows.reference)
-        threshold = bonferroni_sigmas(len(windows.series), level=self.level, samples=samples)
+        moving = int(varies(windows.reference).sum())
+        threshold = bonferroni_sigmas(moving, level=self.level, samples=samples)
         if windows.empty:
             return Detection.silent(threshold)
         mean, sd = mean_and_sd(windows.reference)

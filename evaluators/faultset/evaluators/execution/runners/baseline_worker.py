@@ -138,7 +138,8 @@ class _BaselineWorker:
             if _any_recorded(tables, [view]):
                 raise
             checked, empty = None, True
-        missing = missing_evidence(view, tables) if empty else None
+        needed = [(name,) for name in spec.requires] or [tables]
+        missing = next(filter(None, (missing_evidence(view, names) for names in needed)), None) if empty else None
         if checked is None or missing is not None:
             raise answers.CannotAnswer(missing)
         return checked

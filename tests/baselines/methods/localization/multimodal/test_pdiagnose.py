@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -86,8 +89,9 @@ def test_the_moving_average_at_the_alarm_follows_the_samples_right_before_it(mon
         )
         for at in (60, 100)
     )
-    monkeypatch.setattr(pdiagnose, "detection_windows", lambda episode: since_reference)
-    flags = pdiagnose._flags_since(None, since_alarm, "and")  # type: ignore[arg-type]
+    monkeypatch.setattr(pdiagnose, "localization_windows", lambda *_, **__: since_reference)
+    episode: Any = SimpleNamespace(reference=(start_ns, start_ns + 60 * SECOND_NS))
+    flags = pdiagnose._flags_since(episode, since_alarm, "and")
     assert flags.shape == since_alarm.values.shape
     assert not flags.any()
     torn = kpi_flags(since_alarm.reference, since_alarm.values, window=10, combine="and")

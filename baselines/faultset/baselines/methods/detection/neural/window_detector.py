@@ -49,7 +49,7 @@ class WindowDetector(PooledDetector):
         self.history = window - 1
 
     def _learned(self, sequences: Sequence[Matrix]) -> Any:
-        windows = thinned(np.concatenate([self._windows(one) for one in sequences]), MOST_WINDOWS)
+        windows = thinned([self._windows(one) for one in sequences], MOST_WINDOWS)
         parameters = self._initial(np.random.default_rng(self.seed), windows.shape[2])
         if self.updates:
             parameters = trained(parameters, self.losses, [windows], updates=self.updates, batch=BATCH, seed=self.seed)

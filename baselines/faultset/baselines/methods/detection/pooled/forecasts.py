@@ -8,7 +8,12 @@ import numpy as np
 
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import SAMPLE
-from faultset.baselines.methods.detection.pooled.pooled_detector import DEPARTURES, PooledDetector, thinned
+from faultset.baselines.methods.detection.pooled.pooled_detector import (
+    DEPARTURES,
+    MOST_ROWS,
+    PooledDetector,
+    thinned,
+)
 from faultset.baselines.stats.scaling import Matrix
 
 
@@ -50,8 +55,8 @@ class ForecastResidual(PooledDetector):
         self.history = lags
 
     def _learned(self, sequences: Sequence[Matrix]) -> tuple[Matrix, Matrix]:
-        pasts = thinned(np.concatenate([self._past(one) for one in sequences]))
-        nexts = thinned(np.concatenate([one[self.lags :] for one in sequences]))
+        pasts = thinned([self._past(one) for one in sequences], MOST_ROWS)
+        nexts = thinned([one[self.lags :] for one in sequences], MOST_ROWS)
         penalty = self.ridge * len(pasts) * np.eye(pasts.shape[1])
         penalty[-1, -1] = 0.0
         weights = np.asarray(np.linalg.lstsq(pasts.T @ pasts + penalty, pasts.T @ nexts, rcond=None)[0], dtype=float)

@@ -100,7 +100,7 @@ class NearestWindow(PooledDetector):
         self.history = length - 1
 
     def _learned(self, sequences: Sequence[Matrix]) -> Matrix:
-        return thinned(np.concatenate([self._pieces(one) for one in sequences]), self.kept).copy()
+        return thinned([self._pieces(one) for one in sequences], self.kept)
 
     def _pieces(self, sequence: Matrix) -> Matrix:
         view = np.lib.stride_tricks.sliding_window_view(sequence, self.length, axis=0)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 MOST_ROWS = 200_000
-"""Training rows at most; every k-th is taken where there are more, so that a fit has a limit."""
+"""Training rows, more or less; every k-th step is taken where there are more, so that a fit has a limit."""
 USUAL_SHARE = 0.95
 _MOST_EVIDENCE = 3
 
@@ -89,10 +89,11 @@ class PooledDetector:
 
 
 def pooled_rows(sequences: Sequence[Matrix]) -> Matrix:
-    """Return the steps of all sequences as rows, `MOST_ROWS` at most."""
-    return thinned(np.concatenate(list(sequences)))
+    """Return the steps of all sequences as rows, about `MOST_ROWS` at most."""
+    return thinned(sequences, MOST_ROWS)
 
 
-def thinned(rows: Matrix, most: int = MOST_ROWS) -> Matrix:
-    """Return every k-th row, so that at most so many are left."""
-    return rows[:: -(-len(rows) // most)]
+def thinned(sequences: Sequence[Matrix], most: int) -> Matrix:
+    """Return every k-th step of each sequence, so that about so many are left, whatever the order of the sequences."""
+    step = -(-sum(map(len, sequences)) // most)
+    return np.concatenate([sequence[::step] for sequence in sequences])

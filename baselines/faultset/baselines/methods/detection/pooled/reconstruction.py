@@ -16,6 +16,7 @@ from faultset.baselines.methods.detection.pooled.pooled_detector import DEPARTUR
 from faultset.baselines.stats.scaling import Matrix
 
 _BATCH = 200
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,9 @@ class PooledPCA(PooledDetector):
     def _scores(self, sequence: Matrix) -> Matrix:
         model: _Subspace = self.model_
         away = (sequence - model.center) / model.scale
-        return np.linalg.norm(away - (away @ model.axes.T) @ model.axes, axis=1)
+        rest = np.linalg.norm(away - (away @ model.axes.T) @ model.axes, axis=1)
+        # where the subspace holds everything, only rounding errors are left
+        return np.where(rest > ROUNDING * np.linalg.norm(away, axis=1), rest, 0.0)
 
 
 @baseline(

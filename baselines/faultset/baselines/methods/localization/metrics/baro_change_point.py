@@ -12,6 +12,7 @@ from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.windows import Windows, detection_windows
 from faultset.baselines.stats.change_points import HAZARD, RunLengths, run_lengths
 from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
+from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -68,9 +69,10 @@ class BaroChangePoint(Untrained):
         found = Detection.from_scores(windows.times_ns, scores, SURE)
         if found.alarm_ns is None:
             return found
-        since = change_of(runs, windows, found.alarm_ns)
+        since_s = (found.alarm_ns - change_of(runs, windows, found.alarm_ns)) / SECOND_NS
+        detail = f"new regime since {since_s:g} s"
         evidence = tuple(
-            Evidence(service=service, subject="latency and errors", score=score, detail=f"new regime since {since}")
+            Evidence(service=service, subject="latency and errors", score=score, detail=detail)
             for service, score in columns
         )
         return Detection.from_scores(windows.times_ns, scores, SURE, evidence=evidence[:5])

@@ -28,6 +28,7 @@ from faultset.baselines.features.windows import (
     window_after,
 )
 from faultset.baselines.logs.keywords import error_line_excess, error_lines
+from faultset.baselines.stats.scaling import varies
 from faultset.baselines.traces.slow_spans import exclusive_durations, parent_rows, slow_spans
 from faultset.core.times import SECOND_NS
 
@@ -119,7 +120,8 @@ class PDiagnoseTrigger(Untrained):
             combine=self.combine,
             series=windows.series,
         )
-        features = queue_features(flags, windows.services, self.queue)
+        moving = int(varies(windows.reference).sum())
+        features = queue_features(flags, windows.services, self.queue, moving=moving)
         limit = reference_density(
             windows.reference,
             windows.services,
@@ -127,6 +129,7 @@ class PDiagnoseTrigger(Untrained):
             queue=self.queue,
             share=self.share,
             series=windows.series,
+            moving=moving,
         )
         started = triggers(features, limit)
         scores = np.where(started, features.density, np.minimum(features.density, limit))
@@ -191,9 +194,8 @@ class PDiagnose(Untrained):
         trace, spans = anomalous_spans(episode, time_window, self.span_time)
         votes = vote([metric, log, trace], self.weights)
         # Equal votes go to who was first; the amounts are too small to reorder anything else.
-        order = sorted(first, key=lambda service: (first[service], service))
-        for place, service in enumerate(order):
-            votes[service] = votes.get(service, 0.0) * (1 + 1e-9 * (len(order) - place))
+        for service, step in first.items():
+            votes[service] = votes.get(service, 0.0) * (1 + 1e-9 / (1 + step))
         evidence += [
             Evidence(service=name, subject="log lines", score=count, detail="keyword lines beyond the usual")
             for name, count in sorted(log.items())
@@ -216,7 +218,7 @@ class PDiagnose(Untrained):
 
 def _flags_since(episode: EpisodeView, windows: Windows, combine: Combine) -> Flags:
     """Flag the values of the test window, each with the samples right before it as its history."""
-    since_reference = detection_windows(episode)
+    since_reference = localization_windows(episode, episode.reference[1], before=0)
     # An alarm within the reference cuts that short, and the test window follows it at once.
     whole = since_reference if len(since_reference.values) >= len(windows.values) else windows
     if whole.empty:

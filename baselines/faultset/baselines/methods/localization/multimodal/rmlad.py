@@ -82,6 +82,7 @@ def association(
     kind="named",
     developed_on=OWN_AND_PUBLISHED,
     tables=("metrics", "logs"),
+    requires=("metrics", "logs"),
     stochastic=True,
     speed="slow",
     complexity="O(L·log L + S·T·A), A augmented copies",
@@ -145,16 +146,17 @@ class RMLAD(Untrained):
         starts = windows.times_ns[rows] - windows.step_ns
         if windows.empty or len(starts) <= self.neighbours:
             return Ranking.abstain()
+        place = (starts - starts[0]) // windows.step_ns
         logs = score_logs(
             lines,
             healthy_end_ns=min(alarm_ns, reference_end_ns),
             start_ns=int(starts[0]),
             step_ns=windows.step_ns,
-            bins=len(starts),
+            bins=int(place[-1]) + 1,
         )
         mean, sd = mean_and_sd(windows.reference)
         z = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)[rows]
-        target = self._target(logs, windows.services, len(starts))
+        target = self._target(logs, windows.services)[place]
         kept = np.flatnonzero(candidate_series(z) & (target.std(axis=0) > 0))
         if len(kept) == 0:
             return Ranking.abstain()
@@ -180,10 +182,10 @@ class RMLAD(Untrained):
         reported = [item for item in unexpected_line_evidence(logs) if item.service in ranking.scores]
         return replace(ranking, evidence=(*ranking.evidence, *reported))
 
-    def _target(self, logs: LogScores, services: list[str], bins: int) -> Matrix:
+    def _target(self, logs: LogScores, services: list[str]) -> Matrix:
         if self.scope == "system":
             return np.repeat(logs.system[:, None], len(services), axis=1)
-        silent = np.zeros(bins)
+        silent = np.zeros(len(logs.system))
         return np.stack([logs.own.get(service, silent) for service in services], axis=1)
 
 

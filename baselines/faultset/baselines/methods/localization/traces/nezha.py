@@ -45,12 +45,13 @@ def event_graph(spans: Spans, events: Events) -> Edges:
     begin_of[events.span[begins]] = begins
     child = np.flatnonzero((spans.parent >= 0) & (begin_of >= 0))
     parent = spans.parent[child]
-    # Events are sorted by span and time, so that one search finds the last one before an instant.
-    shift = events.time_ns - events.time_ns.min(initial=0)
-    width = int(shift.max(initial=0)) + 2
-    place = events.span * width + shift
-    wanted = parent * width + (spans.start_ns[child] - events.time_ns.min(initial=0))
-    before = np.maximum(np.searchsorted(place, wanted, side="right") - 1, begin_of[parent])
+    # Events are sorted by span and time, so that one search finds the last one before an instant. Nanoseconds times
+    # spans would overflow, so instants are replaced by their ranks.
+    instants = np.unique(events.time_ns)
+    width = len(instants) + 1
+    place = events.span * width + np.searchsorted(instants, events.time_ns, side="right")
+    begin = parent * width + np.searchsorted(instants, spans.start_ns[child], side="right")
+    before = np.maximum(np.searchsorted(place, begin, side="right") - 1, begin_of[parent])
     same = spans.service[parent] == spans.service[child]
     source = np.where(same, before, begin_of[parent])
     return Edges(
@@ -98,6 +99,7 @@ class Patterns:
     kind="method",
     developed_on=OWN_AND_PUBLISHED,
     tables=("spans", "logs", "metrics"),
+    requires=("spans",),
     speed="instant",
     complexity="O((N + L)·log(N + L) + P²), P lost patterns",
     departures=(

@@ -52,6 +52,7 @@ def coverage(spans: Spans, *, by_pod: bool = False) -> Coverage:
     pod = called_pods(spans, calls) if by_pod else np.full(len(trace), -1)
     _, first, kind = distinct(calls.kind * (len(spans.pods) + 1) + pod + 1)
     matrix = sparse.csr_matrix((np.ones(len(trace)), (trace, kind)), shape=(spans.traces, len(first)), dtype=float)
+    matrix.sum_duplicates()
     matrix.data[:] = 1.0
     return Coverage(
         operations=tuple(
@@ -295,5 +296,6 @@ def _operation_calls(spans: Spans, found: Coverage) -> sparse.csr_matrix:
     matrix = sparse.csr_matrix(
         (np.ones(int(known.sum())), (kind_of[above[known]], found.kind[known])), shape=(count, count)
     )
+    matrix.sum_duplicates()
     made = np.maximum(np.asarray(matrix.sum(axis=1)).ravel(), 1.0)
     return sparse.diags(1.0 / made) @ matrix

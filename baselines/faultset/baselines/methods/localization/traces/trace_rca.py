@@ -159,6 +159,7 @@ class TraceRCA(Untrained):
         """[size] best Jaccard index of a frequent set that holds the service, or the pod."""
         trace = spans.trace[calls.row[in_test_window]]
         members = sparse.csr_matrix((np.ones(len(trace)), (trace, callee[in_test_window])), shape=(spans.traces, size))
+        members.sum_duplicates()
         members.data[:] = 1.0
         abnormal = np.zeros(spans.traces, dtype=bool)
         abnormal[spans.trace[calls.row[is_abnormal]]] = True
