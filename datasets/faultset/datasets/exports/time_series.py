@@ -79,45 +79,60 @@ class TimeSeriesFiles:
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
         self._dataset, self._options, self._folder = dataset, options, folder
+        self._test = set(dataset.splits.get(SPLIT, {}).get("test", ()))
         self._columns: set[str] = set()
         self._steps: dict[str, int] = {}
+        self._members: dict[str, list[str]] = {}
 
     def unavailable_reason(self, episode: str) -> str | None:
         """Return None: whether lengths are equal is seen when all are known."""
         return None
 
-    def write(self, episode: str) -> None:
+    def prepare(self, episode: str) -> None:
         """Note columns and length of one episode."""
         frame = filled_frame(self._dataset, episode, self._options)
         self._columns |= set(frame.columns)
         self._steps[episode] = len(frame)
 
+    def write(self, episode: str) -> None:
+        """Append one episode to the file of its side."""
+        columns = sorted(self._columns)
+        if not self._members:
+            self._begin(columns)
+        side = "test" if episode in self._test else "train"
+        self._members[side].append(episode)
+        frame = filled_frame(self._dataset, episode, self._options).reindex(columns=columns)
+        dimensions = ":".join(_numbers(frame[name].to_numpy()) for name in columns)
+        with self._file(side).open("a", encoding="utf-8") as file:
+            file.write(f"{dimensions}:{_fault(self._dataset, episode)}\n")
+
     def finish(self) -> None:
-        """Write both files, and the names of the dimensions."""
+        """Write the names of the dimensions, and the episodes in the order of the cases."""
+        for side, episodes in self._members.items():
+            rows = "".join(f"{episode}\n" for episode in episodes)
+            (self._folder / f"{side}_episodes.txt").write_text(rows, encoding="utf-8")
+        names = json.dumps(sorted(self._columns), indent=1) + "\n"
+        (self._folder / "dimensions.json").write_text(names, encoding="utf-8")
+
+    def _begin(self, columns: list[str]) -> None:
         lengths = set(self._steps.values())
         if len(lengths) > 1:
             raise DataError(
                 f"the cases of a .ts file must be equally long, these episodes have {min(lengths)} to {max(lengths)} "
                 'steps; make a version of episodes of one length with "faultset dataset filter"'
             )
-        columns = sorted(self._columns)
-        test = set(self._dataset.splits.get(SPLIT, {}).get("test", ()))
         classes = sorted({_fault(self._dataset, episode) for episode in self._steps})
         for side in SIDES:
-            chosen = [episode for episode in self._steps if (episode in test) == (side == "test")]
-            with (self._folder / f"faultset_{side.upper()}.ts").open("w", encoding="utf-8") as file:
-                file.write(
-                    "@problemName faultset\n@timeStamps false\n@missing true\n@univariate false\n"
-                    f"@dimensions {len(columns)}\n@equalLength true\n@seriesLength {min(lengths)}\n"
-                    f"@classLabel true {' '.join(classes)}\n@data\n"
-                )
-                for episode in chosen:
-                    frame = filled_frame(self._dataset, episode, self._options).reindex(columns=columns)
-                    dimensions = ":".join(_numbers(frame[name].to_numpy()) for name in columns)
-                    file.write(f"{dimensions}:{_fault(self._dataset, episode)}\n")
-            rows = "".join(f"{episode}\n" for episode in chosen)
-            (self._folder / f"{side}_episodes.txt").write_text(rows, encoding="utf-8")
-        (self._folder / "dimensions.json").write_text(json.dumps(columns, indent=1) + "\n", encoding="utf-8")
+            self._members[side] = []
+            self._file(side).write_text(
+                "@problemName faultset\n@timeStamps false\n@missing true\n@univariate false\n"
+                f"@dimensions {len(columns)}\n@equalLength true\n@seriesLength {min(lengths)}\n"
+                f"@classLabel true {' '.join(classes)}\n@data\n",
+                encoding="utf-8",
+            )
+
+    def _file(self, side: str) -> Path:
+        return self._folder / f"faultset_{side.upper()}.ts"
 
 
 def _fault(dataset: Dataset, episode: str) -> str:

@@ -23,15 +23,13 @@ _INSTANTS = (
 
 
 class _Wide:
-    """Features on a regular grid, the same columns in every episode."""
-
-    suffix = ""
+    """Features on a regular grid; a file has the columns of its own episode."""
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
         self._dataset = dataset
         self._options = options
         self._folder = folder
-        self._columns: set[str] = set()
+        self._labels: list[dict[str, Any]] = []
         (folder / FEATURES).mkdir()
 
     def unavailable_reason(self, episode: str) -> str | None:
@@ -42,24 +40,13 @@ class _Wide:
         """Write the features that an episode has."""
         frame = self._dataset.view(episode).wide(self._options.step_s, self._options.roles)
         names = [f"{service}/{metric}" for service, metric in frame.columns]
-        self._columns.update(names)
         times = pa.array(pd.DatetimeIndex(frame.index).as_unit("ns").asi8).cast(pa.timestamp("ns", tz="UTC"))
-        arrays = [times, *_columns(frame)]
-        pq.write_table(pa.table(arrays, names=["time", *names]), parquet_path(self._draft(episode)))
+        self._store(pa.table([times, *_columns(frame)], names=["time", *names]), self._folder / FEATURES / episode)
+        self._labels.append(self._label(episode))
 
     def finish(self) -> None:
-        """Give every episode the same columns, and write labels and splits."""
-        columns = sorted(self._columns)
-        for episode in self._dataset.episodes:
-            draft = self._draft(episode)
-            table = pq.read_table(parquet_path(draft))
-            nothing = pa.nulls(len(table), pa.float64())
-            present = dict(zip(table.column_names, table.columns, strict=True))
-            arrays = [present.get(name, nothing) for name in columns]
-            draft.unlink()
-            self._store(pa.table([table["time"], *arrays], names=["time", *columns]), self._folder / FEATURES / episode)
-        labels = pa.Table.from_pylist([self._label(episode) for episode in self._dataset.episodes])
-        pyarrow.csv.write_csv(labels, self._folder / "labels.csv")
+        """Write labels and splits."""
+        pyarrow.csv.write_csv(pa.Table.from_pylist(self._labels), self._folder / "labels.csv")
         splits = {name: dict(sides) for name, sides in self._dataset.splits.items()}
         (self._folder / "splits.json").write_text(json.dumps(splits, indent=1, sort_keys=True) + "\n")
 
@@ -70,9 +57,6 @@ class _Wide:
         found["targets"] = " ".join(label.targets)
         found |= {name: getattr(label, name) for name in _INSTANTS}
         return found
-
-    def _draft(self, episode: str) -> Path:
-        return self._folder / FEATURES / f"{episode}.draft"
 
     def _store(self, table: pa.Table, stem: Path) -> None:
         raise NotImplementedError
@@ -94,4 +78,6 @@ class WideParquet(_Wide):
     """One Parquet file for each episode."""
 
     def _store(self, table: pa.Table, stem: Path) -> None:
-        pq.write_table(table, parquet_path(stem.with_suffix(".parquet")), compression="zstd")
+        # with hundreds of columns of a few rows, descriptions of columns would take more than numbers
+        path = stem.with_suffix(".parquet")
+        pq.write_table(table, parquet_path(path), compression="zstd", write_statistics=False, store_schema=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from faultset.core.errors import DataError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.exports.exporter import ExportOptions, export_dataset, load_layout
+from faultset.datasets.exports.exporter import ExportOptions, export_dataset, load_layout, write_episodes
 from faultset.datasets.format.summaries import hashes_below
 
 
@@ -71,10 +71,7 @@ def _check_place(name: str, dataset: Path, folder: Path) -> None:
     out.mkdir(parents=True)
     layout = load_layout(name)(opened, ExportOptions(), out)
     before = _outside(around, out)
-    for episode in opened.episodes:
-        if layout.unavailable_reason(episode) is None:
-            layout.write(episode)
-    layout.finish()
+    write_episodes(layout, [episode for episode in opened.episodes if layout.unavailable_reason(episode) is None])
     assert before == _outside(around, out), f"{name} writes outside of its folder"
 
 

@@ -86,9 +86,8 @@ class FeatureColumns:
         columns = tuple(Column(modality, EACH_SERVICE, name) for modality in modalities for name in names[modality])
         return cls(columns=columns, step_s=seconds, roles=chosen, is_per_service=True)
 
-    @classmethod
+    @staticmethod
     def of(
-        cls,
         views: Iterable[EpisodeView],
         *,
         step_s: float | str = 1.0,
@@ -96,7 +95,7 @@ class FeatureColumns:
         roles: Sequence[str] | None = None,
         most_templates: int = 200,
         most_edges: int = 200,
-    ) -> Self:
+    ) -> FeatureColumns:
         """Find the columns of some episodes, read one after the other.
 
         Parameters
@@ -120,31 +119,12 @@ class FeatureColumns:
         DataError
             No episode has anything to make a column of.
         """
-        seconds = _checked_step(step_s, modalities)
-        if most_templates < 0 or most_edges < 0:
-            raise UsageError("most_templates and most_edges must not be negative")
-        metrics: set[tuple[str, str]] = set()
-        lines: Counter[tuple[str, str]] = Counter()
-        calls: Counter[str] = Counter()
-        services: set[str] = set()
-        chosen = None if roles is None else tuple(roles)
+        finder = ColumnFinder(
+            step_s=step_s, modalities=modalities, roles=roles, most_templates=most_templates, most_edges=most_edges
+        )
         for view in views:
-            if "metrics" in modalities:
-                metrics |= {(str(service), str(name)) for service, name in metric_frame(view, seconds, chosen).columns}
-            if "logs" in modalities:
-                found = line_counts(view)
-                lines.update(found)
-                services |= {service for service, _ in found}
-            if "traces" in modalities:
-                calls.update(call_counts(view))
-        made = [Column("metrics", *key) for key in sorted(metrics)]
-        made += [Column("logs", *key) for key in sorted(_commonest(lines, most_templates))]
-        made += [Column("logs", service, OTHER_LINES) for service in sorted(services)]
-        edges = sorted(_commonest(calls, most_edges))
-        made += [Column("traces", edge, what) for edge in edges for what in CALL_FEATURES]
-        if not made:
-            raise DataError(f"no episode has {' or '.join(modalities)} to make features of; choose others")
-        return cls(columns=tuple(made), step_s=seconds, roles=chosen)
+            finder.add(view)
+        return finder.columns()
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -157,6 +137,52 @@ class FeatureColumns:
     def places(self, modality: Modality) -> dict[tuple[str, str], int]:
         """Return the places of a modality's columns."""
         return {(c.owner, c.what): place for place, c in enumerate(self.columns) if c.modality == modality}
+
+
+class ColumnFinder:
+    """Find the columns of episodes that come one by one; see `FeatureColumns.of` for the parameters."""
+
+    def __init__(
+        self,
+        *,
+        step_s: float | str = 1.0,
+        modalities: Sequence[Modality] = get_args(Modality),
+        roles: Sequence[str] | None = None,
+        most_templates: int = 200,
+        most_edges: int = 200,
+    ) -> None:
+        self._step_s = _checked_step(step_s, modalities)
+        if most_templates < 0 or most_edges < 0:
+            raise UsageError("most_templates and most_edges must not be negative")
+        self._modalities, self._roles = modalities, None if roles is None else tuple(roles)
+        self._most_templates, self._most_edges = most_templates, most_edges
+        self._metrics: set[tuple[str, str]] = set()
+        self._lines: Counter[tuple[str, str]] = Counter()
+        self._calls: Counter[str] = Counter()
+        self._services: set[str] = set()
+
+    def add(self, view: EpisodeView) -> None:
+        """Read an episode."""
+        if "metrics" in self._modalities:
+            frame = metric_frame(view, self._step_s, self._roles)
+            self._metrics |= {(str(service), str(name)) for service, name in frame.columns}
+        if "logs" in self._modalities:
+            lines = line_counts(view)
+            self._lines.update(lines)
+            self._services |= {service for service, _ in lines}
+        if "traces" in self._modalities:
+            self._calls.update(call_counts(view))
+
+    def columns(self) -> FeatureColumns:
+        """Return the columns of all episodes that were read; raise DataError when there are none."""
+        columns = [Column("metrics", *key) for key in sorted(self._metrics)]
+        columns += [Column("logs", *key) for key in sorted(_commonest(self._lines, self._most_templates))]
+        columns += [Column("logs", service, OTHER_LINES) for service in sorted(self._services)]
+        edges = sorted(_commonest(self._calls, self._most_edges))
+        columns += [Column("traces", edge, what) for edge in edges for what in CALL_FEATURES]
+        if not columns:
+            raise DataError(f"no episode has {' or '.join(self._modalities)} to make features of; choose others")
+        return FeatureColumns(columns=tuple(columns), step_s=self._step_s, roles=self._roles)
 
 
 def _checked_step(step_s: float | str, modalities: Sequence[Modality]) -> float:

@@ -137,10 +137,17 @@ class EpisodeWindows:
         rng = None if seed is None else np.random.default_rng(seed)
         order = range(len(self.episodes)) if rng is None else rng.permutation(len(self.episodes)).tolist()
         for place in order:
-            count = int(self._first[place + 1] - self._first[place])
-            numbers = list(range(count)) if rng is None else rng.permutation(count).tolist()
-            for first in range(0, count, size):
-                yield self._batch(self.episodes[place], numbers[first : first + size])
+            yield from self.episode_batches(self.episodes[place], size, rng)
+
+    def episode_batches(
+        self, episode: str, size: int = 64, rng: np.random.Generator | None = None
+    ) -> Iterator[WindowBatch]:
+        """Yield the windows of one of the episodes, at most `size` at a time; a generator shuffles them."""
+        place = self.episodes.index(episode)
+        count = int(self._first[place + 1] - self._first[place])
+        numbers = list(range(count)) if rng is None else rng.permutation(count).tolist()
+        for first in range(0, count, size):
+            yield self._batch(episode, numbers[first : first + size])
 
     def arrays(self, *, most_bytes: int = 4 << 30) -> tuple[Values, npt.NDArray[np.int8], Ints]:
         """Return `X`, `y` and `groups` in the order and shapes that scikit-learn expects.
