@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 from faultset.agents import import_runs, read_runs, score_runs
+from faultset.agents.cli.imports import import_
 from faultset.agents.runs.record import RUNS, RUNS_VERSION, TRUTH, AgentRun, RunTruth
 from faultset.core.errors import DataError, UsageError
 from tests.agents.conftest import Session, said
+
+SAMPLES = Path(__file__).parent / "samples"
 
 
 def test_one_bad_file_stops_an_import_and_nothing_is_left(session: Session, tmp_path: Path) -> None:
@@ -113,3 +117,20 @@ def test_long_commands_take_no_long_time(command: str, session: Session, tmp_pat
     started = time.monotonic()
     import_runs("aiopslab", file, tmp_path / "runs")
     assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize(("name", "other"), [("atif", "openrca"), ("openrca", "atif"), ("aiopslab", "inspect")])
+def test_a_file_of_another_format_names_the_format_that_reads_it(name: str, other: str, tmp_path: Path) -> None:
+    file = next(path for path in sorted((SAMPLES / other).rglob("*")) if path.is_file())
+    with pytest.raises(DataError, match=f"use faultset agents import {other}$"):
+        import_runs(name, file, tmp_path / "runs")
+
+
+@pytest.mark.parametrize(("options", "hinted"), [([], True), (["--candidates", "mongodb-geo"], False)])
+def test_answers_in_free_text_that_cannot_be_read_ask_for_candidates(
+    options: list[str], hinted: bool, tmp_path: Path
+) -> None:
+    file = SAMPLES / "atif" / "shell.trajectory.json"
+    result = CliRunner().invoke(import_, ["atif", str(file), str(tmp_path / "runs"), *options])
+    assert result.exit_code == 0, result.output
+    assert ("for instance --candidates geo,rate" in result.output) == hinted

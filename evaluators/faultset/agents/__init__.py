@@ -3,6 +3,8 @@
 `import_runs` reads runs in the formats of other projects, `read_runs` gives them as records, `score_runs` scores them.
 All return records and print nothing.
 
+solvers      agents and controls for Inspect
+interface    the tools of an episode: for Inspect, over MCP, behind AIOpsLab's contract
 trajectories what an agent did, step by step, as ATIF
 runs         the record of a run, its answer, how it ended, and the tables that hold them
 formats      the formats of other projects, open to other distributions

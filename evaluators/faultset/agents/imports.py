@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from faultset.agents.formats.contract import AgentFormat, ImportedRun, ImportOptions
-from faultset.agents.formats.registry import agent_format
+from faultset.agents.formats.registry import agent_format, agent_format_names
 from faultset.agents.runs.record import AgentRun, RunTruth
 from faultset.agents.runs.storage import TRAJECTORIES, trajectory_file, write_tables
 from faultset.core.command_line.progress import Progress, StepCounter
-from faultset.core.errors import DataError
+from faultset.core.errors import DataError, FaultsetError
 from faultset.core.files import translate_resource_errors, translate_write_errors
 from faultset.core.locks.new_folder import new_folder
 from faultset.core.printable import printable
@@ -95,9 +96,10 @@ def import_runs(
                     truths.append(truth)
             counter.add()
         if left_out and not skip_bad:
-            raise DataError(_refusal(left_out, len(files)))
+            raise DataError(_refusal(left_out, len(files)) + _other_format(root / next(iter(left_out)), name))
         if not runs:
-            raise DataError(f"{printable(path)} holds no {found.title} run that can be read; {_first(left_out)}")
+            other = _other_format(root / next(iter(left_out)), name) if left_out else ""
+            raise DataError(f"{printable(path)} holds no {found.title} run that can be read; {_first(left_out)}{other}")
         write_tables(folder, runs, truths)
     return ImportedRuns(folder=out, files=len(files), runs=runs, left_out=left_out)
 
@@ -146,6 +148,15 @@ def _written(folder: Path, one: ImportedRun, taken: set[str]) -> tuple[AgentRun,
     place = {"trajectory_path": file.relative_to(folder).as_posix()}
     run = run.model_copy(update=place | {"trajectory_sha256": hashlib.sha256(content).hexdigest()})
     return run, one.truth.model_copy(update={"run": run.run})
+
+
+def _other_format(file: Path, name: str) -> str:
+    """Return a hint at the format that can read a file; empty if none can."""
+    for other in agent_format_names():
+        with suppress(FaultsetError):
+            if other != name and agent_format(other).runs(file, ImportOptions()):
+                return f". It is readable as {agent_format(other).title}: use faultset agents import {other}"
+    return ""
 
 
 def _first(left_out: Mapping[str, str]) -> str:

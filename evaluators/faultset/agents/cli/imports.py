@@ -77,6 +77,9 @@ def import_(
     ends = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
     left = f" {len(done.left_out)} of {done.files} files were left out." if done.left_out else ""
     click.echo(f"{len(done.runs)} runs in {out}: {ends}.{left}")
+    if not services and 0 < statuses["unparsed"] == len(done.runs):
+        hint = "No answer could be read. Name the services that answers may contain, for instance --candidates geo,rate"
+        click.echo(f"{hint}; give another OUT or delete this one.", err=True)
     click.echo("Next:")
     click.echo(f"  faultset agents score {shlex.quote(str(out))}")
     click.echo(f"  faultset agents show {shlex.quote(str(out / done.runs[0].trajectory_path))}")

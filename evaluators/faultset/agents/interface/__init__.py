@@ -1,1 +1,1 @@
-"""The tools of a recorded episode for agents: with a submission, as OpenAI schemas, over MCP, as AIOpsLab's actions."""
+"""The tools of an episode for agents: with a submission, in Inspect, over MCP, as AIOpsLab's actions, or live."""

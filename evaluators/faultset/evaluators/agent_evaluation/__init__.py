@@ -1,1 +1,1 @@
-"""Agents in an evaluation: what they are asked, runs on dask workers, and their answers as rows beside baselines."""
+"""Agents in an evaluation: what they are asked, and their recorded runs as rows next to baselines."""

@@ -48,7 +48,7 @@ def serve(
     Agents such as Claude Code start this command themselves and speak with it over standard input and output. With
     --port it serves HTTP at /mcp, to clients that send the printed token, or the one in FAULTSET_MCP_TOKEN. The process
     can read the episode's view only; an agent that has a shell of its own should run where the dataset is not. In place
-    of DATASET with --episode, the folder of a recording that "faultset agents export" has written can be served.
+    of DATASET with --episode, the folder of one episode can be served.
 
     \b
     Example:
