@@ -29,7 +29,7 @@ COLLECTOR = ROOT / "collector/faultset/collector"
 HOME = {
     "evaluate": ROOT / "evaluators",
     "kubernetes": COLLECTOR / "platforms/kubernetes",
-    "stores": COLLECTOR / "runtime/stores/originals/kafka",
+    "stores": COLLECTOR / "runtime/stores/originals",
 }
 
 

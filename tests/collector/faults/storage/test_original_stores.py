@@ -16,19 +16,11 @@ from faultset.core.errors import FaultsetError
 CASES = (
     ("hotel", "slow-store", "memcached-rate"),
     ("hotel", "connection-limit", "memcached-profile"),
-    ("hotel", "user-unregistered", "mongodb-rate"),
-    ("hotel", "auth-missing", "mongodb-user"),
-    ("hotel", "revoke-auth", "mongodb-rate"),
-    ("hotel", "read-only-account", "mongodb-reservation"),
-    ("social", "auth-missing", "user-timeline-mongodb"),
     ("astronomy", "read-only-account", "postgresql"),
     ("astronomy", "revoke-auth", "postgresql"),
     ("astronomy", "user-unregistered", "postgresql"),
     ("astronomy", "volume-full", "postgresql"),
     ("astronomy", "locked-store", "postgresql"),
-    ("astronomy", "consumer-stopped", "kafka"),
-    ("astronomy", "poison-message", "kafka"),
-    ("astronomy", "kafka-queue-problems", "kafka"),
 )
 
 

@@ -22,7 +22,7 @@ class LocalHost:
     runs_code_of_folders: ClassVar[bool] = True
     runs_deployed_apps: ClassVar[bool] = False
     deploys_operators: ClassVar[bool] = True
-    original_store_kinds: ClassVar[frozenset[str]] = frozenset({"kafka", "memcached", "mongodb", "postgresql"})
+    original_store_kinds: ClassVar[frozenset[str]] = frozenset({"memcached", "postgresql"})
 
     @property
     def settings(self) -> dict[str, Any]:

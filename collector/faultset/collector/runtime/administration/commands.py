@@ -9,17 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from faultset.collector.runtime.administration.access import StoreAccess
-from faultset.collector.runtime.administration.kafka_store import KafkaAdministration
 from faultset.collector.runtime.administration.memcached_store import MemcachedAdministration
-from faultset.collector.runtime.administration.mongodb_store import MongoAdministration
 from faultset.collector.runtime.administration.postgresql_store import PostgresAdministration
 from faultset.collector.runtime.administration.redis_store import RedisAdministration
 from faultset.collector.runtime.administration.store_administration import StoreAdministration
 from faultset.collector.runtime.background.processes import running_work
 from faultset.collector.runtime.stores.drivers import STORE_DRIVERS, store_driver
-from faultset.collector.runtime.stores.originals.kafka.driver import OriginalKafkaDriver
 from faultset.collector.runtime.stores.originals.memcached import OriginalMemcachedDriver
-from faultset.collector.runtime.stores.originals.mongodb import MongoProtocolDriver
 from faultset.collector.runtime.stores.originals.postgresql import OriginalPostgresDriver
 from faultset.collector.runtime.stores.server import store_address, store_credentials
 from faultset.core.errors import FaultsetError, PlatformError
@@ -69,12 +65,8 @@ def _administration(driver: str, access: StoreAccess) -> StoreAdministration:
     match store_driver(driver):
         case OriginalPostgresDriver():
             return PostgresAdministration(access)
-        case OriginalKafkaDriver():
-            return KafkaAdministration(access)
         case OriginalMemcachedDriver():
             return MemcachedAdministration()
-        case MongoProtocolDriver():
-            return MongoAdministration(access)
         case _:
             return RedisAdministration(access)
 

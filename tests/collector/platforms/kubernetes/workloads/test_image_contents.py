@@ -36,7 +36,7 @@ ENTRIES = (
 )
 OF_ORIGINALS = (
     COLLECTOR / "runtime" / "stores" / "originals",
-    *(COLLECTOR / "runtime" / "administration" / f"{kind}_store.py" for kind in ("kafka", "mongodb", "postgresql")),
+    COLLECTOR / "runtime" / "administration" / "postgresql_store.py",
 )
 """What is imported with all other stores, and used where original servers run only; their clients are an extra."""
 BACKPORTS = {"async-timeout"}

@@ -30,15 +30,12 @@ class OriginalDriver(StoreDriver):
         What has them, such as a package of Debian.
     client_library
         Python package that speaks the server's protocol.
-    starts_slowly
-        Whether it takes seconds until it takes connections.
     """
 
     role: ClassVar[str]
     programs: ClassVar[tuple[str, ...]]
     to_install: ClassVar[str]
     client_library: ClassVar[str]
-    starts_slowly: ClassVar[bool] = False
 
     @property
     def system(self) -> str:
@@ -62,11 +59,6 @@ class OriginalDriver(StoreDriver):
                 f"{self.to_install}, or name other kinds with --stores"
             )
         return found
-
-    @property
-    def is_missing(self) -> bool:
-        """Whether a program of the server is not installed here."""
-        return any(find_program(name) is None for name in self.programs)
 
     def reported_version(self, program: str) -> str:
         """Return what a program of the server says of its version; raise PlatformError when it does not run."""
