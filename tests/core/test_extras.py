@@ -88,7 +88,6 @@ def owners(module: str) -> frozenset[str]:
         "mcp": "mcp",
         "uvicorn": "uvicorn",
         "asyncpg": "asyncpg",
-        "pymemcache": "pymemcache",
     }
     for prefix, name in shared.items():
         if f"{module}.".startswith(f"{prefix}."):

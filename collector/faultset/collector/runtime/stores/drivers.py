@@ -5,33 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from faultset.collector.runtime.stores.driver import StoreDriver
-from faultset.collector.runtime.stores.kafka import KafkaDriver
-from faultset.collector.runtime.stores.memcached import MemcachedDriver
-from faultset.collector.runtime.stores.mongodb import MongoDriver
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
 from faultset.collector.runtime.stores.originals.memcached import OriginalMemcachedDriver
 from faultset.collector.runtime.stores.originals.postgresql import OriginalPostgresDriver
-from faultset.collector.runtime.stores.postgresql import PostgresDriver
-from faultset.collector.runtime.stores.redis_cache import RedisCacheDriver
-from faultset.collector.runtime.stores.rocksdb import RocksDBDriver
-from faultset.collector.runtime.stores.valkey import ValkeyDriver
+from faultset.collector.runtime.stores.redis_driver import REDIS_DRIVERS
 from faultset.core.suggestions import unknown_name
 
 STORE_DRIVERS: dict[str, StoreDriver] = {
-    driver.name: driver
-    for driver in (
-        MongoDriver(),
-        MemcachedDriver(),
-        RedisCacheDriver(),
-        KafkaDriver(),
-        PostgresDriver(),
-        ValkeyDriver(),
-        RocksDBDriver(),
-        OriginalMemcachedDriver(),
-        OriginalPostgresDriver(),
-    )
+    driver.name: driver for driver in (*REDIS_DRIVERS, OriginalMemcachedDriver(), OriginalPostgresDriver())
 }
-
 
 ORIGINAL_DRIVERS: dict[str, OriginalDriver] = {
     driver.role: driver for driver in STORE_DRIVERS.values() if isinstance(driver, OriginalDriver)
