@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.faults.network.evidence import is_impaired
+from faultset.collector.faults.network import is_impaired
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.platforms.api.capabilities import DisturbanceReporter, NetworkImpairer, PodFailer
 from faultset.collector.platforms.api.impairments import NameFailure, Partition

@@ -11,7 +11,7 @@ from object_server import ObjectServer
 
 from faultset.collector.apps import load_app
 from faultset.collector.apps.tidb.stateful_sets import stateful_set
-from faultset.collector.faults.operator.custom_resource import has_field
+from faultset.collector.faults.operator import has_field
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.objects import Objects
 from faultset.collector.platforms.kubernetes.workloads.cluster_manifests import placed
