@@ -15,8 +15,7 @@ from faultset.collector.faults.deployments import patch_container
 from faultset.collector.faults.pods import container_status, last_end, pod_of
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.targets import logic_services
-from faultset.collector.platforms.api.capabilities import CommandExecutor, NetworkImpairer, require, stresses_pods
-from faultset.collector.platforms.api.impairments import CpuStress
+from faultset.collector.platforms.api.capabilities import CommandExecutor, require
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.platforms.observation.quantities import quantity
 from faultset.collector.sources.contract import SeriesReader
@@ -125,14 +124,11 @@ def uses_much_cpu(platform: Platform, target: str, parameters: Mapping[str, Any]
 def cpu_hog(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Run busy loops inside the container; with it they share the container's CPU limit."""
     pod, workers, name = pod_of(platform, target), int(rng.integers(2, 5)), f"/tmp/{rng.bytes(4).hex()}"
-    if stresses_pods(platform):
-        require(platform, NetworkImpairer).impair(pod, CpuStress(workers=workers))
-    else:
-        require(platform, CommandExecutor).exec(
-            pod,
-            ["faultset-work", "cpu", "--workers", str(workers), "--seconds", "1800", "--pid-file", name],
-            undo=["faultset-work", "stop", "--pid-file", name],
-        )
+    require(platform, CommandExecutor).exec(
+        pod,
+        ["faultset-work", "cpu", "--workers", str(workers), "--seconds", "1800", "--pid-file", name],
+        undo=["faultset-work", "stop", "--pid-file", name],
+    )
     return {"pod": pod, "workers": workers, "limit_cores": platform.app.services[target].cpu_limit}
 
 
