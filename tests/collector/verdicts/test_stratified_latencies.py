@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from faultset.collector.load.workloads.patterns import parse_pattern
-from faultset.collector.load.workloads.rate_curves import Arrivals
+from faultset.collector.load.workloads.patterns import Arrivals, parse_pattern
 from faultset.collector.verdicts.sli import ComparisonWindows, sli_tests
 from faultset.collector.verdicts.steadiness import earlier_changes
 from faultset.collector.verdicts.stratified_latencies import LOAD, compare_stratified, with_load
