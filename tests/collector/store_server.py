@@ -13,17 +13,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from faultset.collector.runtime.administration.access import StoreAccess
 from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.http.status import ErrorTexts
 from faultset.collector.runtime.signals.metrics import Metrics
+from faultset.collector.runtime.stores.administrator import StoreAdministrator
+from faultset.collector.runtime.stores.client import StoreClient
 from faultset.collector.runtime.stores.driver import (
     Account,
     AdminAction,
     ClientContext,
     Credentials,
+    StoreAccess,
     StoreAddress,
-    StoreClient,
     StoreDriver,
     StoreError,
 )
@@ -109,16 +110,12 @@ class StoreServer(Generic[Client]):
 
     async def administer(self, action: AdminAction) -> None:
         """Do something as administrator."""
-        await asyncio.to_thread(self.administer_account, action, ACCOUNT)
-
-    def administer_account(self, action: AdminAction, account: str) -> None:
-        """Do something to any account as administrator."""
-        self.driver.administer(self.address, self.port, action, account=account, credentials=CREDENTIALS)
+        await asyncio.to_thread(self.administrator.perform, action)
 
     @property
-    def access(self) -> StoreAccess:
-        """Return what an administration of the store needs."""
-        return StoreAccess(self.address, self.port, ACCOUNT, CREDENTIALS)
+    def administrator(self) -> StoreAdministrator:
+        """Return the store's administrator."""
+        return self.driver.administrator(StoreAccess(self.address, self.port, ACCOUNT, CREDENTIALS))
 
 
 @contextmanager

@@ -29,7 +29,7 @@ COLLECTOR = ROOT / "collector/faultset/collector"
 HOME = {
     "evaluate": ROOT / "evaluators",
     "kubernetes": COLLECTOR / "platforms/kubernetes",
-    "stores": COLLECTOR / "runtime/stores/originals/kafka",
+    "stores": COLLECTOR / "runtime/stores/originals",
 }
 
 
@@ -88,7 +88,6 @@ def owners(module: str) -> frozenset[str]:
         "mcp": "mcp",
         "uvicorn": "uvicorn",
         "asyncpg": "asyncpg",
-        "pymemcache": "pymemcache",
     }
     for prefix, name in shared.items():
         if f"{module}.".startswith(f"{prefix}."):

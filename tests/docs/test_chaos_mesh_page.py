@@ -9,7 +9,7 @@ from faultset.collector.faults.registry import FaultSpec, faults
 from faultset.collector.platforms.kubernetes.chaos_mesh.installation import SAMPLES
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "chaos-mesh.md"
-BY_NAME = {"pod-kill": "pod-kill", "pod-failure": "pod-failure", "cpu-hog": "stress"}
+BY_NAME = {"pod-kill": "pod-kill", "pod-failure": "pod-failure"}
 """Faults that Chaos Mesh makes without their declaring it, with the sample that is like them."""
 
 

@@ -24,7 +24,7 @@ EXTRAS = {
     "kubernetes": ("kubernetes",),
     "mcp": ("anyio", "mcp", "uvicorn"),
     "sql": ("duckdb",),
-    "stores": ("aiokafka", "asyncpg", "pymemcache", "pymongo"),
+    "stores": ("asyncpg",),
 }
 """Extra -> the packages that only it brings, as they are imported."""
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))

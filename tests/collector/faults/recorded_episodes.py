@@ -153,3 +153,14 @@ def runs_on(e: RecordedEpisode) -> bool:
     assert 2 in e.exit_codes(e.target)
     assert "timeout" in e.messages(e.target)
     return False
+
+
+def said_by_consumers(e: RecordedEpisode) -> str:
+    """Log lines and error texts of spans of the services that use the target."""
+    app = load_app(str(e.view.context.app))
+    users = app.consumers(e.target)
+    spans = e.after(e.spans[e.spans["service"].isin(users)])
+    return "\n".join([*(e.messages(user) for user in users), *spans["attributes"].astype(str)])
+
+
+CONSUMERS = ("accounting", "fraud-detection")

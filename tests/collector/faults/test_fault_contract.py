@@ -206,7 +206,7 @@ def store_says(**state: object) -> Effect:
     """The store of the target says something of its state to its administrator."""
 
     def effect(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
-        platform.answers["faultset-administer"] = json.dumps(state)
+        platform.answers["faultset-store"] = json.dumps(state)
 
     return effect
 

@@ -39,7 +39,7 @@ def test_a_definition_with_a_wrong_value_is_refused_with_one_sentence(changes: d
     given = {"system_level": "Virtualization", "fault_type": "Misconfiguration", "targets": lambda app: ()}
     given |= {"check": lambda platform, target, parameters, before: None}
     with pytest.raises(ValueError, match=sentence):
-        fault("never", **{**given, **changes})
+        fault("never", **{**given, **changes})(lambda platform, target, rng: {})
 
 
 def test_the_root_cause_is_the_target_or_the_object_that_the_fault_names() -> None:

@@ -43,6 +43,16 @@ def test_the_same_request_gives_the_same_plans_and_another_seed_others() -> None
     assert campaign_id(REQUEST) != campaign_id(replace(REQUEST, rate_rps=21.0))
 
 
+def test_a_replayed_file_with_other_rates_makes_another_campaign(tmp_path: Path) -> None:
+    file = tmp_path / "rates.csv"
+    request = replace(REQUEST, load=f"replay:{file}")
+    ids = []
+    for rate in (10, 10, 30):
+        file.write_text(f"time_s,rate_rps\n0,20\n60,{rate}\n")
+        ids.append(campaign_id(request))
+    assert ids[0] == ids[1] != ids[2]
+
+
 def test_a_further_run_of_a_request_has_other_ids_and_is_else_the_same() -> None:
     again = plan_campaign(REQUEST, run=2)
     assert {p.episode for p in again}.isdisjoint(p.episode for p in plan_campaign(REQUEST))
@@ -197,10 +207,8 @@ def test_two_named_faults_are_one_episode_and_an_odd_one_gets_a_partner() -> Non
     assert sorted(counts.values()) == [1, 1, 2]
 
 
-def test_one_fault_at_a_time_is_planned_as_before_and_under_the_same_id() -> None:
-    assert campaign_id(replace(REQUEST, concurrent=1)) == campaign_id(REQUEST)
+def test_faults_in_pairs_make_another_campaign() -> None:
     assert campaign_id(PAIRS) != campaign_id(REQUEST)
-    assert all("further" not in plan.to_json() for plan in plan_campaign(REQUEST))
 
 
 def test_a_plan_with_two_faults_survives_json_and_draws_for_each_by_itself() -> None:
@@ -242,7 +250,6 @@ def test_a_schedule_leaves_out_faults_that_cannot_follow_it_and_keeps_the_rest_o
     assert course.rise_s > 0
     assert random_draws(replace(plan, schedule=None)).courses == (None,)
     assert random_draws(plan).fault.random() == random_draws(replace(plan, schedule=None)).fault.random()
-    assert campaign_id(replace(REQUEST, schedule=None)) == campaign_id(REQUEST)
     assert campaign_id(replace(REQUEST, schedule="gradual")) != campaign_id(REQUEST)
 
 
@@ -314,7 +321,6 @@ def test_kinds_of_episodes_without_a_fault_take_turns() -> None:
 
     assert kinds("plain") == {"plain": 4}
     assert kinds("plain", "sham") == {"plain": 2, "sham": 2}
-    assert campaign_id(replace(REQUEST, no_fault=("plain", "disturbed", "sham"))) == campaign_id(REQUEST)
     assert campaign_id(replace(REQUEST, no_fault=("plain",))) != campaign_id(REQUEST)
 
 
@@ -326,7 +332,6 @@ def test_an_unknown_kind_without_a_fault_is_named() -> None:
 
 
 def test_spreading_makes_another_campaign() -> None:
-    assert campaign_id(replace(REQUEST, spread=False)) == campaign_id(REQUEST)
     assert campaign_id(replace(REQUEST, spread=True)) != campaign_id(REQUEST)
 
 
@@ -343,7 +348,6 @@ def test_another_injector_makes_another_campaign_and_is_in_every_plan() -> None:
     assert {plan.episode for plan in plan_campaign(own)}.isdisjoint(plan.episode for plan in plan_campaign(other))
     written = plan_campaign(other)[0]
     assert Plan.from_json(written.to_json()) == written
-    assert "injector" not in plan_campaign(own)[0].to_json()
 
 
 def test_a_platform_without_injectors_is_named() -> None:
@@ -374,7 +378,6 @@ def test_rollouts_change_nothing_else_that_the_seed_decides() -> None:
         with_rollouts.change_s,
     )
     assert without.fault.random() == with_rollouts.fault.random()
-    assert "rollouts" not in plan.to_json()
     assert Plan.from_json(replace(plan, rollouts=2).to_json()).rollouts == 2
 
 

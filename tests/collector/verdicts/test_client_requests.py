@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from faultset.collector.load.workloads.patterns import parse_pattern
-from faultset.collector.load.workloads.rate_curves import Arrivals
+from faultset.collector.load.workloads.patterns import Arrivals, parse_pattern
 from faultset.collector.verdicts.client_requests import (
     LEAST_ERROR_EFFECT,
     LOAD,

@@ -11,7 +11,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from faultset.collector.episodes.messages import EpisodeOutcome
-from faultset.collector.load.workloads.patterns import CONSTANT
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import CampaignRequest
 from faultset.core.errors import DataError
@@ -126,8 +125,6 @@ def as_options(record: Mapping[str, Any]) -> dict[str, Any]:
     phases = request.pop("phases")
     request["rate"], request["step"] = request.pop("rate_rps"), f"{request.pop('step_s'):.12g}s"
     request["source"] = request.pop("sources", [])
-    # campaigns of earlier releases had no other load
-    request.setdefault("load", CONSTANT)
     request["regions"] = request.get("regions") or None
     if request["profile"] == "custom":
         del request["profile"]

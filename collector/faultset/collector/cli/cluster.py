@@ -25,8 +25,8 @@ _OPTIONS = (
 _STORES = click.option(
     "--stores",
     metavar="redis|original|KIND,...",
-    help="What the application's stores are: Redis in the place of all, by default, the stores' own servers, or those "
-    "of some kinds, such as memcached,postgresql.",
+    help="Servers of the application's stores: Redis for all (default), memcached and PostgreSQL themselves "
+    "(original), or one of these two.",
 )
 
 

@@ -138,8 +138,8 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
 @click.option(
     "--load",
     metavar="KIND[:NAME=VALUE,...]",
-    help="How the rate of requests changes: constant, bursty, self-similar, daily, flash-crowd, ramp, sessions or "
-    "replay:FILE.csv; bursty by default, constant with --profile quick.",
+    help="How the rate of requests changes: constant, bursty, daily, flash-crowd, ramp or replay:FILE.csv; "
+    "bursty by default, constant with --profile quick.",
 )
 @click.option(
     "--regions", metavar="NAME=SHARE:TIME,...", default="", help="Where clients are, as eu=0.6:20ms,us=0.4:90ms."

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
+
+import numpy as np
 
 from faultset.collector.faults.pods import container_status, pods_of
 from faultset.collector.platforms.api.objects import Object
@@ -78,6 +80,16 @@ def runs_with_variables(platform: Platform, target: str, parameters: Mapping[str
         if runs and wanted.items() <= {variable["name"]: variable.get("value") for variable in variables}.items():
             return f"{pod['metadata']['name']} has {', '.join(f'{name}={value}' for name, value in wanted.items())}"
     return None
+
+
+def roll_out_build(
+    platform: Platform, target: str, rng: np.random.Generator, builds: Collection[str]
+) -> dict[str, Any]:
+    """Roll out one of several builds, drawn, and return its image."""
+    repository = container_of(platform, target)["image"].rpartition(":")[0]
+    image = f"{repository}:{rng.choice(sorted(builds))}"
+    patch_container(platform, target, image=image)
+    return {"image": image}
 
 
 def runs_new_image(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:

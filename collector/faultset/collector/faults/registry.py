@@ -61,8 +61,8 @@ class FaultSpec:
     ----------
     name
         Unique, in words joined by hyphens.
-    summary
-        One sentence for people.
+    inject
+        `inject(platform, target, rng)` breaks the target and returns the seeded parameters.
     system_level, fault_type
         The root-cause label in AIOpsLab's vocabulary.
     paper_number
@@ -77,8 +77,6 @@ class FaultSpec:
         `root_cause(app, target)` returns the object at fault, where its name is another; None where it is not.
     at_one_pod
         Whether one pod of the target is at fault and its others are not; its name is the parameter `pod`.
-    inject
-        `inject(platform, target, rng)` breaks the target and returns the seeded parameters.
     check
         `check(platform, target, parameters, before)` returns a sentence on what shows, on the object or process
         itself, that the fault is in effect; None while nothing does.
@@ -103,30 +101,68 @@ class FaultSpec:
     dormant_reason
         Why clients do not suffer while only this fault is there, as one clause; empty where they do.
     needs
-        What the platform must be able to do; see `Capability`.
+        What the platform must be able to do, as any collection; see `Capability`.
+    summary
+        One sentence for people; by default the first line of the docstring of `inject`.
     """
 
     name: str
-    summary: str
+    inject: Inject
     system_level: SystemLevel
     fault_type: FaultType
-    paper_number: int | None
-    category: Category
     targets: Callable[[AppSpec], tuple[str, ...]]
-    root_cause_kind: str
-    root_cause: Callable[[AppSpec, str], FaultyObject] | None
-    at_one_pod: bool
-    inject: Inject
     check: Check
-    observe: Observe | None
-    check_sees: Sight
-    repeat_s: float | None
-    also_accepted: Callable[[AppSpec, str], tuple[str, ...]]
-    schedules: tuple[Schedule, ...]
-    intensity: str
-    gray: bool
-    dormant_reason: str
-    needs: frozenset[Capability]
+    observe: Observe | None = None
+    check_sees: Sight = "state"
+    paper_number: int | None = None
+    category: Category = "functional"
+    root_cause_kind: str = "Deployment"
+    root_cause: Callable[[AppSpec, str], FaultyObject] | None = None
+    at_one_pod: bool = False
+    repeat_s: float | None = None
+    also_accepted: Callable[[AppSpec, str], tuple[str, ...]] = lambda app, target: ()
+    schedules: tuple[Schedule, ...] = ()
+    intensity: str = ""
+    gray: bool = False
+    dormant_reason: str = ""
+    needs: frozenset[Capability] = frozenset()
+    summary: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the declaration.
+
+        Raises
+        ------
+        ValueError
+            A value is not permitted, or a function takes other arguments.
+        """
+        object.__setattr__(self, "needs", frozenset(self.needs))
+        summary = self.summary or (inspect.getdoc(self.inject) or "").partition("\n")[0]
+        object.__setattr__(self, "summary", summary)
+        for field, values, permitted in (
+            ("system_level", (self.system_level,), SystemLevel),
+            ("fault_type", (self.fault_type,), FaultType),
+            ("category", (self.category,), Category),
+            ("check_sees", (self.check_sees,), Sight),
+            ("needs", self.needs, Capability),
+            ("schedules", self.schedules, Schedule),
+        ):
+            for value in values:
+                if value not in get_args(permitted):
+                    allowed = ", ".join(get_args(permitted))
+                    raise ValueError(f'fault {self.name} has {field} "{value}"; permitted are {allowed}')
+        if self.check_sees == "events" and self.observe is None:
+            raise ValueError(f"fault {self.name} has a check that sees events; also declare observe")
+        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.name) or self.name in (NOOP, ALL):
+            raise ValueError(f'a fault cannot be called "{self.name}"; use lower-case words joined by hyphens')
+        for field, function, arguments in (
+            ("check", self.check, "platform, target, parameters, before"),
+            ("observe", self.observe, "platform, target"),
+            ("root_cause", self.root_cause, "app, target"),
+            ("function", self.inject if self.schedules else None, "platform, target, rng, course"),
+        ):
+            if function is not None:
+                _require_arguments(self.name, field, function, arguments)
 
     def object_at_fault(self, app: AppSpec, target: str) -> FaultyObject:
         """Return the root cause of an episode on that target."""
@@ -160,81 +196,21 @@ class FaultSpec:
 _faults: dict[str, FaultSpec] = {}
 
 
-def fault(
-    name: str,
-    *,
-    system_level: SystemLevel,
-    fault_type: FaultType,
-    targets: Callable[[AppSpec], tuple[str, ...]],
-    check: Check,
-    observe: Observe | None = None,
-    check_sees: Sight = "state",
-    paper_number: int | None = None,
-    category: Category = "functional",
-    root_cause_kind: str = "Deployment",
-    root_cause: Callable[[AppSpec, str], FaultyObject] | None = None,
-    at_one_pod: bool = False,
-    repeat_s: float | None = None,
-    also_accepted: Callable[[AppSpec, str], tuple[str, ...]] = lambda app, target: (),
-    schedules: tuple[Schedule, ...] = (),
-    intensity: str = "",
-    gray: bool = False,
-    dormant_reason: str = "",
-    needs: tuple[Capability, ...] = (),
-) -> Callable[[Inject], Inject]:
-    """Register the decorated function as a fault; see `FaultSpec` for the parameters.
+def fault(name: str, **fields: Any) -> Callable[[Inject], Inject]:
+    """Register the decorated function as a fault; `fields` are those of `FaultSpec`.
 
     Raises
     ------
     ValueError
-        A value is not permitted, `check`, `observe` or `root_cause` takes other arguments, or another function defines
-        a fault of that name.
+        The declaration is wrong, or another function defines a fault of that name.
     """
-    _require_permitted(name, system_level=(system_level, SystemLevel), fault_type=(fault_type, FaultType))
-    _require_permitted(name, category=(category, Category), check_sees=(check_sees, Sight))
-    if check_sees == "events" and observe is None:
-        raise ValueError(f"fault {name} has a check that sees events; give it observe, from when on they count")
-    for need in needs:
-        _require_permitted(name, needs=(need, Capability))
-    for schedule in schedules:
-        _require_permitted(name, schedules=(schedule, Schedule))
-    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or name in (NOOP, ALL):
-        raise ValueError(f'a fault cannot be called "{name}"; use lower-case words joined by hyphens')
-    _require_arguments(name, "check", check, "platform, target, parameters, before")
-    if observe is not None:
-        _require_arguments(name, "observe", observe, "platform, target")
-    if root_cause is not None:
-        _require_arguments(name, "root_cause", root_cause, "app, target")
 
     def register(inject: Inject) -> Inject:
-        if schedules:
-            _require_arguments(name, "function", inject, "platform, target, rng, course")
+        spec = FaultSpec(name=name, inject=inject, **fields)
         other = _faults.get(name)
         if other and _place(other.inject) != _place(inject):
             raise ValueError(f"fault {name} is defined both in {_place(other.inject)} and in {_place(inject)}")
-        _faults[name] = FaultSpec(
-            name=name,
-            summary=(inspect.getdoc(inject) or "").partition("\n")[0],
-            system_level=system_level,
-            fault_type=fault_type,
-            paper_number=paper_number,
-            category=category,
-            targets=targets,
-            root_cause_kind=root_cause_kind,
-            root_cause=root_cause,
-            at_one_pod=at_one_pod,
-            inject=inject,
-            check=check,
-            observe=observe,
-            check_sees=check_sees,
-            repeat_s=repeat_s,
-            also_accepted=also_accepted,
-            schedules=schedules,
-            intensity=intensity,
-            gray=gray,
-            dormant_reason=dormant_reason,
-            needs=frozenset(needs),
-        )
+        _faults[name] = spec
         return inject
 
     return register
@@ -245,12 +221,6 @@ def _place(inject: Inject) -> str:
     code = getattr(inject, "__code__", None)
     line = f", line {code.co_firstlineno}" if code else ""
     return f"{inject.__module__}.{getattr(inject, '__qualname__', inject)}{line}"
-
-
-def _require_permitted(name: str, **values: tuple[str, Any]) -> None:
-    for field, (value, permitted) in values.items():
-        if value not in get_args(permitted):
-            raise ValueError(f'fault {name} has {field} "{value}"; permitted are {", ".join(get_args(permitted))}')
 
 
 def _require_arguments(name: str, field: str, function: Callable[..., Any], arguments: str) -> None:

@@ -44,17 +44,15 @@ def account_of(app: AppSpec, store: str) -> str:
 
 def administer(platform: Platform, store: str, change: AdminChange) -> str:
     """Change something as a store's administrator, with what takes it back; passwords stay inside the store's pod."""
-    service = platform.app.services[store]
-    name, password = driver_of(platform.app, store).name, service.auth == "password"
-    argv, undo = (admin_command(name, service.port, action, password=password) for action in change)
-    return require(platform, CommandExecutor).exec(pod_of(platform, store), argv, undo=undo)
+    return act_as_administrator(platform, store, (change.action,), (change.undo,))
 
 
-def administrator_argv(app: AppSpec, store: str, *words: str) -> list[str]:
+def administrator_argv(app: AppSpec, store: str, verb: str, *options: str) -> list[str]:
     """Return the command with which an administrator does something inside a store's pod."""
     service = app.services[store]
-    auth = ["--auth"] if service.auth == "password" else []
-    return ["faultset-administer", driver_of(app, store).name, "--port", str(service.port), *auth, *words]
+    return admin_command(
+        driver_of(app, store).name, verb, *options, port=service.port, password=service.auth == "password"
+    )
 
 
 def act_as_administrator(platform: Platform, store: str, words: Sequence[str], undo: Sequence[str]) -> str:

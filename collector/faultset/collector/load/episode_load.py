@@ -73,10 +73,6 @@ class EpisodeLoad:
         if order.rate_rps <= 0:
             raise UsageError(f"the rate must be above zero; found {order.rate_rps:g}")
         traffic, app = Traffic.from_json(order.traffic), self._app
-
-        def schedule_of(user: int) -> Schedule:
-            return Schedule(app, order.mix, order.seed + (user + 1) * 2**32, horizon_s=traffic.pattern.horizon_s)
-
         schedule = Schedule(app, order.mix, order.seed, horizon_s=traffic.pattern.horizon_s)
         driver = self._driver(self._target)
         return Generator(
@@ -86,7 +82,6 @@ class EpisodeLoad:
             rate_rps=order.rate_rps,
             pattern=traffic.pattern,
             seed=order.seed,
-            schedule_of=schedule_of,
         )
 
     def change(self, request: ChangeLoad) -> float:

@@ -1,4 +1,4 @@
-"""Sends requests when they are due: in an open loop without waiting for answers, or as users do who wait for them."""
+"""Sends requests when they are due, in an open loop: without waiting for answers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import asyncio
 import functools
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from faultset.collector.load.driver import LoadDriver
 from faultset.collector.load.messages import ChangeLoad, LoadStatistics, ReadStatistics
 from faultset.collector.load.results import NONE, ResultFile
 from faultset.collector.load.schedule import Schedule, ScheduledRequest
-from faultset.collector.load.workloads.patterns import SESSIONS, LoadPattern
-from faultset.collector.load.workloads.rate_curves import Arrivals
-from faultset.collector.load.workloads.sessions import Users
+from faultset.collector.load.workloads.patterns import Arrivals, LoadPattern
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +32,9 @@ class Generator:
     rate_rps
         Mean number of requests per second at factor one.
     pattern
-        How the rate moves, or that users wait for answers.
+        How the rate moves.
     seed
         Decides the pattern; the schedule has draws of its own.
-    schedule_of
-        Gives the schedule of one user of many.
     """
 
     def __init__(
@@ -51,7 +46,6 @@ class Generator:
         rate_rps: float,
         pattern: LoadPattern,
         seed: int,
-        schedule_of: Callable[[int], Schedule],
     ):
         self._schedule, self._results = schedule, results
         self._driver = driver
@@ -62,14 +56,9 @@ class Generator:
         self._outcomes: Counter[str] = Counter()
         self._under_way: set[asyncio.Task[None]] = set()
         self._arrivals = Arrivals(pattern, seed)
-        self._users = None
-        if pattern.kind == SESSIONS:
-            self._users = Users(pattern, schedule_of, self._send_due, rate_rps=rate_rps, seed=seed)
 
     async def run(self) -> None:
         """Send until cancelled."""
-        if self._users is not None:
-            return await self._users.run()
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
@@ -80,7 +69,7 @@ class Generator:
                 await asyncio.sleep(wait)
             self._send_due(request, due)
 
-    def _send_due(self, request: ScheduledRequest, due: float) -> asyncio.Task[None]:
+    def _send_due(self, request: ScheduledRequest, due: float) -> None:
         loop = asyncio.get_running_loop()
         self._number += 1
         now, offset_ns = loop.time(), self._offset_ns
@@ -96,7 +85,6 @@ class Generator:
         task = loop.create_task(self._send(sent))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
-        return task
 
     @functools.cached_property
     def _offset_ns(self) -> int:
@@ -125,8 +113,6 @@ class Generator:
         if request.factor <= 0:
             raise ValueError(f"a load factor must be above zero; found {request.factor:g}")
         self._factor = request.factor
-        if self._users is not None:
-            self._users.change(request.factor)
         return request.factor
 
     def statistics(self, request: ReadStatistics | None = None) -> LoadStatistics:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import fields
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +12,11 @@ import numpy as np
 from faultset.collector.apps import is_path, load_app
 from faultset.collector.faults.registry import NOOP
 from faultset.collector.load.schedule import mixes_of
-from faultset.collector.load.workloads.patterns import CONSTANT
 from faultset.collector.plans.chosen_stores import with_stores
 from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.fault_choice import faults_alone, faults_in_pairs
 from faultset.collector.plans.fault_selection import faults_by_app
-from faultset.collector.plans.plan import NO_FAULT_KINDS, NoFaultKind, Plan, PlannedFault
+from faultset.collector.plans.plan import NoFaultKind, Plan, PlannedFault
 from faultset.collector.plans.requests import CampaignRequest, check_numbers, check_phases, traffic_of
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.collector.runtime.app_code import is_folder
@@ -26,7 +25,6 @@ from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
 from faultset.core.json_text import canonical_json
 
-_ALWAYS = object()
 MOST_PAIRED = 6
 """Up to how many episodes with a fault each has one without a fault beside it."""
 
@@ -131,16 +129,9 @@ def default_no_fault_count(faulty: int) -> int:
 
 def campaign_id(request: CampaignRequest) -> str:
     """Return an id that the same request of the same code always gets, so that running it again resumes it."""
-    # the text must never change, or campaigns that an earlier release began could not be resumed
-    later = {"sources": (), "load": CONSTANT, "regions": "", "concurrent": 1, "schedule": None, "spread": False}
-    later |= {"no_fault": NO_FAULT_KINDS, "injector": None, "stores": None, "rollouts": 0}
-    given = [one.name for one in fields(request) if getattr(request, one.name) != later.get(one.name, _ALWAYS)]
-    values = ", ".join(f"{name}={getattr(request, name)!r}" for name in given)
-    pattern = traffic_of(request).pattern
-    if pattern.rates:
-        values += f", rates={pattern.rates!r}"
-    code = canonical_json(requested_code(request))
-    return hashlib.sha256(f"Request({values}) {code}".encode()).hexdigest()[:12]
+    rates = traffic_of(request).pattern.rates  # the content of a file that the request only names
+    text = canonical_json({"request": asdict(request), "rates": rates, "code": requested_code(request)})
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def requested_code(request: CampaignRequest) -> dict[str, str]:

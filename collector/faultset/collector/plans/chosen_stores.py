@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from faultset.collector.apps import load_app
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.hosts import PlatformHost, load_host_class
-from faultset.collector.runtime.stores.drivers import ORIGINAL_KINDS, STORE_DRIVERS, original_drivers
-from faultset.collector.runtime.stores.originals.driver import OriginalDriver
+from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS, STORE_DRIVERS
 from faultset.collector.spec.app import AppSpec, ServiceSpec
-from faultset.collector.spec.features.pods import Probe
 from faultset.collector.spec.store_choices import StoreChoice, chosen_kinds
 
 _REDIS_BY_NAME = ("redis", "valkey")
 """Roles that are Redis' own, or of a server with its protocol."""
-_READINESS = Probe(every_s=2)
 
 
 def with_stores(app: AppSpec, choice: StoreChoice | None, platform: str = "local") -> AppSpec:
     """Return an application whose stores of the chosen kinds are their own servers, where the platform runs them."""
-    chosen = chosen_kinds(choice, ORIGINAL_KINDS)
+    chosen = chosen_kinds(choice, ORIGINAL_DRIVERS)
     if not chosen:
         return app
-    known = original_drivers()
-    drivers = {kind: known[kind] for kind in chosen & load_host_class(platform).original_store_kinds}
+    kinds = chosen & load_host_class(platform).original_store_kinds
     services = {
-        name: _with_driver(service, drivers[service.store_driver]) if service.store_driver in drivers else service
+        name: _with_original_server(service) if service.store_driver in kinds else service
         for name, service in app.services.items()
     }
     return app.model_copy(update={"services": services})
 
 
-def _with_driver(service: ServiceSpec, driver: OriginalDriver) -> ServiceSpec:
-    """Return a store with an original server; one that starts slowly is ready when it takes connections."""
-    changes: dict[str, Any] = {"program": (service.program[0], driver.name, *service.program[2:])}
-    if driver.starts_slowly and service.readiness is None:
-        changes["readiness"] = _READINESS
-    return service.model_copy(update=changes)
+def _with_original_server(service: ServiceSpec) -> ServiceSpec:
+    program, kind, *options = service.program
+    return service.model_copy(update={"program": (program, ORIGINAL_DRIVERS[kind].name, *options)})
 
 
 def original_servers(host: PlatformHost, app: AppSpec) -> dict[str, str]:
@@ -58,7 +50,7 @@ def original_servers(host: PlatformHost, app: AppSpec) -> dict[str, str]:
 def _originals_of(app: AppSpec) -> frozenset[str]:
     """Return the drivers of an application's original servers."""
     drivers = {service.store_driver for service in app.services.values() if service.store_driver}
-    return frozenset(drivers & {driver.name for driver in original_drivers().values()})
+    return frozenset(drivers & {driver.name for driver in ORIGINAL_DRIVERS.values()})
 
 
 def store_servers(app: AppSpec, originals: Mapping[str, str]) -> dict[str, str]:

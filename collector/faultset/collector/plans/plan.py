@@ -136,11 +136,7 @@ class Plan:
 
     def to_json(self) -> str:
         """Write the plan as one line of JSON."""
-        record = asdict(self)
-        for name in ("further", "schedule", "injector", "stores", "rollouts"):
-            if not record[name]:
-                del record[name]  # releases that do not know it can read the rest
-        return json.dumps(record, sort_keys=True)
+        return json.dumps(asdict(self), sort_keys=True)
 
     @staticmethod
     def from_json(text: str | Mapping[str, Any]) -> Plan:

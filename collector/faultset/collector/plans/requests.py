@@ -16,7 +16,7 @@ from faultset.collector.plans.plan import NO_FAULT_KINDS, OWN_INJECTOR, NoFaultK
 from faultset.collector.platforms.api.courses import Schedule
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.hosts import check_settings, load_host_class
-from faultset.collector.runtime.stores.drivers import ORIGINAL_KINDS
+from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
 from faultset.collector.spec.store_choices import StoreChoice, parse_store_choice
 from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
@@ -217,7 +217,7 @@ def parse_stores(name: str | None, platform: str) -> StoreChoice | None:
     UsageError
         There is no such choice, or the platform cannot run such stores.
     """
-    choice = parse_store_choice(name, ORIGINAL_KINDS)
+    choice = parse_store_choice(name, ORIGINAL_DRIVERS)
     if choice is not None and not load_host_class(platform).original_store_kinds:
         raise UsageError(
             f"--stores {name} is wanted, but platform {platform} runs Redis in the place of other stores only; "

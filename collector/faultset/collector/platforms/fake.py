@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.api.capabilities import HostLoad
-from faultset.collector.platforms.api.impairments import FurtherImpairment, Impairment
+from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.api.objects import Object, ObjectNotFound, copied
 from faultset.collector.platforms.api.workload_state import WORKLOADS
 from faultset.collector.platforms.fake_operator import follow_custom_resource
@@ -163,9 +163,6 @@ class FakePlatform(JournaledCommands, JournaledKills, JournaledImpairments):
         name = pod["metadata"]["name"]
         self.calls.append(("impair", name, impairment))
         self.impairments[name] = impairment
-
-    def _impair_further(self, pod: Object, impairment: FurtherImpairment) -> None:
-        self.calls.append(("impair", pod["metadata"]["name"], impairment))
 
     def impaired_packets(self, pod: str) -> int:
         """Return 1 while the pod is impaired."""

@@ -19,7 +19,7 @@ from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.api.pod_state import is_active, is_ready
 from faultset.collector.platforms.hosts import PlatformHost
 from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.runtime.stores.drivers import ORIGINAL_KINDS
+from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
 from faultset.collector.testing.source import check_platform_source
 from faultset.core.errors import PlatformError
 
@@ -42,7 +42,7 @@ def check_host(host: PlatformHost) -> None:
     assert {"quick", "standard"} <= host.profiles.keys(), "profiles must have quick and standard"
     assert isinstance(host.runs_deployed_apps, bool), "runs_deployed_apps must be True or False"
     assert isinstance(host.deploys_operators, bool), "deploys_operators must be True or False"
-    unknown = host.original_store_kinds - {*ORIGINAL_KINDS}
+    unknown = host.original_store_kinds - ORIGINAL_DRIVERS.keys()
     assert not unknown, f"original_store_kinds names kinds without a driver: {', '.join(sorted(unknown))}"
     assert isinstance(host.runs_code_of_folders, bool), "runs_code_of_folders must be True or False"
     for row in host.requirements():

@@ -22,7 +22,7 @@ def ended(stage: Stage, process: Process, what: str, timeout_s: float = 30.0) ->
 def administer(stage: Stage, store: str, action: AdminAction) -> None:
     """Change something as a fault does, inside the store's pod."""
     service = stage.app.services[store]
-    argv = admin_command("mongodb", service.port, action, password=service.auth == "password")
+    argv = admin_command("mongodb", action, port=service.port, password=service.auth == "password")
     assert ended(stage, stage.start(store, argv=argv), "the store command") == 0, stage.logs()
 
 

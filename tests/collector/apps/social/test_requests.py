@@ -164,7 +164,7 @@ def test_a_service_waits_for_a_database_that_refuses_it(social: Stage) -> None:
     social.start_all("url-shorten-mongodb")
 
     def administer(action: str) -> None:
-        argv = admin_command("mongodb", 27017, action, password=False)  # type: ignore[arg-type]
+        argv = admin_command("mongodb", action, port=27017, password=False)
         process = social.start("url-shorten-mongodb", argv=argv)
         social.wait(lambda: not process.alive, "the store command")
         assert process.exit_code == 0

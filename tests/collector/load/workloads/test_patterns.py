@@ -9,15 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from faultset.collector.load.workloads.patterns import KINDS, REPLAY, LoadPattern, parse_pattern
-from faultset.collector.load.workloads.rate_curves import STEP_S, Arrivals, multipliers
+from faultset.collector.load.workloads.patterns import (
+    KINDS,
+    REPLAY,
+    STEP_S,
+    Arrivals,
+    LoadPattern,
+    multipliers,
+    parse_pattern,
+)
 from faultset.collector.load.workloads.recorded_rates import read_rates
 from faultset.collector.load.workloads.regions import parse_regions
 from faultset.collector.load.workloads.traffic import Traffic
 from faultset.core.errors import UsageError
 
 DRAWN = [name for name in KINDS if name != REPLAY]
-STEADY_ON_AVERAGE = ("bursty", "self-similar", "daily", "ramp")
+STEADY_ON_AVERAGE = ("bursty", "daily", "ramp")
 
 
 def curve(text: str, seed: int, horizon_s: float = 360.0, length_s: float = 360.0) -> np.ndarray:
@@ -38,7 +45,7 @@ def test_a_curve_is_the_same_for_a_seed_and_never_below_its_least_share(name: st
     pattern = replace(parse_pattern(name), horizon_s=360.0)
     assert (curve(name, 4) == curve(name, 4)).all()
     least = min(curve(name, seed).min() for seed in range(5))
-    assert least >= pattern.least_share - 1e-9 or name == "sessions"
+    assert least >= pattern.least_share - 1e-9
 
 
 @pytest.mark.parametrize("name", STEADY_ON_AVERAGE)
@@ -54,17 +61,6 @@ def test_bursts_are_overdispersed_and_a_constant_load_is_poisson() -> None:
 
     assert dispersion("constant") == pytest.approx(1, abs=0.35)
     assert dispersion("bursty") > 4
-    assert dispersion("self-similar") > 1.6
-
-
-def test_self_similar_load_keeps_its_variance_over_longer_times_than_poisson() -> None:
-    varied = curve("self-similar:varying=1", 3, length_s=8000)
-    shuffled = np.random.default_rng(0).permutation(varied)
-
-    def of_means(values: np.ndarray) -> float:
-        return values.reshape(-1, 160).mean(axis=1).std()
-
-    assert of_means(varied) > 3 * of_means(shuffled)
 
 
 def test_a_flash_crowd_comes_once_and_goes() -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.faults.network.evidence import is_impaired
+from faultset.collector.faults.network import is_impaired
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.platforms.api.capabilities import DisturbanceReporter, NetworkImpairer, PodFailer
-from faultset.collector.platforms.api.impairments import NameFailure, Partition
+from faultset.collector.platforms.api.impairments import Partition
 from faultset.collector.platforms.hosts import open_host
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.kubernetes import recovery
@@ -23,7 +23,7 @@ from faultset.collector.platforms.kubernetes.doctor import preflight
 from faultset.collector.platforms.kubernetes.platform import KubernetesPlatform
 from faultset.collector.platforms.kubernetes.recovery import recover_episode, remove_orphans
 from faultset.collector.platforms.kubernetes.settings import ClusterSettings
-from faultset.core.errors import PlatformError, UsageError
+from faultset.core.errors import UsageError
 
 PAUSE = "registry.example/pause:1"
 
@@ -126,32 +126,13 @@ def test_pod_failure_is_chaos_mesh_s_and_its_image_is_what_the_check_looks_for(
     assert cluster.actions == []
 
 
-def test_what_only_chaos_mesh_can_do_is_done_by_the_same_verb_and_refused_without_it(
-    platform: ChaosMeshPlatform, cluster: Cluster, tmp_path: Path
-) -> None:
-    platform.impair("geo-1", NameFailure(names=("geo.*",)))
-    [made] = cluster.experiments.values()
-    assert (made["kind"], made["spec"]["patterns"]) == ("DNSChaos", ["geo.*"])
-    platform.undo()
-    with pytest.raises(PlatformError, match=r"NameFailure cannot be made here, only by Chaos Mesh .*--injector"):
-        KubernetesPlatform._impair_further(platform, cluster.pod, NameFailure())
-    assert open_host("local").unsupported_needs({"names", "loss"}).keys() == {"names"}
-
-
-def test_a_cpu_hog_is_stress_that_chaos_mesh_makes(platform: ChaosMeshPlatform, cluster: Cluster) -> None:
-    parameters = dict(get_fault("cpu-hog").inject(platform, "geo", np.random.default_rng(1)))
-    [made] = cluster.experiments.values()
-    assert made["kind"] == "StressChaos"
-    assert made["spec"]["stressors"] == {"cpu": {"workers": parameters["workers"], "load": 100}}
-
-
 def test_the_host_asks_what_chaos_mesh_can_do_here(
     platform: ChaosMeshPlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = {"delay": "this cluster cannot do delay: no netem", "abort": "no proxy", "names": "needs Chaos Mesh"}
+    own = {"delay": "this cluster cannot do delay: no netem", "abort": "no proxy"}
     monkeypatch.setattr(preflight, "unsupported_needs", lambda api, image: (own, True))
     host = open_host("kubernetes", {"kubeconfig": str(tmp_path / "kubeconfig"), "injector": "chaos-mesh"})
-    needs = ("partition", "loss", "abort", "names", "kill")
+    needs = ("partition", "loss", "abort", "kill")
     assert host.unsupported_needs(needs) == {
         "loss": "Chaos Mesh makes loss with netem, and this cluster cannot do delay: no netem"
     }

@@ -231,8 +231,8 @@ def test_an_unknown_program_fails_as_on_a_cluster(shop):
 def test_what_is_changed_by_a_command_is_undone_by_a_command(shop):
     shop.platform.exec(
         shop.pod("cart-db"),
-        admin_command("mongodb", 27017, "remove-account", password=False),
-        undo=admin_command("mongodb", 27017, "create-account", password=False),
+        admin_command("mongodb", "remove-account", port=27017, password=False),
+        undo=admin_command("mongodb", "create-account", port=27017, password=False),
     )
     assert "app" not in shop.store("ACL", "USERS")
     shop.platform.delete("Pod", shop.pod("cart-db"), grace_period_s=0)

@@ -17,12 +17,12 @@ from faultset.collector.runtime.persona import Persona
 from faultset.collector.runtime.signals.metrics import Metrics
 from faultset.collector.runtime.steps.messaging import Publish
 from faultset.collector.runtime.steps.step import Step
-from faultset.collector.runtime.stores.broker import BrokerMessage, RedisBroker
+from faultset.collector.runtime.stores.client import BrokerMessage, StoreClient
 from faultset.collector.runtime.stores.driver import StoreError
 from faultset.collector.spec.features.behaviour import Consumer
 
 
-class Broker(RedisBroker):
+class Broker(StoreClient):
     """One topic in memory."""
 
     def __init__(self) -> None:
@@ -30,6 +30,9 @@ class Broker(RedisBroker):
         self.waiting: list[BrokerMessage] = []
         self.given: dict[str, BrokerMessage] = {}
         self.published, self.groups, self.fails, self.removed = 0, set[str](), 0, set[str]()
+
+    async def dial(self) -> Any:
+        raise NotImplementedError
 
     async def publish(self, topic: str, messages: Any) -> None:
         if self.fails:

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 import pytest
 from store_server import StoreServer, running
 
-from faultset.collector.runtime.stores.driver import StoreClient, StoreError
-from faultset.collector.runtime.stores.redis_cache import RedisCacheDriver
+from faultset.collector.runtime.stores.client import StoreClient
+from faultset.collector.runtime.stores.driver import StoreError
+from faultset.collector.runtime.stores.drivers import STORE_DRIVERS
 
 Server = StoreServer[StoreClient]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(Server(RedisCacheDriver(), tmp_path_factory.mktemp("store"))) as started:
+    with running(Server(STORE_DRIVERS["redis"], tmp_path_factory.mktemp("store"))) as started:
         yield started
 
 

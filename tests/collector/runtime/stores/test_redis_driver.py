@@ -20,10 +20,10 @@ from faultset.collector.runtime.stores.driver import (
     REQUIRE_PASSWORD,
     REVOKE_RIGHTS,
     Credentials,
+    StoreAccess,
     StoreDriver,
 )
 from faultset.collector.runtime.stores.drivers import STORE_DRIVERS
-from faultset.collector.runtime.stores.mongodb import MongoDriver
 from faultset.core.errors import PlatformError
 
 REDIS_DRIVERS = [driver for driver in STORE_DRIVERS.values() if isinstance(driver, redis_driver.RedisDriver)]
@@ -31,7 +31,7 @@ CREDENTIALS = Credentials(administrator="a-secret", application="another-secret"
 
 
 def test_accounts_are_kept_as_digests_in_a_file_of_the_store_alone(tmp_path: Path) -> None:
-    MongoDriver().prepare(tmp_path, account="admin", credentials=CREDENTIALS)
+    STORE_DRIVERS["mongodb"].prepare(tmp_path, account="admin", credentials=CREDENTIALS)
     text = (tmp_path / "users.acl").read_text()
     assert text.startswith("user default off ")
     assert hashlib.sha256(b"another-secret").hexdigest() in text
@@ -70,11 +70,12 @@ def test_the_accounts_of_a_store_can_do_what_the_application_does_and_no_more(
         for words in ("CONFIG SET dir /tmp", "SAVE", "MODULE LIST", "DEBUG SLEEP 0", "REPLICAOF 127.0.0.1 1"):
             with pytest.raises(redis.ResponseError, match="unknown command"):
                 root.execute_command(*words.split())
+        administrator = driver.administrator(StoreAccess(address, port, "app", CREDENTIALS))
         for change in (REVOKE_RIGHTS, REMOVE_ACCOUNT, REQUIRE_PASSWORD):
-            driver.administer(address, port, change.action, account="app", credentials=CREDENTIALS)
+            administrator.perform(change.action)
             with pytest.raises(redis.RedisError):
                 client(address, port, username="app", password="another-secret").get("x")
-            driver.administer(address, port, change.undo, account="app", credentials=CREDENTIALS)
+            administrator.perform(change.undo)
             again = client(address, port, username="app", password="another-secret")
             assert again.hget("d.c", "k") == b"v"
     finally:

@@ -1,1 +1,1 @@
-"""What clients do: patterns of the request rate, users with sessions, and the regions that requests come from."""
+"""What clients do: patterns of the request rate, and the regions that requests come from."""

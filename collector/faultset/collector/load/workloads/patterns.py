@@ -6,11 +6,13 @@ A pattern is written `KIND` or `KIND:name=value,name=value`, for instance `burst
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count, repeat
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
+import numpy as np
 from pydantic import ConfigDict, Field
 
 from faultset.collector.load.workloads.recorded_rates import read_rates
@@ -18,87 +20,27 @@ from faultset.core.errors import UsageError
 from faultset.core.reading.documents import STRICT
 from faultset.core.suggestions import unknown_name
 
-CONSTANT, SESSIONS, REPLAY = "constant", "sessions", "replay"
+CONSTANT, REPLAY = "constant", "replay"
+STEP_S = 0.5
+"""Length of time in which the rate stays the same, in seconds."""
+_MEAN_OF_BUMPS = math.sqrt(math.pi) * (3.2 + 0.9 * 2.2 * (1 + math.erf(4.5 / 2.2)) / 2) / 24
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PatternParameter:
-    """A number that a pattern may be given, and the range that it must lie in."""
+class PatternParameter(NamedTuple):
+    """A number that a pattern may be given, and its range."""
 
     default: float
     low: float
     high: float
-    meaning: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class PatternKind:
-    """A kind of pattern.
+class PatternKind(NamedTuple):
+    """The rate over time as multiples of the mean, one value for every `STEP_S`, and its parameters."""
 
-    Attributes
-    ----------
-    summary
-        What clients do, in a few words.
-    """
-
-    summary: str
-    parameters: Mapping[str, PatternParameter] = field(default_factory=dict[str, PatternParameter])
-
-
-def _number(default: float, low: float, high: float, meaning: str) -> PatternParameter:
-    return PatternParameter(default=default, low=low, high=high, meaning=meaning)
-
-
-KINDS: Mapping[str, PatternKind] = {
-    CONSTANT: PatternKind(summary="Poisson arrivals at a constant rate"),
-    "bursty": PatternKind(
-        summary="Poisson arrivals whose rate follows a slow wave and jumps up in short bursts (Markov-modulated)",
-        parameters={
-            "wave": _number(0.25, 0, 0.9, "how far the slow wave goes up and down, as a share of the rate"),
-            "burst": _number(1.8, 1, 20, "how many times the rate of calm times a burst has"),
-            "burst_s": _number(3, 0.5, 3600, "mean length of a burst in seconds"),
-            "calm_s": _number(12, 0.5, 3600, "mean time between bursts in seconds"),
-        },
-    ),
-    "self-similar": PatternKind(
-        summary="Poisson arrivals whose rate is the sum of sources with heavy-tailed times on and off",
-        parameters={
-            "hurst": _number(0.8, 0.55, 0.95, "Hurst parameter: how long bursts last on all scales of time"),
-            "sources": _number(16, 1, 1000, "number of sources"),
-            "varying": _number(0.6, 0.01, 1, "share of the rate that comes from the sources; the rest is constant"),
-        },
-    ),
-    "daily": PatternKind(
-        summary="the curve of a day, compressed to the length of the episode, from a drawn hour on",
-        parameters={"night": _number(0.4, 0.01, 1, "rate at night, as a share of the mean rate")},
-    ),
-    "flash-crowd": PatternKind(
-        summary="a crowd that comes at a drawn time, and loses interest",
-        parameters={
-            "factor": _number(2.5, 1, 100, "how many times the rate the crowd brings at its peak"),
-            "rise_s": _number(5, 0.5, 3600, "time from the first to the peak in seconds"),
-            "decay_s": _number(30, 1, 36_000, "mean stay in seconds"),
-        },
-    ),
-    "ramp": PatternKind(
-        summary="a rate that rises or falls evenly over the episode",
-        parameters={
-            "first": _number(0.6, 0.01, 100, "rate at the begin, in mean rates"),
-            "last": _number(1.4, 0.01, 100, "rate at the end, in mean rates"),
-        },
-    ),
-    SESSIONS: PatternKind(
-        summary="users who wait for each answer and think before the next request (closed loop)",
-        parameters={
-            "think_s": _number(2, 0.05, 600, "mean time that a user thinks in seconds"),
-            "requests": _number(8, 1, 1000, "mean number of requests in a session"),
-            "pause_s": _number(5, 0, 3600, "mean time between two sessions of a user in seconds"),
-        },
-    ),
-    REPLAY: PatternKind(summary="Poisson arrivals at the rates of a CSV file with the columns time_s and rate_rps"),
-}
+    curve: Callable[[LoadPattern, np.random.Generator], Iterator[float]]
+    parameters: Mapping[str, PatternParameter]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,14 +79,10 @@ class LoadPattern:
         if self.kind == "bursty":
             share = self["burst_s"] / (self["burst_s"] + self["calm_s"])
             return (1 - self["wave"]) / (1 + share * (self["burst"] - 1))
-        if self.kind == "self-similar":
-            return 1 - self["varying"]
         if self.kind == "daily":
             return self["night"]
         if self.kind == "ramp":
             return min(self["first"], self["last"])
-        if self.kind == SESSIONS:
-            return 0.4
         if self.kind == REPLAY:
             return min(rate for _, rate in self.rates)
         return 1.0
@@ -160,8 +98,50 @@ class LoadPattern:
 
     def as_record(self) -> dict[str, object]:
         """Return what a label or a context says of the pattern: its kind and every parameter."""
-        names = KINDS[self.kind].parameters
-        return {"kind": self.kind, "parameters": {name: self[name] for name in names}, "horizon_s": self.horizon_s}
+        parameters = {name: self[name] for name in KINDS[self.kind].parameters}
+        return {"kind": self.kind, "parameters": parameters, "horizon_s": self.horizon_s}
+
+
+def multipliers(pattern: LoadPattern, seed: int) -> Iterator[float]:
+    """Yield the rate as multiples of the mean rate, one value for every `STEP_S`, without end; drawn from a seed."""
+    return KINDS[pattern.kind].curve(pattern, np.random.default_rng([seed, 20]))
+
+
+class Arrivals:
+    """Arrival times of a Poisson process whose rate follows a pattern, by rescaling time.
+
+    Attributes
+    ----------
+    elapsed_s
+        Time of the last arrival, in seconds after the begin.
+    """
+
+    def __init__(self, pattern: LoadPattern, seed: int):
+        self._levels = multipliers(pattern, seed)
+        self._level, self._left_s = next(self._levels), STEP_S
+        self.elapsed_s = 0.0
+
+    def after(self, gap: float, rate_rps: float) -> float:
+        """Return in how many seconds the next request arrives.
+
+        Parameters
+        ----------
+        gap
+            Drawn from the exponential distribution with mean one.
+        rate_rps
+            Mean rate in requests per second.
+        """
+        waited_s = 0.0
+        while True:
+            speed = rate_rps * self._level
+            if gap <= speed * self._left_s and speed > 0:
+                self._left_s -= gap / speed
+                waited_s += gap / speed
+                self.elapsed_s += waited_s
+                return waited_s
+            gap -= speed * self._left_s
+            waited_s += self._left_s
+            self._level, self._left_s = next(self._levels), STEP_S
 
 
 def parse_pattern(text: str) -> LoadPattern:
@@ -193,11 +173,107 @@ def parse_pattern(text: str) -> LoadPattern:
     return LoadPattern(kind=kind, parameters=parameters)
 
 
-def _within(what: str, text: str, wanted: PatternParameter) -> float:
+def _within(what: str, text: str, allowed: PatternParameter) -> float:
     try:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not wanted.low <= number <= wanted.high:
-        raise UsageError(f"{what} must be from {wanted.low:g} to {wanted.high:g}, but is {text or 'nothing'}")
+    if not allowed.low <= number <= allowed.high:
+        raise UsageError(f"{what} must be from {allowed.low:g} to {allowed.high:g}, but is {text or 'nothing'}")
     return number
+
+
+def _constant(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
+    return repeat(1.0)
+
+
+def _bursty(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
+    wave = _wave(pattern, rng)
+    lengths_s = (pattern["calm_s"], pattern["burst_s"])
+    share = lengths_s[1] / sum(lengths_s)
+    levels = (1.0, pattern["burst"])
+    mean = levels[0] + share * (levels[1] - levels[0])
+    state = int(rng.random() < share)
+    left_s = rng.exponential(lengths_s[state])
+    for slow in wave:
+        while left_s <= 0:
+            state = 1 - state
+            left_s += rng.exponential(lengths_s[state])
+        left_s -= STEP_S
+        yield slow * levels[state] / mean
+
+
+def _wave(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
+    period_s = max(pattern.horizon_s, 60.0) * float(rng.uniform(0.7, 1.5))
+    phase = float(rng.uniform(0, 2 * math.pi))
+    for step in count():
+        yield 1 + pattern["wave"] * math.sin(phase + 2 * math.pi * step * STEP_S / period_s)
+
+
+def _daily(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
+    night, begin = pattern["night"], float(rng.random())
+    length_s = max(pattern.horizon_s, 10.0)
+    for step in count():
+        hour = 24 * ((begin + step * STEP_S / length_s) % 1)
+        # two peaks, at noon and in the evening; the mean of the bumps over a day is taken out
+        bumps = math.exp(-(((hour - 12) / 3.2) ** 2)) + 0.9 * math.exp(-(((hour - 19.5) / 2.2) ** 2))
+        yield night + (1 - night) * bumps / _MEAN_OF_BUMPS
+
+
+def _flash_crowd(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
+    begin_s = float(rng.uniform(0, max(pattern.horizon_s, 1.0)))
+    more = pattern["factor"] - 1
+    for step in count():
+        since_s = step * STEP_S - begin_s
+        if since_s < 0:
+            yield 1.0
+        elif since_s < pattern["rise_s"]:
+            yield 1 + more * since_s / pattern["rise_s"]
+        else:
+            yield 1 + more * math.exp(-(since_s - pattern["rise_s"]) / pattern["decay_s"])
+
+
+def _ramp(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
+    for step in count():
+        done = min(1.0, step * STEP_S / max(pattern.horizon_s, 1.0))
+        yield pattern["first"] + done * (pattern["last"] - pattern["first"])
+
+
+def _replay(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
+    times, rates = (np.array(column) for column in zip(*pattern.rates, strict=True))
+    # sums up to each time, so that a step has the mean rate of all entries that lie in it
+    sums = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(times))])
+    for step in count():
+        begin, end = step * STEP_S, (step + 1) * STEP_S
+        yield (_up_to(end, times, sums) - _up_to(begin, times, sums)) / STEP_S
+
+
+def _up_to(time_s: float, times: np.ndarray, sums: np.ndarray) -> float:
+    rounds, rest = divmod(time_s, float(times[-1]))
+    return rounds * float(sums[-1]) + float(np.interp(rest, times, sums))
+
+
+KINDS: Mapping[str, PatternKind] = {
+    CONSTANT: PatternKind(_constant, {}),
+    "bursty": PatternKind(
+        _bursty,
+        {
+            "wave": PatternParameter(0.25, 0, 0.9),
+            "burst": PatternParameter(1.8, 1, 20),
+            "burst_s": PatternParameter(3, 0.5, 3600),
+            "calm_s": PatternParameter(12, 0.5, 3600),
+        },
+    ),
+    "daily": PatternKind(_daily, {"night": PatternParameter(0.4, 0.01, 1)}),
+    "flash-crowd": PatternKind(
+        _flash_crowd,
+        {
+            "factor": PatternParameter(2.5, 1, 100),
+            "rise_s": PatternParameter(5, 0.5, 3600),
+            "decay_s": PatternParameter(30, 1, 36_000),
+        },
+    ),
+    "ramp": PatternKind(_ramp, {"first": PatternParameter(0.6, 0.01, 100), "last": PatternParameter(1.4, 0.01, 100)}),
+    REPLAY: PatternKind(_replay, {}),
+}
+"""The kinds; docs/collect.md says what each does and what its parameters mean."""

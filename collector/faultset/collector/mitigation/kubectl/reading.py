@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.collector.faults.resources.cpu_use import counter_now, cpu_cores
+from faultset.collector.faults.resources import counter_now, cpu_cores
 from faultset.collector.mitigation.kubectl.documents import description, without_secrets
 from faultset.collector.mitigation.kubectl.errors import CommandRefused
 from faultset.collector.mitigation.kubectl.kinds import WORKLOADS, references

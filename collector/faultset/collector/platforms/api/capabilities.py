@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
-from faultset.collector.platforms.api.impairments import FurtherImpairment, Impairment
+from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.spec.credentials import SecretKey
 from faultset.core.errors import PlatformError
 
@@ -18,10 +18,6 @@ Capability = Literal[
     "abort",
     "reset",
     "hold",
-    "corruption",
-    "duplication",
-    "names",
-    "stress",
     "course",
     "kill",
     "exec",
@@ -32,11 +28,10 @@ Capability = Literal[
 """What a fault can declare that it needs.
 
 `loss`, `delay`, `partition` and `bandwidth` impair the network of a pod, `abort`, `reset` and `hold` single requests to
-it, `corruption` and `duplication` more of its packets, `names` its lookups of names, and `stress` takes its CPU or
-memory (all `NetworkImpairer`; the last four by Chaos Mesh alone), `course` lets impairments change over time, `kill`
-ends a container's process (`ContainerKiller`), `exec` runs a command in a pod (`CommandExecutor`), `secret` changes a
-Secret without its values in the journal (`SecretEditor`), `resize` changes the resources of a running pod through its
-object, and `runtime` wants an application of our own programs, which know builds and admin commands.
+it (all `NetworkImpairer`), `course` lets impairments change over time, `kill` ends a container's process
+(`ContainerKiller`), `exec` runs a command in a pod (`CommandExecutor`), `secret` changes a Secret without its values in
+the journal (`SecretEditor`), `resize` changes the resources of a running pod through its object, and `runtime` wants an
+application of our own programs, which know builds and admin commands.
 """
 
 
@@ -44,7 +39,7 @@ object, and `runtime` wants an application of our own programs, which know build
 class NetworkImpairer(Protocol):
     """A platform that can impair the network of a pod."""
 
-    def impair(self, pod: str, impairment: Impairment | FurtherImpairment) -> None:
+    def impair(self, pod: str, impairment: Impairment) -> None:
         """Impair the pod until undone; the impairment ends by itself when the collector dies.
 
         Raises
@@ -196,23 +191,6 @@ def selects_requests(platform: object) -> bool:
     A platform that cannot has an attribute `selects_requests` that is false.
     """
     return bool(getattr(platform, "selects_requests", True))
-
-
-def stresses_pods(platform: object) -> bool:
-    """Tell whether the platform takes CPU and memory of pods by impairments; it then has a true `stresses_pods`."""
-    return bool(getattr(platform, "stresses_pods", False))
-
-
-BY_CHAOS_MESH: tuple[Capability, ...] = ("corruption", "duplication", "names", "stress")
-"""Capabilities that only a cluster with Chaos Mesh as injector has."""
-
-
-def only_by_chaos_mesh() -> dict[str, str]:
-    """Return what a host without Chaos Mesh cannot do, with the reason, as part of `unsupported_needs`."""
-    return {
-        need: f"{need} needs Chaos Mesh on a cluster: --platform kubernetes --injector chaos-mesh"
-        for need in BY_CHAOS_MESH
-    }
 
 
 _T = TypeVar("_T")

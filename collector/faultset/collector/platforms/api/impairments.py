@@ -82,63 +82,10 @@ class Hold(_OfRequests):
     latency_s: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Corruption(Course):
-    """Change a bit in a share of the packets that a pod sends."""
-
-    probability: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Duplication(Course):
-    """Send a share of a pod's packets twice."""
-
-    probability: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class NameFailure(Course):
-    """Let a pod's lookups of names fail.
-
-    Attributes
-    ----------
-    names
-        Those that fail, of which each may end with `*`; all when there are none.
-    """
-
-    names: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class CpuStress(Course):
-    """Let programs beside a pod's own take CPU, within the limits of its containers.
-
-    Attributes
-    ----------
-    workers
-        How many; each can take one core.
-    load
-        Share of a core that each takes.
-    """
-
-    workers: int
-    load: float = 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryStress(Course):
-    """Let a program beside a pod's own take so much memory, within the limits of its containers."""
-
-    mebibytes: int
-
-
 Impairment = Loss | Delay | Partition | Bandwidth | Abort | Reset | Hold
-"""What every platform may be able to do."""
-FurtherImpairment = Corruption | Duplication | NameFailure | CpuStress | MemoryStress
-"""What Chaos Mesh alone may be able to do."""
 
 
-def impairment_record(impairment: Impairment | FurtherImpairment) -> dict[str, Any]:
+def impairment_record(impairment: Impairment) -> dict[str, Any]:
     """Return an impairment as the relay, the node agent and the journal write it.
 
     >>> impairment_record(Loss(probability=0.1))

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from faultset.collector.platforms.api.impairments import FurtherImpairment, Impairment, impairment_record
+from faultset.collector.platforms.api.impairments import Impairment, impairment_record
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.journal.undo_operations import (
@@ -124,22 +124,12 @@ class JournaledImpairments(JournaledObjects):
     def _impair(self, pod: Object, impairment: Impairment) -> None:
         """Impair the packets of a pod; not journaled."""
 
-    def _impair_further(self, pod: Object, impairment: FurtherImpairment) -> None:
-        """Impair a pod in a way that not every platform has; not journaled."""
-        raise PlatformError(
-            f"{type(impairment).__name__} cannot be made here, only by Chaos Mesh on a cluster; use "
-            "--platform kubernetes --injector chaos-mesh"
-        )
-
-    def impair(self, pod: str, impairment: Impairment | FurtherImpairment) -> None:
+    def impair(self, pod: str, impairment: Impairment) -> None:
         """Impair the pod until undone; the impairment ends by itself when the collector dies."""
         found = self.get("Pod", pod)
         args = {"pod": pod, **impairment_record(impairment)}
         with self._journal.operation("impair", args, undo_of_impairment(pod), [pod]):
-            if isinstance(impairment, FurtherImpairment):
-                self._impair_further(found, impairment)
-            else:
-                self._impair(found, impairment)
+            self._impair(found, impairment)
 
 
 def _leaves(change: Any) -> Iterator[str]:

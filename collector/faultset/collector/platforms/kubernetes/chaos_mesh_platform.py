@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from faultset.collector.platforms.api.impairments import FurtherImpairment
-from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.journal.undo_operations import undo_of_impairment
 from faultset.collector.platforms.kubernetes.api.namespaces import INJECTOR
@@ -24,7 +22,6 @@ class ChaosMeshPlatform(KubernetesPlatform):
     """
 
     selects_requests = False
-    stresses_pods = True
 
     def __init__(self, app: AppSpec, folder: Path, *, journal: Journal, episode: str, settings: ClusterSettings):
         super().__init__(app, folder, journal=journal, episode=episode, settings=settings)
@@ -50,9 +47,6 @@ class ChaosMeshPlatform(KubernetesPlatform):
         """Return a sentence on what Chaos Mesh does to the pod at this moment; None when nothing."""
         found = self._objects.find("Pod", pod)
         return None if found is None else self._chaos_mesh.evidence(found)
-
-    def _impair_further(self, pod: Object, impairment: FurtherImpairment) -> None:
-        self._chaos_mesh.impair(pod, impairment)
 
     def _delete(self, kind: str, name: str, grace_period_s: float | None) -> None:
         if kind == "Pod" and grace_period_s == 0:

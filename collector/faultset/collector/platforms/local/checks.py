@@ -48,9 +48,9 @@ def _redis() -> Requirement:
 
 def _original_stores() -> Requirement:
     """Say which servers `--stores original` would find; nothing else needs them."""
-    from faultset.collector.runtime.stores.drivers import original_drivers
+    from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
 
-    found = (f"{role}: {driver.location() or 'none'}" for role, driver in original_drivers().items())
+    found = (f"{role}: {driver.location() or 'none'}" for role, driver in ORIGINAL_DRIVERS.items())
     return Requirement("original stores", True, ", ".join(found), "")
 
 

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from faultset.collector.platforms.api.capabilities import only_by_chaos_mesh
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.api.profiles import LONG, QUICK, STANDARD, Phases
 from faultset.collector.platforms.api.requirements import Requirement, unmet
@@ -22,7 +21,7 @@ class LocalHost:
     runs_code_of_folders: ClassVar[bool] = True
     runs_deployed_apps: ClassVar[bool] = False
     deploys_operators: ClassVar[bool] = True
-    original_store_kinds: ClassVar[frozenset[str]] = frozenset({"kafka", "memcached", "mongodb", "postgresql"})
+    original_store_kinds: ClassVar[frozenset[str]] = frozenset({"memcached", "postgresql"})
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -48,8 +47,8 @@ class LocalHost:
         return episode_capacity()
 
     def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
-        """Return what needs a cluster; all else can be made here."""
-        return {need: reason for need, reason in only_by_chaos_mesh().items() if need in needs}
+        """Return nothing: all can be made here."""
+        return {}
 
     def original_servers(self, drivers: Collection[str]) -> dict[str, str]:
         """Return name and version of servers that are installed on this machine."""

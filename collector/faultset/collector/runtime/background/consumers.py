@@ -10,7 +10,7 @@ from typing import Any
 
 from faultset.collector.runtime.background.work import Started, compile_round
 from faultset.collector.runtime.context import ServiceContext
-from faultset.collector.runtime.stores.broker import BrokerClient, BrokerMessage
+from faultset.collector.runtime.stores.client import BrokerMessage
 from faultset.collector.runtime.stores.driver import StoreError
 from faultset.collector.spec.features.behaviour import Consumer
 
@@ -37,7 +37,6 @@ class MessageConsumer:
 
     def __init__(self, name: str, consumer: Consumer, service: ServiceContext, *, member: str, group: str):
         broker = service.stores[consumer.store]
-        assert isinstance(broker, BrokerClient)
         self._consumer, self._service, self._broker = consumer, service, broker
         self._member, self._group = member, consumer.group or group
         self._location = consumer.location or name

@@ -1,20 +1,23 @@
 """The contract of a store driver: everything that is particular to one kind of store.
 
-A driver starts the server inside the store's container, makes the clients of the services that use it, and knows the
-administrator's actions by which faults take rights away and give them back.
+A driver starts the server inside the store's container, and creates the clients of services and the administrator, by
+which faults break the store and repair it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.http.status import ErrorTexts
 from faultset.collector.runtime.signals.metrics import Metrics
+
+if TYPE_CHECKING:
+    from faultset.collector.runtime.stores.administrator import StoreAdministrator
+    from faultset.collector.runtime.stores.client import StoreClient
 
 
 class StoreError(Exception):
@@ -32,7 +35,7 @@ class StoreError(Exception):
 
 
 class Account(NamedTuple):
-    """With what a client logs in."""
+    """Login credentials of a client."""
 
     username: str
     password: str
@@ -49,17 +52,17 @@ AdminAction = Literal[
     "require-password",
     "empty-store",
 ]
-"""What a store's administrator does to the application's account, or to what is stored: each does one thing, so that
-none of them puts right whatever may be wrong."""
+"""What a store's administrator changes of the application's account or data. Each action does one thing, so that none
+repairs more than the fault it undoes."""
 
 
 Capability = Literal["accounts", "rights", "locks", "files", "memory-limit", "connection-limit"]
-"""What a store has that faults need: accounts, and rights of theirs that can be taken; locks and queries that keep
-others waiting; files whose size can be limited; limits of memory, at which it refuses writes, and of connections."""
+"""What a fault may need of a store: accounts, and rights that can be revoked; locks and queries that block others;
+files whose size can be limited; limits of memory, at which it refuses writes, and of connections."""
 
 
 class AdminChange(NamedTuple):
-    """What a store's administrator does, and what takes it back."""
+    """An action of a store's administrator and its undo."""
 
     action: AdminAction
     undo: AdminAction
@@ -88,6 +91,15 @@ class Credentials(NamedTuple):
     application: str
 
 
+class StoreAccess(NamedTuple):
+    """Where an administrator reaches a store, with the application's account and all passwords."""
+
+    address: str
+    port: int
+    account: str
+    credentials: Credentials
+
+
 @dataclass(frozen=True, kw_only=True)
 class StoreAddress:
     """Where a store is and how one logs in.
@@ -95,7 +107,7 @@ class StoreAddress:
     Attributes
     ----------
     connect_timeout_s
-        How long to try to reach it; as long as the driver says without.
+        How long to try to reach it; the driver's default if None.
     """
 
     name: str
@@ -112,86 +124,13 @@ class ClientContext:
     Attributes
     ----------
     local
-        Address from which connections are made; any without.
+        Source address of connections; any if None.
     """
 
     names: Names
     local: str | None
     metrics: Metrics
     texts: ErrorTexts
-
-
-class StoreClient(Protocol):
-    """What a service can do with a store. Documents are JSON texts; every method raises StoreError."""
-
-    @property
-    def driver(self) -> StoreDriver:
-        """Return the kind of store."""
-        ...
-
-    async def log_in(self) -> None:
-        """Make a connection and keep it for the next command."""
-        ...
-
-    async def is_empty(self, collection: str) -> bool:
-        """Say whether a collection has no document."""
-        ...
-
-    async def has_appended(self, collection: str, key: str) -> bool:
-        """Say whether there is a document under a key of an appended collection."""
-        ...
-
-    async def insert(self, collection: str, documents: Mapping[str, str]) -> None:
-        """Insert documents by key."""
-        ...
-
-    async def append(self, collection: str, key: str, document: str) -> None:
-        """Add a document to those that a key of an appended collection has."""
-        ...
-
-    async def find(self, collection: str, key: str) -> str | None:
-        """Return one document."""
-        ...
-
-    async def find_many(self, collection: str, keys: Sequence[str]) -> list[str | None]:
-        """Return the documents of several keys."""
-        ...
-
-    async def find_all(self, collection: str) -> list[str]:
-        """Return all documents of a collection."""
-        ...
-
-    async def append_all(self, collection: str, documents: Sequence[tuple[str, str]]) -> None:
-        """Add documents of an appended collection, given as pairs of key and document."""
-        ...
-
-    async def find_appended(self, collection: str, key: str, newest: int | None = None) -> list[str]:
-        """Return the documents that a key of an appended collection has, or the newest of them, oldest first."""
-        ...
-
-    async def add_sorted(self, sets: Mapping[str, Mapping[str, float]], at_most: int | None = None) -> None:
-        """Add members with their scores to sorted sets; of each set the `at_most` with the highest scores stay."""
-        ...
-
-    async def range_sorted(self, name: str, start: int, stop: int, *, highest_first: bool) -> list[str]:
-        """Return the members of a sorted set with the ranks from `start` to `stop`, which is left out."""
-        ...
-
-    async def get_many(self, keys: Sequence[str]) -> list[str | None]:
-        """Return the values of a cache."""
-        ...
-
-    async def set_many(self, values: Mapping[str, str]) -> None:
-        """Write values of a cache."""
-        ...
-
-    def set_later(self, key: str, value: str) -> None:
-        """Write a value of a cache in the background, after earlier ones of that key; nobody learns of a failure."""
-        ...
-
-    async def close(self) -> None:
-        """Close idle connections."""
-        ...
 
 
 class StoreDriver(ABC):
@@ -204,18 +143,18 @@ class StoreDriver(ABC):
     port
         Where the server listens.
     keeps_data
-        Whether it has a volume; one without begins empty.
+        Whether it has a volume; a store without one starts empty.
     carries_messages
         Whether it is a broker: its clients publish and consume.
     capabilities
-        What it has of that which faults need.
+        Capabilities that faults may require.
     """
 
-    name: ClassVar[str]
-    port: ClassVar[int]
-    keeps_data: ClassVar[bool]
-    carries_messages: ClassVar[bool] = False
-    capabilities: ClassVar[frozenset[Capability]] = frozenset(get_args(Capability))
+    name: str
+    port: int
+    keeps_data: bool
+    carries_messages: bool = False
+    capabilities: frozenset[Capability] = frozenset(get_args(Capability))
 
     @property
     def system(self) -> str:
@@ -233,7 +172,7 @@ class StoreDriver(ABC):
         """
 
     def is_prepared(self, folder: Path) -> bool:
-        """Say whether a data folder has what the server needs."""
+        """Return whether a data folder has what the server needs."""
         return any(folder.iterdir())
 
     @abstractmethod
@@ -245,20 +184,18 @@ class StoreDriver(ABC):
         Parameters
         ----------
         max_memory_kib
-            What it may store; as much as the driver says without.
+            Limit of the stored data; the driver's default if None.
         max_clients
-            How many connections it takes; as many as the server itself allows without.
+            Limit of the number of connections; the server's default if None.
         """
-
-    @abstractmethod
-    def administer(
-        self, address: str, port: int, action: AdminAction, *, account: str, credentials: Credentials
-    ) -> None:
-        """Do something as administrator, lastingly; raise PlatformError."""
 
     @abstractmethod
     def client(self, store: StoreAddress, context: ClientContext) -> StoreClient:
         """Return a client; it is not connected yet."""
+
+    @abstractmethod
+    def administrator(self, access: StoreAccess) -> StoreAdministrator:
+        """Return the administrator of a running server."""
 
     @staticmethod
     def account_name(*, password: bool) -> str:
@@ -267,6 +204,6 @@ class StoreDriver(ABC):
         Parameters
         ----------
         password
-            Whether the application's configuration speaks of a password, which faults of rights and accounts need.
+            Whether the application's configuration has a password, which faults of rights and accounts need.
         """
         return "admin" if password else "app"

@@ -3,63 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
 
 from faultset.collector.runtime.stores.driver import StoreDriver
-from faultset.collector.runtime.stores.kafka import KafkaDriver
-from faultset.collector.runtime.stores.memcached import MemcachedDriver
-from faultset.collector.runtime.stores.mongodb import MongoDriver
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
-from faultset.collector.runtime.stores.originals.kafka.driver import OriginalKafkaDriver
 from faultset.collector.runtime.stores.originals.memcached import OriginalMemcachedDriver
-from faultset.collector.runtime.stores.originals.mongodb import OriginalFerretDbDriver, OriginalMongoDriver
 from faultset.collector.runtime.stores.originals.postgresql import OriginalPostgresDriver
-from faultset.collector.runtime.stores.postgresql import PostgresDriver
-from faultset.collector.runtime.stores.redis_cache import RedisCacheDriver
-from faultset.collector.runtime.stores.rocksdb import RocksDBDriver
-from faultset.collector.runtime.stores.valkey import ValkeyDriver
+from faultset.collector.runtime.stores.redis_driver import REDIS_DRIVERS
 from faultset.core.suggestions import unknown_name
 
 STORE_DRIVERS: dict[str, StoreDriver] = {
-    driver.name: driver
-    for driver in (
-        MongoDriver(),
-        MemcachedDriver(),
-        RedisCacheDriver(),
-        KafkaDriver(),
-        PostgresDriver(),
-        ValkeyDriver(),
-        RocksDBDriver(),
-        OriginalKafkaDriver(),
-        OriginalMemcachedDriver(),
-        OriginalPostgresDriver(),
-        OriginalMongoDriver(),
-        OriginalFerretDbDriver(),
-    )
+    driver.name: driver for driver in (*REDIS_DRIVERS, OriginalMemcachedDriver(), OriginalPostgresDriver())
 }
 
-
-ORIGINAL_KINDS: tuple[str, ...] = tuple(
-    dict.fromkeys(driver.role for driver in STORE_DRIVERS.values() if isinstance(driver, OriginalDriver))
-)
-"""Kinds of stores that have a driver of their own server."""
-
-
-def preferred_originals() -> dict[str, OriginalDriver]:
-    """Return a driver of an original server for each role: the first whose server is installed here, or the first."""
-    chosen: dict[str, OriginalDriver] = {}
-    for driver in STORE_DRIVERS.values():
-        if isinstance(driver, OriginalDriver):
-            preferred = chosen.setdefault(driver.role, driver)
-            if preferred.is_missing and not driver.is_missing:
-                chosen[driver.role] = driver
-    return chosen
-
-
-@cache
-def original_drivers() -> dict[str, OriginalDriver]:
-    """Return what `preferred_originals` found first, so that a process keeps to its servers."""
-    return preferred_originals()
+ORIGINAL_DRIVERS: dict[str, OriginalDriver] = {
+    driver.role: driver for driver in STORE_DRIVERS.values() if isinstance(driver, OriginalDriver)
+}
+"""The drivers of original servers by the kind of store that they run."""
 
 
 def original_versions(names: Iterable[str]) -> dict[str, str]:

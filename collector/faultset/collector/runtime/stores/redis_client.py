@@ -1,57 +1,57 @@
-"""Client of a store over Redis, with the texts and time limits of the client it stands for.
+"""Client of a store over Redis, with the texts and time limits of the client that it emulates.
 
-A refused login is an error of the connection: it never goes on as Redis' default account.
+A refused login is an error of the connection: the client never continues as Redis' default account.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from abc import abstractmethod
-from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import redis.exceptions
 from redis.asyncio.connection import Connection
 
-from faultset.collector.runtime.http.client import MAX_AGE_S, Names
-from faultset.collector.runtime.http.status import ErrorTexts
+from faultset.collector.runtime.http.client import Names
+from faultset.collector.runtime.stores.client import BrokerMessage, StoreClient
 from faultset.collector.runtime.stores.driver import ClientContext, StoreAddress, StoreDriver, StoreError
-from faultset.collector.runtime.stores.instrumented_client import InstrumentedClient
 
+KEPT_MESSAGES = 50_000
+"""Minimum number of messages that a topic keeps; older ones are deleted."""
 _REDIAL_S = 0.1
+_VERBS = {"HGET": "find", "HMGET": "find", "HVALS": "find", "LRANGE": "find", "HLEN": "count", "EXISTS": "count"}
+"""Verbs of MongoDB for commands of Redis; all others insert."""
 
 
-class RedisClientTraits(StoreDriver):
-    """In what clients of different kinds of stores over Redis differ.
+@dataclass(frozen=True, kw_only=True)
+class ClientTexts:
+    """Texts of the emulated client, with fields in braces except in `refused_login`.
 
     Attributes
     ----------
-    timeout_s
-        How long a client waits for a connection, and for an answer.
-    redials
-        Whether a client tries for that long to reach a server that refuses connections.
+    refused_login
+        A wrong account or password.
+    refused_command
+        A command for which the account has no right: `{database}`, `{collection}`, `{command}` of Redis in lower
+        case, MongoDB's `{verb}`, and Redis' `{reply}`.
+    failed_connection
+        A connection that could not be made: `{address}`, the `{failure}` as the application's services describe it,
+        and the operating system's `{reason}`.
+    connect_timeout
+        The same when it timed out; None if the texts are equal.
     """
 
-    timeout_s: ClassVar[float]
-    redials: ClassVar[bool]
-
-    @abstractmethod
-    def refused_login(self) -> str:
-        """Return the client's text for a wrong account or password."""
-
-    @abstractmethod
-    def refused_command(self, store: StoreAddress, command: Sequence[str], reply: str) -> str:
-        """Return the client's text for a command for which the account has no right."""
-
-    @abstractmethod
-    def failed_connection(self, error: BaseException, address: str, texts: ErrorTexts, *, timed_out: bool) -> str:
-        """Return the client's text for a connection that could not be made."""
+    refused_login: str
+    refused_command: str
+    failed_connection: str
+    connect_timeout: str | None = None
 
 
 class _Link(Connection):
-    """A connection from the pod's own address to an address looked up when it is made."""
+    """A connection from the pod's own address to an address looked up when it is opened."""
 
     def __init__(self, names: Names, local: str | None, **options: Any):
         super().__init__(**options)
@@ -67,25 +67,38 @@ class _Link(Connection):
         return {"host": self.address, "port": self.port, "local_addr": self._local}
 
     @property
-    def usable(self) -> bool:
-        reader = self._reader
-        return reader is not None and not reader.at_eof() and time.monotonic() - self.born < MAX_AGE_S
+    def is_open(self) -> bool:
+        return self._reader is not None and not self._reader.at_eof()
+
+    @property
+    def source(self) -> str:
+        local = self._writer.get_extra_info("sockname") if self._writer else None
+        return f"{local[0]}:{local[1]}" if local else "?"
+
+    async def close(self) -> None:
+        await self.disconnect(nowait=True)
 
 
-class RedisClient(InstrumentedClient):
-    """See `StoreClient`; connections live for five seconds at most.
+class RedisClient(StoreClient[_Link]):
+    """See `StoreClient`.
 
-    A collection is a hash `database.collection` from key to document, an appended one a list for each key.
+    A collection is a hash `database.collection` from key to document, an appended one a list for each key. A topic is
+    a stream. Two counters beside it hold how many messages were published, and how many each group has acknowledged;
+    their difference is the group's lag.
     """
 
-    def __init__(self, driver: RedisClientTraits, store: StoreAddress, context: ClientContext):
+    def __init__(
+        self,
+        driver: StoreDriver,
+        store: StoreAddress,
+        context: ClientContext,
+        texts: ClientTexts,
+        *,
+        timeout_s: float,
+        redials: bool,
+    ):
         super().__init__(driver, store, context)
-        self._traits = driver
-        self._idle: deque[_Link] = deque()
-
-    async def log_in(self) -> None:
-        """Make a connection and keep it for the next command; raise StoreError."""
-        self._idle.append(await self._acquire())
+        self._texts, self._timeout_s, self._redials = texts, timeout_s, redials
 
     async def is_empty(self, collection: str) -> bool:
         """Say whether a collection has no document."""
@@ -99,10 +112,6 @@ class RedisClient(InstrumentedClient):
         """Insert documents by key."""
         pairs = [part for pair in documents.items() for part in pair]
         await self.run("HSET", self._key(collection), *pairs)
-
-    async def append(self, collection: str, key: str, document: str) -> None:
-        """Add a document to those of a key."""
-        await self.append_all(collection, [(key, document)])
 
     async def append_all(self, collection: str, documents: Sequence[tuple[str, str]]) -> None:
         """Add documents, each to those of its key."""
@@ -149,6 +158,52 @@ class RedisClient(InstrumentedClient):
         """Write one value of a cache."""
         await self.run("SET", key, value)
 
+    async def publish(self, topic: str, messages: Sequence[Mapping[str, str]]) -> None:
+        """Add messages to a topic, in one request."""
+        stream = self._key(topic)
+        commands: list[tuple[Any, ...]] = [
+            ("XADD", stream, "MAXLEN", "~", KEPT_MESSAGES, "*", *(part for pair in one.items() for part in pair))
+            for one in messages
+        ]
+        if commands:
+            await self.run_all([*commands, ("INCRBY", self._key(topic, "published"), len(messages))])
+
+    async def join(self, topic: str, group: str) -> None:
+        """Make a group that gets all messages of a topic from its first on; nothing happens when there is one."""
+        try:
+            await self.run("XGROUP", "CREATE", self._key(topic), group, "0", "MKSTREAM")
+        except StoreError as error:
+            if not str(error).startswith("BUSYGROUP"):
+                raise
+
+    async def take(self, topic: str, group: str, member: str, *, count: int, wait_s: float) -> list[BrokerMessage]:
+        """Return messages that no member of the group was given before; wait for the first, but not for ever."""
+        options = ("COUNT", count, "BLOCK", max(1, round(wait_s * 1000)))
+        found = await self.run("XREADGROUP", "GROUP", group, member, *options, "STREAMS", self._key(topic), ">")
+        return [message for _, entries in found or () for message in _messages(entries)]
+
+    async def take_over(self, topic: str, group: str, member: str, *, count: int, idle_s: float) -> list[BrokerMessage]:
+        """Return messages that a member was given long ago and has not acknowledged."""
+        idle_ms = round(idle_s * 1000)
+        found = await self.run("XAUTOCLAIM", self._key(topic), group, member, idle_ms, "0", "COUNT", count)
+        return _messages(found[1])
+
+    async def has(self, topic: str, identity: str) -> bool:
+        """Say whether a topic still has a message."""
+        return bool(await self.run("XRANGE", self._key(topic), identity, identity))
+
+    async def acknowledge(self, topic: str, group: str, identities: Sequence[str]) -> None:
+        """Say that messages need not be given out again; each counts once."""
+        acknowledged = await self.run("XACK", self._key(topic), group, *identities)
+        if acknowledged:
+            await self.run("INCRBY", self._key(topic, f"acknowledged.{group}"), acknowledged)
+
+    async def lag(self, topic: str, group: str) -> int:
+        """Return how many messages the group has not acknowledged."""
+        keys = (self._key(topic, "published"), self._key(topic, f"acknowledged.{group}"))
+        published, acknowledged = await self.run("MGET", *keys)
+        return max(0, int(published or 0) - int(acknowledged or 0))
+
     def _key(self, collection: str, key: str | None = None) -> str:
         name = f"{self.store.database}.{collection}"
         return name if key is None else f"{name}:{key}"
@@ -164,55 +219,53 @@ class RedisClient(InstrumentedClient):
             return await self._run_all(commands)
 
     async def _run_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        link = await self._acquire()
+        link = await self.acquire()
         try:
-            async with asyncio.timeout(self._traits.timeout_s):
+            async with asyncio.timeout(self._timeout_s):
                 await link.send_packed_command(link.pack_commands(commands), check_health=False)
                 replies = [await _reply(link) for _ in commands]
         except redis.exceptions.ConnectionError:
-            await link.disconnect(nowait=True)
+            await link.close()
             raise StoreError("broken", self.context.texts.connection_closed()) from None
         except TimeoutError:
-            local = link._writer.get_extra_info("sockname") if link._writer else None
-            await link.disconnect(nowait=True)
-            source = f"{local[0]}:{local[1]}" if local else "?"
-            text = self.context.texts.read_timed_out(source, f"{link.address}:{self.store.port}")
+            text = self.context.texts.read_timed_out(link.source, f"{link.address}:{self.store.port}")
+            await link.close()
             raise StoreError("timeout", text) from None
         except BaseException:
-            await link.disconnect(nowait=True)
+            await link.close()
             raise
-        self._idle.append(link)
+        self.idle.append(link)
         for command, reply in zip(commands, replies, strict=True):
             if isinstance(reply, redis.exceptions.NoPermissionError):
-                words = [str(word) for word in command]
-                raise StoreError("rights", self._traits.refused_command(self.store, words, str(reply)))
+                raise StoreError("rights", self._refusal_text(str(command[0]), str(command[1]), str(reply)))
             if isinstance(reply, redis.exceptions.ResponseError):
                 raise StoreError("other", str(reply))
         return replies
 
-    async def _acquire(self) -> _Link:
-        while self._idle:
-            link = self._idle.pop()
-            if link.usable:
-                return link
-            await link.disconnect(nowait=True)
-        return await (self._dial_until_reachable() if self._traits.redials else self._dial())
+    def _refusal_text(self, command: str, key: str, reply: str) -> str:
+        database = self.store.database
+        return self._texts.refused_command.format(
+            database=database,
+            collection=key.removeprefix(f"{database}.").partition(":")[0],
+            command=command.lower(),
+            verb=_VERBS.get(command, "insert"),
+            reply=reply.removeprefix("NOPERM "),
+        )
 
-    async def _dial_until_reachable(self) -> _Link:
-        given_s = self.store.connect_timeout_s
-        deadline = time.monotonic() + (self._traits.timeout_s if given_s is None else given_s)
+    async def dial(self) -> _Link:
+        """Open a connection and log in; some clients retry for a while."""
+        timeout_s = self._timeout_s if self.store.connect_timeout_s is None else self.store.connect_timeout_s
+        deadline = time.monotonic() + (timeout_s if self._redials else 0)
         while True:
             try:
-                return await self._dial()
+                return await self._dial_once()
             except StoreError as error:
-                if error.kind == "login":
+                remaining_s = deadline - time.monotonic()
+                if error.kind == "login" or remaining_s <= 0:
                     raise
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise
-            await asyncio.sleep(min(_REDIAL_S, left))
+            await asyncio.sleep(min(_REDIAL_S, remaining_s))
 
-    async def _dial(self) -> _Link:
+    async def _dial_once(self) -> _Link:
         link = _Link(
             self.context.names,
             self.context.local,
@@ -222,32 +275,33 @@ class RedisClient(InstrumentedClient):
             password=self.store.account.password,
             protocol=2,
             socket_timeout=None,
-            socket_connect_timeout=self._traits.timeout_s,
+            socket_connect_timeout=self._timeout_s,
             driver_info=None,
             decode_responses=True,
         )
         try:
-            async with asyncio.timeout(self._traits.timeout_s):
+            async with asyncio.timeout(self._timeout_s):
                 await link.connect()
         except redis.exceptions.AuthenticationError:
-            raise StoreError("login", self._traits.refused_login()) from None
+            raise StoreError("login", self._texts.refused_login) from None
         except redis.exceptions.ResponseError as error:
             raise StoreError("other", str(error)) from None
         except (redis.exceptions.RedisError, OSError) as error:
-            await link.disconnect(nowait=True)
+            await link.close()
             raise StoreError("unreachable", self._connection_text(error)) from None
         return link
 
     def _connection_text(self, error: BaseException) -> str:
         cause = error.__cause__ or error.__context__ or error
-        timed_out = isinstance(error, (TimeoutError, redis.exceptions.TimeoutError))
-        address = f"{self.context.names.last.get(self.store.name, self.store.name)}:{self.store.port}"
-        return self._traits.failed_connection(cause, address, self.context.texts, timed_out=timed_out)
-
-    async def close(self) -> None:
-        """Close idle connections."""
-        while self._idle:
-            await self._idle.pop().disconnect(nowait=True)
+        number = cause.errno if isinstance(cause, OSError) else None
+        text = self._texts.failed_connection
+        if isinstance(error, (TimeoutError, redis.exceptions.TimeoutError)):
+            text = self._texts.connect_timeout or text
+        return text.format(
+            address=self.place,
+            failure=self.context.texts.connection_failed(cause, self.place),
+            reason=os.strerror(number) if number else cause,
+        )
 
 
 async def _reply(link: _Link) -> Any:
@@ -256,3 +310,12 @@ async def _reply(link: _Link) -> Any:
         return await link.read_response()
     except redis.exceptions.ResponseError as error:
         return error
+
+
+def _messages(entries: Any) -> list[BrokerMessage]:
+    """Return the entries of a stream; one whose fields are gone was trimmed and is nobody's message."""
+    return [
+        BrokerMessage(identity, dict(zip(fields[::2], fields[1::2], strict=True)))
+        for identity, fields in entries
+        if fields
+    ]

@@ -1,44 +1,31 @@
-"""Redis as the server of stores that services take for something else.
+"""Redis as the server of all stores: the driver, and a table of the roles that it plays.
 
 Accounts are written only when the data folder is empty, as the entrypoint script of MongoDB's image does. Redis'
-default account is off in every store, because a connection whose login was refused would go on with it.
+default account is off in every store, because a connection whose login was refused would otherwise continue with it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import secrets
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import NamedTuple
 
-from faultset.collector.runtime.stores.driver import (
-    AdminAction,
-    ClientContext,
-    Credentials,
-    StoreAddress,
-    StoreClient,
-)
+from faultset.collector.runtime.stores.administrator import StoreAdministrator
+from faultset.collector.runtime.stores.client import StoreClient
+from faultset.collector.runtime.stores.driver import ClientContext, Credentials, StoreAccess, StoreAddress, StoreDriver
 from faultset.collector.runtime.stores.passwords import write_private_file
-from faultset.collector.runtime.stores.redis_client import RedisClient, RedisClientTraits
+from faultset.collector.runtime.stores.redis_administrator import ADMINISTRATOR, RedisAdministrator, digest
+from faultset.collector.runtime.stores.redis_client import ClientTexts, RedisClient
 from faultset.core.errors import PlatformError
 
-if TYPE_CHECKING:
-    import redis
-
-ADMINISTRATOR = "root"
 _RIGHTS = ("~*", "-@all", "+@read", "+@write", "+@connection", "-@admin", "-@dangerous", "-@scripting", "-@blocking")
-"""Rights of the account that the application uses, as words of `ACL SETUSER`: what its clients do, and no more."""
+"""Rights of the application's account, as words of `ACL SETUSER`: what its clients do, and no more."""
 
 _REMOVED_COMMANDS = ("CONFIG", "MODULE", "DEBUG", "SAVE", "BGSAVE", "REPLICAOF", "SLAVEOF", "MIGRATE", "MONITOR")
 """Commands that nobody needs, not even the administrator: they write files, load code or reach other machines."""
-
-_TIMEOUT_S = 10.0
-_OF_AN_ACCOUNT = (
-    "grant-rights", "revoke-rights", "revoke-writing", "revoke-consuming", "set-password", "require-password",
-)  # fmt: skip
 
 
 class RedisPrograms(NamedTuple):
@@ -71,28 +58,42 @@ def redis_programs() -> RedisPrograms:
     )
 
 
-class RedisDriver(RedisClientTraits):
-    """What all kinds of stores over Redis share; the kinds differ in what they keep and in what their clients say.
+@dataclass(frozen=True, kw_only=True)
+class RedisDriver(StoreDriver):
+    """One role that Redis plays.
 
     Attributes
     ----------
+    timeout_s
+        How long a client waits for a connection, and for an answer.
+    redials
+        Whether a client tries for that long to reach a server that refuses connections.
     options
         Options of the server.
+    texts
+        Texts of the role's clients for failures.
     extra_rights
-        Rights of the application's account beyond those that all kinds have, as words of `ACL SETUSER`.
+        Rights of the application's account beyond those of all roles, as words of `ACL SETUSER`.
     """
 
-    options: ClassVar[MappingProxyType[str, str]]
-    extra_rights: ClassVar[tuple[str, ...]] = ()
+    name: str
+    port: int
+    keeps_data: bool
+    timeout_s: float
+    redials: bool = False
+    carries_messages: bool = False
+    options: MappingProxyType[str, str]
+    texts: ClientTexts
+    extra_rights: tuple[str, ...] = ()
 
     def prepare(self, folder: Path, *, account: str, credentials: Credentials) -> None:
-        """Write the accounts, at once; the file holds digests of the passwords only."""
+        """Write the accounts in one step; the file holds only digests of the passwords."""
         draft = folder / "users.acl.new"
         write_private_file(
             draft,
             "user default off resetpass resetkeys resetchannels -@all\n"
-            f"user {ADMINISTRATOR} on {_digest(credentials.administrator)} ~* &* +@all\n"
-            f"user {account} on {_digest(credentials.application)} {' '.join(self._rights)}\n",
+            f"user {ADMINISTRATOR} on {digest(credentials.administrator)} ~* &* +@all\n"
+            f"user {account} on {digest(credentials.application)} {' '.join(self._rights)}\n",
         )
         draft.rename(folder / "users.acl")
 
@@ -119,78 +120,124 @@ class RedisDriver(RedisClientTraits):
         if max_clients is not None:
             options["maxclients"] = str(max_clients)
         removed = (word for command in _REMOVED_COMMANDS for word in ("--rename-command", command, ""))
-        given = (word for name, value in options.items() for word in (f"--{name}", value))
-        return [redis_programs().server, *given, *removed]
+        words = (word for name, value in options.items() for word in (f"--{name}", value))
+        return [redis_programs().server, *words, *removed]
 
-    def administer(
-        self, address: str, port: int, action: AdminAction, *, account: str, credentials: Credentials
-    ) -> None:
-        """Do something as administrator; a change of accounts is also saved, so that it survives a restart."""
-        import redis
+    def client(self, store: StoreAddress, context: ClientContext) -> StoreClient:
+        """Return a client that speaks Redis' protocol."""
+        return RedisClient(self, store, context, self.texts, timeout_s=self.timeout_s, redials=self.redials)
 
-        words = _words(action, account, credentials, self._rights)
-        client = client_of_account(address, port, ADMINISTRATOR, credentials.administrator)
-        try:
-            is_there = account in client.acl_users()
-            if action == "create-account" and is_there:
-                return
-            if action in _OF_AN_ACCOUNT and not is_there:
-                raise PlatformError(f"the store at {address}:{port} has no account {account}; create it first")
-            client.execute_command(*words)
-            if words[0] == "ACL":
-                client.execute_command("ACL", "SAVE")
-        except (redis.RedisError, OSError) as error:
-            raise PlatformError(f"the store at {address}:{port} refused to {action}: {error}") from None
-        finally:
-            client.close()
+    def administrator(self, access: StoreAccess) -> StoreAdministrator:
+        """Return an administrator that speaks Redis' protocol."""
+        return RedisAdministrator(access, self._rights)
 
     @property
     def _rights(self) -> tuple[str, ...]:
         return (*_RIGHTS, *self.extra_rights)
 
-    def client(self, store: StoreAddress, context: ClientContext) -> StoreClient:
-        """Return a client that speaks Redis."""
-        return RedisClient(self, store, context)
+
+def _cache(maxmemory: str, policy: str = "noeviction") -> MappingProxyType[str, str]:
+    return MappingProxyType({"appendonly": "no", "maxmemory": maxmemory, "maxmemory-policy": policy})
 
 
-def client_of_account(address: str, port: int, account: str, password: str) -> redis.Redis:
-    """Return a client that logs in with an account; it is not connected yet."""
-    import redis
+_DATABASE = MappingProxyType({"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction"})
 
-    return redis.Redis(
-        host=address,
-        port=port,
-        username=account,
-        password=password,
-        protocol=2,
-        decode_responses=True,
-        socket_timeout=_TIMEOUT_S,
-    )
-
-
-def _words(action: AdminAction, account: str, credentials: Credentials, rights: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the command of Redis for an action."""
-    match action:
-        case "grant-rights":
-            return ("ACL", "SETUSER", account, *rights)
-        case "revoke-rights":
-            return ("ACL", "SETUSER", account, "-@all")
-        case "revoke-writing":
-            return ("ACL", "SETUSER", account, "-@write")
-        case "revoke-consuming":
-            return ("ACL", "SETUSER", account, "-xreadgroup", "-xautoclaim")
-        case "create-account":
-            return ("ACL", "SETUSER", account, "reset", "on", _digest(credentials.application), *rights)
-        case "remove-account":
-            return ("ACL", "DELUSER", account)
-        case "require-password":
-            return ("ACL", "SETUSER", account, "resetpass", _digest(secrets.token_hex()))
-        case "set-password":
-            return ("ACL", "SETUSER", account, "resetpass", _digest(credentials.application))
-        case "empty-store":
-            return ("FLUSHALL",)
-
-
-def _digest(password: str) -> str:
-    """Return a password as Redis' accounts may name it."""
-    return f"#{hashlib.sha256(password.encode()).hexdigest()}"
+REDIS_DRIVERS = (
+    RedisDriver(
+        name="mongodb",
+        port=27017,
+        keeps_data=True,
+        timeout_s=10.0,
+        redials=True,
+        options=_DATABASE,
+        texts=ClientTexts(
+            refused_login="server returned error on SASL authentication step: Authentication failed.",
+            refused_command='not authorized on {database} to execute command {{ {verb}: "{collection}" }} '
+            "(NOPERM {reply})",
+            failed_connection="no reachable servers",
+        ),
+    ),
+    RedisDriver(
+        name="memcached",
+        port=11211,
+        keeps_data=False,
+        timeout_s=2.0,
+        options=_cache("128mb", "allkeys-lru"),
+        texts=ClientTexts(
+            refused_login="memcache: authentication failed",
+            refused_command="memcache: unexpected response to {command}",
+            failed_connection="{failure}",
+            connect_timeout="memcache: connect timeout to {address}",
+        ),
+    ),
+    RedisDriver(
+        name="redis",
+        port=6379,
+        keeps_data=False,
+        timeout_s=10.0,
+        options=_cache("128mb"),
+        texts=ClientTexts(
+            refused_login="WRONGPASS invalid username-password pair or user is disabled.",
+            refused_command="NOPERM {reply}",
+            failed_connection="Failed to connect to Redis: {reason}",
+            connect_timeout="Failed to connect to Redis: Connection timed out",
+        ),
+    ),
+    RedisDriver(
+        name="kafka",
+        port=9092,
+        keeps_data=False,
+        carries_messages=True,
+        timeout_s=10.0,
+        options=_cache("256mb"),
+        extra_rights=("+xreadgroup",),
+        texts=ClientTexts(
+            refused_login="kafka server: SASL Authentication failed",
+            refused_command="kafka server: The client is not authorized to access this topic",
+            failed_connection="kafka: client has run out of available brokers to talk to: {failure}",
+        ),
+    ),
+    RedisDriver(
+        name="postgresql",
+        port=5432,
+        keeps_data=True,
+        timeout_s=15.0,
+        options=_DATABASE,
+        texts=ClientTexts(
+            refused_login='28P01: password authentication failed for user "otelu"',
+            refused_command="42501: permission denied for table {collection}",
+            failed_connection="Failed to connect to {address}",
+            connect_timeout="The operation has timed out.",
+        ),
+    ),
+    RedisDriver(
+        name="valkey",
+        port=6379,
+        keeps_data=False,
+        timeout_s=5.0,
+        options=_cache("64mb"),
+        texts=ClientTexts(
+            refused_login="WRONGPASS invalid username-password pair or user is disabled.",
+            refused_command="NOPERM {reply}",
+            failed_connection="It was not possible to connect to the redis server(s). UnableToConnect on "
+            "{address}/Interactive",
+            connect_timeout="It was not possible to connect to the redis server(s). connect timeout on "
+            "{address}/Interactive",
+        ),
+    ),
+    RedisDriver(
+        name="rocksdb",
+        port=20161,
+        keeps_data=True,
+        timeout_s=5.0,
+        redials=True,
+        options=_DATABASE,
+        texts=ClientTexts(
+            refused_login="Engine(Status { code: IoError, sub_code: None, sev: NoError, state: Permission denied })",
+            refused_command="Engine(Status {{ code: NotSupported, state: {command} on column family {collection} }})",
+            failed_connection="Engine(Status {{ code: IoError, state: {address} }})",
+            connect_timeout="Engine(Status {{ code: TimedOut, state: {address} }})",
+        ),
+    ),
+)
+"""The roles, with the texts of mgo, gomemcache, redis-plus-plus, sarama, Npgsql, StackExchange.Redis and TiKV."""

@@ -1,4 +1,4 @@
-"""`faultset-store NAME`: a store of an application, which becomes the server that its driver starts."""
+"""`faultset-store NAME` becomes the server of a store; `faultset-store admin NAME VERB` administers it in its pod."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from faultset.collector.runtime.stores.driver import AdminAction, Credentials, StoreDriver
+from faultset.collector.runtime.background.processes import running_work
+from faultset.collector.runtime.stores.driver import AdminAction, Credentials, StoreAccess, StoreDriver
 from faultset.collector.runtime.stores.drivers import (
     STORE_DRIVERS,
     original_versions,
@@ -24,35 +25,61 @@ from faultset.collector.spec.containers import ADMINISTRATOR, APPLICATION, DATA_
 from faultset.core.errors import FaultsetError, PlatformError
 
 
-def admin_command(driver: str, port: int, action: AdminAction, *, password: bool) -> list[str]:
+def admin_command(driver: str, verb: str, *options: str, port: int, password: bool) -> list[str]:
     """Return the argv that does something as a store's administrator, inside the store's pod."""
-    return ["faultset-store", "admin", driver, action, "--port", str(port), *(["--auth"] if password else [])]
+    auth = ["--auth"] if password else []
+    return ["faultset-store", "admin", driver, verb, "--port", str(port), *auth, *options]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Become the store, or run a command in it; return the exit code."""
     try:
         arguments = _parser().parse_args(argv)
-        if arguments.role == "versions":
-            print(json.dumps(original_versions(arguments.drivers)))
-            return 0
-        if arguments.role == "admin":
-            driver = store_driver(arguments.driver)
-            account, credentials = driver.account_name(password=arguments.auth), store_credentials()
-            driver.administer(
-                store_address(), arguments.port, arguments.action, account=account, credentials=credentials
-            )
-            return 0
-        _become(
-            store_driver(arguments.role),
-            password=arguments.auth,
-            max_memory_kib=arguments.max_memory_kib,
-            max_clients=arguments.max_clients,
-        )
+        match arguments.role:
+            case "versions":
+                print(json.dumps(original_versions(arguments.drivers)))
+            case "admin":
+                try:
+                    _administer(arguments)
+                except OSError as error:
+                    raise PlatformError(f"the store refused to {arguments.verb}: {error}") from None
+            case name:
+                _become(
+                    store_driver(name),
+                    password=arguments.auth,
+                    max_memory_kib=arguments.max_memory_kib,
+                    max_clients=arguments.max_clients,
+                )
     except FaultsetError as error:
         print(f"Error: {error}", file=sys.stderr)
         return error.exit_code
     return 0
+
+
+def _administer(arguments: argparse.Namespace) -> None:
+    driver = store_driver(arguments.driver)
+    account = driver.account_name(password=arguments.auth)
+    administrator = driver.administrator(StoreAccess(store_address(), arguments.port, account, store_credentials()))
+    match arguments.verb:
+        case "lock" | "report":
+            start = administrator.lock if arguments.verb == "lock" else administrator.report
+            times = {name: getattr(arguments, name) for name in ("on_ms", "off_ms", "seconds")}
+            start(**times, pid_file=arguments.pid_file)
+        case "limit-files":
+            administrator.limit_files(arguments.leave)
+        case "free-files":
+            administrator.free_files()
+        case "publish-unreadable":
+            administrator.publish_unreadable(arguments.stream)
+        case "remove-unreadable":
+            administrator.remove_unreadable(arguments.stream)
+        case "state":
+            state = administrator.state(arguments.stream)
+            if arguments.pid_file is not None:
+                state["working"] = bool(running_work(arguments.pid_file))
+            print(json.dumps(state))
+        case action:
+            administrator.perform(action)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,11 +98,32 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         choices=[name for name, driver in STORE_DRIVERS.items() if isinstance(driver, OriginalDriver)],
     )
-    admin = roles.add_parser("admin", help="do something as administrator of the store of this pod")
+    admin = roles.add_parser("admin", help="act as administrator of the store of this pod")
     admin.add_argument("driver", choices=STORE_DRIVERS)
-    admin.add_argument("action", choices=get_args(AdminAction))
-    admin.add_argument("--port", type=int, required=True)
-    admin.add_argument("--auth", action="store_true", help="as the store was started")
+    verbs = admin.add_subparsers(dest="verb", required=True)
+
+    def add_verb(name: str, text: str) -> argparse.ArgumentParser:
+        verb = verbs.add_parser(name, help=text)
+        verb.add_argument("--port", type=int, required=True)
+        verb.add_argument("--auth", action="store_true", help="as the store was started")
+        return verb
+
+    for action in get_args(AdminAction):
+        add_verb(action, "change the application's account or data")
+    for name, text in (("lock", "lock the whole store repeatedly"), ("report", "run a long query repeatedly")):
+        work = add_verb(name, text)
+        work.add_argument("--on-ms", type=int, required=True)
+        work.add_argument("--off-ms", type=int, required=True)
+        work.add_argument("--seconds", type=float, required=True, help="after which it ends by itself")
+        work.add_argument("--pid-file", type=Path, required=True)
+    limit = add_verb("limit-files", "limit the growth of the server's files to a number of bytes")
+    limit.add_argument("--leave", type=int, required=True)
+    add_verb("free-files", "lift the limit of the server's files")
+    for name, text in (("publish-unreadable", "publish a message"), ("remove-unreadable", "remove all messages")):
+        add_verb(name, f"{text} that no consumer can read").add_argument("--stream", required=True)
+    state = add_verb("state", "print what the store allows and refuses, as JSON")
+    state.add_argument("--stream", help="also count its unreadable messages")
+    state.add_argument("--pid-file", type=Path, help="also report whether the work that it names is running")
     return parser
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from faultset.collector.faults.kubernetes.pod_failure import PAUSE_IMAGE
+from faultset.collector.faults.workloads import PAUSE_IMAGE
 from faultset.collector.platforms.kubernetes.workloads.images import (
     absent_images,
     app_image,

@@ -21,7 +21,7 @@ from object_server import ObjectServer
 
 from faultset.collector.apps import load_app
 from faultset.collector.apps.tidb.stateful_sets import stateful_set
-from faultset.collector.faults.operator.custom_resource import has_field
+from faultset.collector.faults.operator import has_field
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.objects import Objects
 from faultset.collector.platforms.kubernetes.workloads.manifests import (
@@ -152,7 +152,6 @@ ENTRIES = (
     "faultset.collector.runtime.service",
     "faultset.collector.runtime.stores.server",
     "faultset.collector.runtime.background.work",
-    "faultset.collector.runtime.administration.commands",
     "faultset.collector.load.process",
     "faultset.collector.apps.hotel.operations",
     "faultset.collector.apps.hotel.persona",
@@ -161,11 +160,8 @@ ENTRIES = (
     "faultset.collector.agent.server",
     "faultset.collector.agent.in_pod",
 )
-OF_ORIGINALS = (
-    COLLECTOR / "runtime" / "stores" / "originals",
-    *(COLLECTOR / "runtime" / "administration" / f"{kind}_store.py" for kind in ("kafka", "mongodb", "postgresql")),
-)
-"""What is imported with all other stores, and used where original servers run only; their clients are an extra."""
+OF_ORIGINALS = COLLECTOR / "runtime" / "stores" / "originals"
+"""Imported with all stores, but used only where original servers run; their client libraries are an extra."""
 BACKPORTS = {"async-timeout"}
 """What libraries need on the image's Python only."""
 
@@ -189,7 +185,7 @@ for name, module in sorted(sys.modules.items()):
 
 
 def _is_of_originals(file: Path) -> bool:
-    return any(file.is_relative_to(place) for place in OF_ORIGINALS)
+    return file.is_relative_to(OF_ORIGINALS)
 
 
 def _normal(name: str) -> str:

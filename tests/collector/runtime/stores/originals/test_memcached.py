@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from store_server import CREDENTIALS, StoreServer, running
+from store_server import CREDENTIALS, StoreServer, outcome, running
 
-from faultset.collector.runtime.stores.driver import StoreClient, StoreError
+from faultset.collector.runtime.stores.client import StoreClient
+from faultset.collector.runtime.stores.driver import StoreAccess, StoreError
 from faultset.collector.runtime.stores.originals.memcached import OriginalMemcachedDriver
 from faultset.core.errors import PlatformError
 
-pytest.importorskip("pymemcache", reason="the extra stores is not installed")
 DRIVER = OriginalMemcachedDriver()
 Server = StoreServer[StoreClient]
 needs_server = pytest.mark.skipif(shutil.which("memcached") is None, reason="no memcached is installed here")
@@ -34,6 +34,29 @@ def test_values_are_written_and_read_in_the_order_of_the_keys(server: Server) ->
         return await client.get_many(["b", "none", "a", "b"])
 
     assert server.use(work) == ["zwei ü", None, "1", "zwei ü"]
+
+
+@needs_server
+def test_a_value_that_the_server_refuses_is_an_error_in_its_words(server: Server) -> None:
+    async def work(client: StoreClient) -> list[str]:
+        return [
+            await outcome(client.set_many({"a": "x" * 2_000_000})),
+            await outcome(client.set_many({"a": "1"})),
+            await outcome(client.get_many(["a b"])),
+        ]
+
+    refused, after, malformed = server.use(work)
+    assert refused == 'other: memcache: unexpected line in response to "set": "SERVER_ERROR object too large for cache"'
+    assert after == "ok"
+    assert malformed == "other: malformed: key is too long or contains invalid characters"
+
+
+@needs_server
+def test_clients_connect_from_the_address_of_their_pod(server: Server) -> None:
+    async def work(client: StoreClient) -> str:
+        return client.idle[0].source
+
+    assert server.use(work).startswith(f"{server.pod_address}:")
 
 
 @needs_server
@@ -88,7 +111,7 @@ def test_a_server_that_is_gone_cannot_be_reached(server: Server) -> None:
 
 def test_there_are_no_accounts_to_administer() -> None:
     with pytest.raises(PlatformError, match="memcached has no accounts"):
-        DRIVER.administer("127.0.0.1", 1, "revoke-rights", account="app", credentials=CREDENTIALS)
+        DRIVER.administrator(StoreAccess("127.0.0.1", 1, "app", CREDENTIALS)).perform("revoke-rights")
 
 
 def test_a_missing_server_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

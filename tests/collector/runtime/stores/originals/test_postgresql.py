@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from store_server import StoreServer, outcome, outcomes_after, running
 
-from faultset.collector.runtime.administration.postgresql_store import PostgresAdministration
 from faultset.collector.runtime.background.processes import end_work
-from faultset.collector.runtime.stores.driver import AdminAction, StoreClient
+from faultset.collector.runtime.stores.administrator import StoreAdministrator
+from faultset.collector.runtime.stores.client import StoreClient
+from faultset.collector.runtime.stores.driver import AdminAction
 from faultset.collector.runtime.stores.originals.driver import find_program
 from faultset.collector.runtime.stores.originals.postgresql import OriginalPostgresDriver
 from faultset.core.errors import PlatformError
@@ -34,8 +35,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def administration(server: Server) -> PostgresAdministration:
-    return PostgresAdministration(server.access)
+def administrator(server: Server) -> StoreAdministrator:
+    return server.administrator
 
 
 def test_documents_are_written_once_and_read_in_the_order_of_the_keys(server: Server) -> None:
@@ -77,42 +78,40 @@ def test_what_the_administrator_takes_is_refused_in_the_servers_words_and_can_be
     assert server.use(work) == [refused, "ok"]
 
 
-def test_a_read_only_account_reads(server: Server, administration: PostgresAdministration) -> None:
+def test_a_read_only_account_reads(server: Server, administrator: StoreAdministrator) -> None:
     async def work(client: StoreClient) -> list[Any]:
         await client.insert("kept", {"a": "1"})
         await server.administer("revoke-writing")
-        found = [await client.find("kept", "a"), await asyncio.to_thread(administration.state, None)]
+        found = [await client.find("kept", "a"), await asyncio.to_thread(administrator.state, None)]
         await server.administer("grant-rights")
         return found
 
     read, state = server.use(work)
     assert read == "1"
     assert "permission denied" in state["write_refused"]
-    assert administration.state(None)["write_refused"] == ""
+    assert administrator.state(None)["write_refused"] == ""
 
 
-def test_files_that_may_not_grow_refuse_rows_until_they_may(
-    server: Server, administration: PostgresAdministration
-) -> None:
+def test_files_that_may_not_grow_refuse_rows_until_they_may(server: Server, administrator: StoreAdministrator) -> None:
     async def work(client: StoreClient) -> list[str]:
         await client.insert("kept", {"a": "1"})
         before = len(await client.find_all("kept"))
-        await asyncio.to_thread(administration.limit_files, 700)
+        await asyncio.to_thread(administrator.limit_files, 700)
         refused = [await outcome(client.insert("kept", {f"row-{n}": "y" * 300})) for n in range(60)][-1]
         assert len(await client.find_all("kept")) >= before
-        await asyncio.to_thread(administration.free_files)
+        await asyncio.to_thread(administrator.free_files)
         return [refused, await outcome(client.insert("kept", {"b": "1"}))]
 
     refused, after = server.use(work)
     assert "53100: could not extend file" in refused
     assert after == "ok"
-    assert administration.state(None)["file_limit"] is None
+    assert administrator.state(None)["file_limit"] is None
 
 
-def test_locked_tables_let_others_wait(server: Server, administration: PostgresAdministration, tmp_path: Path) -> None:
+def test_locked_tables_let_others_wait(server: Server, administrator: StoreAdministrator, tmp_path: Path) -> None:
     async def work(client: StoreClient) -> list[float]:
         await client.insert("kept", {"a": "1"})
-        await asyncio.to_thread(administration.lock, on_ms=1000, off_ms=200, seconds=20, pid_file=tmp_path / "pid")
+        await asyncio.to_thread(administrator.lock, on_ms=1000, off_ms=200, seconds=20, pid_file=tmp_path / "pid")
         waits = []
         for _ in range(20):
             begun = time.monotonic()
@@ -155,6 +154,6 @@ def test_more_clients_than_allowed_are_refused_in_the_servers_words(server: Serv
         server.start()
 
 
-def test_messages_are_not_its_business(administration: PostgresAdministration) -> None:
+def test_messages_are_not_its_business(administrator: StoreAdministrator) -> None:
     with pytest.raises(PlatformError, match="has no messages"):
-        administration.publish_unreadable("orders")
+        administrator.publish_unreadable("orders")

@@ -12,16 +12,10 @@ from typing import Any
 from faultset.collector.platforms.api.impairments import (
     Abort,
     Bandwidth,
-    Corruption,
-    CpuStress,
     Delay,
-    Duplication,
-    FurtherImpairment,
     Hold,
     Impairment,
     Loss,
-    MemoryStress,
-    NameFailure,
     Partition,
     Reset,
 )
@@ -31,7 +25,7 @@ from faultset.core.errors import UsageError
 
 API_VERSION = "chaos-mesh.org/v1alpha1"
 RESOURCES = f"/apis/{API_VERSION}"
-PLURALS = {kind: kind.lower() for kind in ("PodChaos", "NetworkChaos", "HTTPChaos", "DNSChaos", "StressChaos")}
+PLURALS = {kind: kind.lower() for kind in ("PodChaos", "NetworkChaos", "HTTPChaos")}
 """Kinds that are made here, with the names of their resources."""
 UNAVAILABLE = 503
 BURST_BYTES = 3200
@@ -66,7 +60,7 @@ def killed_container(container: str) -> ChaosExperiment:
     return ChaosExperiment(kind="PodChaos", spec={"action": "container-kill", "containerNames": [container]})
 
 
-def experiment_of(impairment: Impairment | FurtherImpairment, pod: Object) -> ChaosExperiment:
+def experiment_of(impairment: Impairment, pod: Object) -> ChaosExperiment:
     """Return what impairs a pod.
 
     >>> experiment_of(Loss(probability=0.125), {}).spec["loss"]
@@ -100,21 +94,6 @@ def experiment_of(impairment: Impairment | FurtherImpairment, pod: Object) -> Ch
             return _of_network("bandwidth", bandwidth=bandwidth)
         case Partition():
             return ChaosExperiment(kind="NetworkChaos", spec={"action": "partition", "direction": "both"})
-        case Corruption():
-            corrupt = {"corrupt": _percent(impairment.probability), "correlation": "0"}
-            return _of_network("corrupt", corrupt=corrupt)
-        case Duplication():
-            duplicate = {"duplicate": _percent(impairment.probability), "correlation": "0"}
-            return _of_network("duplicate", duplicate=duplicate)
-        case NameFailure():
-            patterns = {"patterns": list(impairment.names)} if impairment.names else {}
-            return ChaosExperiment(kind="DNSChaos", spec={"action": "error", **patterns})
-        case CpuStress():
-            cpu = {"workers": impairment.workers, "load": round(100 * impairment.load)}
-            return ChaosExperiment(kind="StressChaos", spec={"stressors": {"cpu": cpu}})
-        case MemoryStress():
-            memory = {"workers": 1, "size": f"{impairment.mebibytes}MiB"}
-            return ChaosExperiment(kind="StressChaos", spec={"stressors": {"memory": memory}})
         case Abort() | Reset() | Hold():
             return _of_requests(impairment, pod)
 

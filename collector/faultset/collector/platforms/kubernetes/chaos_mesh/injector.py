@@ -7,7 +7,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from faultset.collector.platforms.api.impairments import FurtherImpairment, Impairment
+from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.api.pod_state import is_active
 from faultset.collector.platforms.kubernetes.api.client import Api, NotFound, path_of
@@ -75,7 +75,7 @@ class ChaosMeshImpairer:
             self._active.clear()
             remove_all(self._api, self._namespace)
 
-    def impair(self, pod: Object, impairment: Impairment | FurtherImpairment) -> None:
+    def impair(self, pod: Object, impairment: Impairment) -> None:
         """Impair a pod, in place of any impairment before.
 
         Raises

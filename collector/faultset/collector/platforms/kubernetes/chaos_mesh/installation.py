@@ -8,13 +8,9 @@ from dataclasses import dataclass
 from faultset.collector.platforms.api.impairments import (
     Abort,
     Bandwidth,
-    Corruption,
-    CpuStress,
     Delay,
-    Duplication,
     Hold,
     Loss,
-    NameFailure,
     Partition,
     Reset,
 )
@@ -47,7 +43,7 @@ ROLE_RULES: tuple[Rule, ...] = (
     ),
     Rule(group=GROUP, resources=POD_RESOURCES, verbs=("delete",), purpose="remove what Chaos Mesh left of a pod"),
 )
-NETEM = ("loss", "delay", "corruption", "duplication")
+NETEM = ("loss", "delay")
 """What Chaos Mesh makes with netem."""
 _INSTALL = (
     "install it (its Helm chart, with chaosDaemon.runtime and chaosDaemon.socketPath of the nodes' container runtime), "
@@ -60,10 +56,6 @@ SAMPLES: Mapping[str, ChaosExperiment] = {
     "bandwidth": experiment_of(Bandwidth(bytes_per_s=4000), _POD),
     "loss": experiment_of(Loss(probability=0.1), _POD),
     "delay": experiment_of(Delay(latency_s=0.1), _POD),
-    "corruption": experiment_of(Corruption(probability=0.1), _POD),
-    "duplication": experiment_of(Duplication(probability=0.1), _POD),
-    "names": experiment_of(NameFailure(), _POD),
-    "stress": experiment_of(CpuStress(workers=1), _POD),
     "abort": experiment_of(Abort(share=1), _POD),
     "reset": experiment_of(Reset(share=1), _POD),
     "hold": experiment_of(Hold(share=1, latency_s=0.1), _POD),

@@ -8,7 +8,6 @@ import secrets
 import time
 from collections.abc import Collection, Iterator
 
-from faultset.collector.platforms.api.capabilities import only_by_chaos_mesh
 from faultset.collector.platforms.kubernetes.api.client import Api, path_of
 from faultset.collector.platforms.kubernetes.api.namespaces import (
     EPISODE,
@@ -53,7 +52,6 @@ def unsupported_needs(api: Api, repository: str = REPOSITORY) -> tuple[dict[str,
         The agent's image is missing, or it does not start for another reason.
     """
     unsupported = {need: f"{need} needs a proxy in front of every pod, which a cluster has not" for need in _OF_PROXIES}
-    unsupported |= only_by_chaos_mesh()
     unsupported["course"] = "impairments of a cluster's pods do not change over time; use --schedule constant there"
     if not _can_resize(api):
         unsupported["resize"] = (

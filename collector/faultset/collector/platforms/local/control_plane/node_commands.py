@@ -26,7 +26,6 @@ from faultset.collector.platforms.local.controllers.pods import image_repository
 from faultset.collector.platforms.local.node.messages import SendSignal, SetLimits, SpawnContainer
 from faultset.collector.platforms.local.node.processes import PAUSE, search_path
 from faultset.collector.platforms.local.node.volumes import Volumes
-from faultset.collector.runtime.stores.originals.kafka.installation import installation_variables
 from faultset.collector.spec.containers import PAUSE_REPOSITORY
 
 
@@ -55,7 +54,6 @@ class Worker:
             "PYTHONPATH": environment()["PYTHONPATH"],
             "PYTHONUNBUFFERED": "1",
             "FAULTSET_HOSTS": str(root / "hosts.json"),
-            **installation_variables(),
         }
 
     def perform(self, command: Command) -> Report | None:

@@ -260,7 +260,6 @@ PROGRAMS: dict[str, str] = {
 
 SCRIPTS: dict[str, str] = {
     **PROGRAMS,
-    "faultset-administer": "faultset.collector.runtime.administration.commands:main",
     "faultset-work": "faultset.collector.runtime.background.work:main",
 }
 """Programs that `exec` finds in a container beside those of the system."""

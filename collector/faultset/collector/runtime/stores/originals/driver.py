@@ -1,4 +1,4 @@
-"""What the drivers of original servers share."""
+"""The base class of drivers of original servers."""
 
 from __future__ import annotations
 
@@ -18,27 +18,24 @@ _FURTHER_FOLDERS = ("/usr/local/bin", "/usr/bin", "/usr/lib/postgresql/*/bin")
 
 
 class OriginalDriver(StoreDriver):
-    """A store whose own server runs.
+    """A store that runs its original server instead of Redis.
 
     Attributes
     ----------
     role
-        Name of the driver in whose place it is.
+        Name of the driver that it replaces.
     programs
         Programs that the server needs.
     to_install
-        What has them, such as a package of Debian.
+        Package of Debian that has these programs.
     client_library
-        Python package that speaks the server's protocol.
-    starts_slowly
-        Whether it takes seconds until it takes connections.
+        Optional Python package that the client needs.
     """
 
     role: ClassVar[str]
     programs: ClassVar[tuple[str, ...]]
     to_install: ClassVar[str]
-    client_library: ClassVar[str]
-    starts_slowly: ClassVar[bool] = False
+    client_library: ClassVar[str | None] = None
 
     @property
     def system(self) -> str:
@@ -63,11 +60,6 @@ class OriginalDriver(StoreDriver):
             )
         return found
 
-    @property
-    def is_missing(self) -> bool:
-        """Whether a program of the server is not installed here."""
-        return any(find_program(name) is None for name in self.programs)
-
     def reported_version(self, program: str) -> str:
         """Return what a program of the server says of its version; raise PlatformError when it does not run."""
         ended = subprocess.run(
@@ -83,7 +75,7 @@ class OriginalDriver(StoreDriver):
 
     def check(self) -> None:
         """Raise UsageError without the client library, and PlatformError without the server."""
-        if importlib.util.find_spec(self.client_library) is None:
+        if self.client_library is not None and importlib.util.find_spec(self.client_library) is None:
             raise UsageError(
                 f"--stores original needs the Python package {self.client_library} for {self.role}, but it is not "
                 "installed; install faultset[stores]"

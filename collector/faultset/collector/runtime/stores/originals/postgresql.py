@@ -1,4 +1,4 @@
-"""PostgreSQL in its own name: a database that keeps its data on its volume."""
+"""The driver of PostgreSQL itself."""
 
 from __future__ import annotations
 
@@ -7,19 +7,15 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from faultset.collector.runtime.stores.driver import (
-    AdminAction,
-    ClientContext,
-    Credentials,
-    StoreAddress,
-    StoreClient,
-)
+from faultset.collector.runtime.stores.administrator import StoreAdministrator
+from faultset.collector.runtime.stores.client import StoreClient
+from faultset.collector.runtime.stores.driver import ClientContext, Credentials, StoreAccess, StoreAddress
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
-from faultset.collector.runtime.stores.originals.postgresql_accounts import (
+from faultset.collector.runtime.stores.originals.postgresql_administrator import (
     ADMINISTRATOR,
-    DATABASE,
     LOG_SEGMENT_BYTES,
-    administer,
+    SERVER_USER,
+    PostgresAdministrator,
     initial_statements,
 )
 from faultset.collector.runtime.stores.originals.postgresql_client import PostgresClient
@@ -32,8 +28,6 @@ from faultset.collector.runtime.stores.originals.users import (
 from faultset.collector.runtime.stores.passwords import write_private_file
 from faultset.core.errors import PlatformError
 
-SERVER_USER = "postgres"
-"""As whom the server runs when root starts it."""
 _CLUSTER = "cluster"
 _SETTINGS = {
     "unix_socket_directories": "",
@@ -113,15 +107,13 @@ class OriginalPostgresDriver(OriginalDriver):
         argv = argv_as_user([self.program("postgres"), "-D", str(folder / _CLUSTER), *given], SERVER_USER)
         return argv_with_private_memory(argv)
 
-    def administer(
-        self, address: str, port: int, action: AdminAction, *, account: str, credentials: Credentials
-    ) -> None:
-        """Do something as administrator; raise PlatformError."""
-        administer(address, port, action, account=account, credentials=credentials)
-
     def client(self, store: StoreAddress, context: ClientContext) -> StoreClient:
         """Return a client that speaks PostgreSQL's protocol."""
-        return PostgresClient(self, store, context, database=DATABASE)
+        return PostgresClient(self, store, context)
+
+    def administrator(self, access: StoreAccess) -> StoreAdministrator:
+        """Return an administrator that speaks PostgreSQL's protocol."""
+        return PostgresAdministrator(access)
 
     def _run(self, name: str, options: Sequence[str], entered: str = "") -> None:
         argv = argv_as_user([self.program(name), *options], SERVER_USER)

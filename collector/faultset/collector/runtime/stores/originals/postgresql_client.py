@@ -5,59 +5,64 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from faultset.collector.runtime.http.client import MAX_AGE_S
-from faultset.collector.runtime.stores.driver import ClientContext, StoreAddress, StoreDriver, StoreError
-from faultset.collector.runtime.stores.originals.client import OriginalClient
-from faultset.collector.runtime.stores.originals.postgresql_accounts import quoted
-from faultset.collector.runtime.stores.originals.source_address import SourceAddressLoop
+from faultset.collector.runtime.stores.client import StoreClient
+from faultset.collector.runtime.stores.driver import StoreError
 
 if TYPE_CHECKING:
     import asyncpg
 
 T = TypeVar("T")
+DATABASE = "application"
+"""The database of the application's tables."""
 _TIMEOUT_S = 15.0
 
 
-class _PostgresConnection:
-    """One connection, and since when there is one."""
+class _PodLoop:
+    """The event loop with connections from the pod's own address, for which asyncpg has no option."""
 
-    def __init__(self, connection: asyncpg.Connection, address: str):
-        self.connection, self.address = connection, address
+    def __init__(self, loop: asyncio.AbstractEventLoop, local: str):
+        self._loop, self._local = loop, local
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def create_connection(self, factory: Any, host: str, port: int, **options: Any) -> Any:
+        """Return a coroutine that connects."""
+        return self._loop.create_connection(factory, host, port, local_addr=(self._local, 0), **options)
+
+
+class _PostgresConnection:
+    """One connection."""
+
+    def __init__(self, connection: asyncpg.Connection):
+        self.connection = connection
         self.born = time.monotonic()
 
     @property
-    def usable(self) -> bool:
-        """Whether it is young and open."""
-        return not self.connection.is_closed() and time.monotonic() - self.born < MAX_AGE_S
+    def is_open(self) -> bool:
+        return not self.connection.is_closed()
+
+    async def close(self) -> None:
+        self.connection.terminate()
 
 
-class PostgresClient(OriginalClient):
-    """See `StoreClient`; connections live for five seconds at most.
+class PostgresClient(StoreClient[_PostgresConnection]):
+    """See `StoreClient`.
 
-    A collection is a table `key, document`, of an appended one with a number that orders the documents of a key; a
-    table is made when it is used for the first time.
+    A collection is a table `key, document`, an appended one has also a number that orders the documents of a key. A
+    table is created when it is first used.
     """
 
-    def __init__(self, driver: StoreDriver, store: StoreAddress, context: ClientContext, *, database: str):
-        super().__init__(driver, store, context)
-        self._database = database
-        self._idle: deque[_PostgresConnection] = deque()
-
-    async def log_in(self) -> None:
-        """Make a connection and keep it for the next command; raise StoreError."""
-        self._idle.append(await self._acquire())
-
     async def is_empty(self, collection: str) -> bool:
-        """Say whether a collection has no document."""
+        """Return whether a collection has no document."""
         table = _table(collection)
         return not await self._fetch_value(collection, f"SELECT EXISTS (SELECT 1 FROM {table})")
 
     async def has_appended(self, collection: str, key: str) -> bool:
-        """Say whether there is a document under a key of an appended collection."""
+        """Return whether there is a document under a key of an appended collection."""
         sql = f"SELECT EXISTS (SELECT 1 FROM {_table(collection)} WHERE key = $1)"
         return bool(await self._fetch_value(collection, sql, key, appended=True))
 
@@ -67,39 +72,36 @@ class PostgresClient(OriginalClient):
             f"INSERT INTO {_table(collection)} (key, document) SELECT * FROM unnest($1::text[], $2::text[]) "
             "ON CONFLICT (key) DO UPDATE SET document = excluded.document"
         )
-        await self._use("INSERT", collection, lambda one: one.execute(sql, [*documents], [*documents.values()]))
+        await self._use("INSERT", collection, lambda session: session.execute(sql, [*documents], [*documents.values()]))
 
     async def append_all(self, collection: str, documents: Sequence[tuple[str, str]]) -> None:
         """Add documents, each to those of its key."""
         sql = f"INSERT INTO {_table(collection)} (key, document) SELECT * FROM unnest($1::text[], $2::text[])"
         keys, texts = [key for key, _ in documents], [text for _, text in documents]
-        await self._use("INSERT", collection, lambda one: one.execute(sql, keys, texts), appended=True)
+        await self._use("INSERT", collection, lambda session: session.execute(sql, keys, texts), appended=True)
 
     async def find_many(self, collection: str, keys: Sequence[str]) -> list[str | None]:
         """Return the documents of several keys."""
         sql = f"SELECT key, document FROM {_table(collection)} WHERE key = ANY($1::text[])"
-        rows = await self._use("SELECT", collection, lambda one: one.fetch(sql, [*keys]))
-        found = {row["key"]: row["document"] for row in rows}
-        return [found.get(key) for key in keys]
+        rows = await self._use("SELECT", collection, lambda session: session.fetch(sql, [*keys]))
+        documents = {row["key"]: row["document"] for row in rows}
+        return [documents.get(key) for key in keys]
 
     async def find_all(self, collection: str) -> list[str]:
         """Return all documents of a collection."""
         sql = f"SELECT document FROM {_table(collection)}"
-        return [row["document"] for row in await self._use("SELECT", collection, lambda one: one.fetch(sql))]
+        return [row["document"] for row in await self._use("SELECT", collection, lambda session: session.fetch(sql))]
 
     async def find_appended(self, collection: str, key: str, newest: int | None = None) -> list[str]:
         """Return the documents of a key, or the newest of them, oldest first."""
         sql = f"SELECT document FROM {_table(collection)} WHERE key = $1 ORDER BY number DESC LIMIT $2"
-        rows = await self._use("SELECT", collection, lambda one: one.fetch(sql, key, newest), appended=True)
+        rows = await self._use("SELECT", collection, lambda session: session.fetch(sql, key, newest), appended=True)
         return [row["document"] for row in reversed(rows)]
 
-    async def close(self) -> None:
-        """Close idle connections."""
-        while self._idle:
-            self._idle.pop().connection.terminate()
-
     async def _fetch_value(self, collection: str, sql: str, *arguments: Any, appended: bool = False) -> Any:
-        return await self._use("SELECT", collection, lambda one: one.fetchval(sql, *arguments), appended=appended)
+        return await self._use(
+            "SELECT", collection, lambda session: session.fetchval(sql, *arguments), appended=appended
+        )
 
     async def _use(
         self,
@@ -115,7 +117,7 @@ class PostgresClient(OriginalClient):
             try:
                 return await command(connection)
             except asyncpg.UndefinedTableError:
-                await connection.execute(_made_table(collection, appended=appended))
+                await connection.execute(_create_table(collection, appended=appended))
             return await command(connection)
 
         with self.measured(name):
@@ -124,54 +126,43 @@ class PostgresClient(OriginalClient):
     async def _run(self, command: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
         import asyncpg
 
-        held, texts = await self._acquire(), self.context.texts
+        held, texts = await self.acquire(), self.context.texts
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                found = await command(held.connection)
-        except asyncpg.InsufficientPrivilegeError as error:
-            self._idle.append(held)
-            raise StoreError("rights", _text(error)) from None
+                result = await command(held.connection)
         except _broken_connections() as error:
-            held.connection.terminate()
+            await held.close()
             if isinstance(error, TimeoutError):
-                place = f"{held.address}:{self.store.port}"
-                raise StoreError("timeout", texts.read_timed_out(self.context.local or "?", place)) from None
+                raise StoreError("timeout", texts.read_timed_out(self.context.local or "?", self.place)) from None
             raise StoreError("broken", _text(error)) from None
         except asyncpg.PostgresError as error:
-            self._idle.append(held)
-            raise StoreError("other", _text(error)) from None
+            self.idle.append(held)
+            kind = "rights" if isinstance(error, asyncpg.InsufficientPrivilegeError) else "other"
+            raise StoreError(kind, _text(error)) from None
         except BaseException:
-            held.connection.terminate()
+            await held.close()
             raise
-        self._idle.append(held)
-        return found
+        self.idle.append(held)
+        return result
 
-    async def _acquire(self) -> _PostgresConnection:
-        while self._idle:
-            held = self._idle.pop()
-            if held.usable:
-                return held
-            held.connection.terminate()
-        return await self._dial()
-
-    async def _dial(self) -> _PostgresConnection:
+    async def dial(self) -> _PostgresConnection:
+        """Open a connection and log in."""
         import asyncpg
 
         store, loop = self.store, asyncio.get_running_loop()
         wait_s = _TIMEOUT_S if store.connect_timeout_s is None else store.connect_timeout_s
-        given: Any = loop if self.context.local is None else SourceAddressLoop(loop, self.context.local)
+        pod_loop: Any = loop if self.context.local is None else _PodLoop(loop, self.context.local)
         try:
-            address = await self.context.names.address(store.name)
-            made = await asyncpg.connect(
-                host=address,
+            connection = await asyncpg.connect(
+                host=await self.context.names.address(store.name),
                 port=store.port,
                 user=store.account.username,
                 password=store.account.password,
-                database=self._database,
+                database=DATABASE,
                 ssl=False,
                 timeout=math.ceil(wait_s),
                 statement_cache_size=0,
-                loop=given,
+                loop=pod_loop,
             )
         except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidPasswordError) as error:
             raise StoreError("login", _text(error)) from None
@@ -180,24 +171,32 @@ class PostgresClient(OriginalClient):
         except TimeoutError:
             raise StoreError("unreachable", "The operation has timed out.") from None
         except OSError as error:
-            place = f"{self.context.names.last.get(store.name, store.name)}:{store.port}"
-            raise StoreError("unreachable", self.context.texts.connection_failed(error, place)) from None
-        return _PostgresConnection(made, address)
+            raise StoreError("unreachable", self.context.texts.connection_failed(error, self.place)) from None
+        return _PostgresConnection(connection)
 
 
 def _broken_connections() -> tuple[type[Exception], ...]:
-    """Return what is raised on a connection that is of no more use; the last but one where it ended just before."""
+    """Return the exceptions that mean that the connection is unusable."""
     import asyncpg
 
     ended = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InterfaceError)
     return (*ended, asyncpg.InternalClientError, OSError)
 
 
+def quoted(name: str) -> str:
+    """Return a name quoted for a statement.
+
+    >>> quoted('od"d')
+    '"od""d"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
 def _table(collection: str) -> str:
     return f"public.{quoted(collection)}"
 
 
-def _made_table(collection: str, *, appended: bool) -> str:
+def _create_table(collection: str, *, appended: bool) -> str:
     table = _table(collection)
     if not appended:
         return f"CREATE TABLE IF NOT EXISTS {table} (key text PRIMARY KEY, document text NOT NULL)"

@@ -1,0 +1,177 @@
+"""Faults of the accounts and passwords with which services use stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.random import Generator
+
+from faultset.collector.faults.deployments import order_restart
+from faultset.collector.faults.registry import Parameters, fault
+from faultset.collector.faults.stores import (
+    account_of,
+    administer,
+    consumer_fails,
+    consumers_before,
+    flush_caches,
+    restart_consumers,
+    service_before,
+    service_fails,
+    store_state,
+    stores_with_capability,
+)
+from faultset.collector.faults.targets import (
+    consumed_brokers,
+    consumer_names,
+    databases_with_password,
+    databases_without_password,
+    written_stores,
+)
+from faultset.collector.platforms.api.capabilities import SecretEditor, require
+from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.runtime.stores.driver import (
+    REMOVE_ACCOUNT,
+    REQUIRE_PASSWORD,
+    REVOKE_CONSUMING,
+    REVOKE_RIGHTS,
+    REVOKE_WRITING,
+    AdminChange,
+)
+from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.credentials import decoded, password_key, store_password_key
+
+
+def _change_account(platform: Platform, target: str, change: AdminChange) -> dict[str, Any]:
+    """Change the account with which a database is used, then restart its consumers."""
+    administer(platform, target, change)
+    caches = flush_caches(platform, target)
+    return {
+        "account": account_of(platform.app, target),
+        "flushed": caches,
+        "restarted": restart_consumers(platform, target),
+    }
+
+
+_CONSUMERS_FAIL = {
+    "system_level": "Application",
+    "check": consumer_fails,
+    "observe": consumers_before,
+    "check_sees": "events",
+    "needs": ("exec", "runtime"),
+}
+
+
+@fault(
+    "auth-missing",
+    **_CONSUMERS_FAIL,
+    fault_type="Misconfiguration",
+    paper_number=1,
+    targets=databases_without_password,
+)
+def auth_missing(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Require another password of an account, then restart the consumers, which do not know it."""
+    return _change_account(platform, target, REQUIRE_PASSWORD)
+
+
+@fault(
+    "revoke-auth",
+    **_CONSUMERS_FAIL,
+    fault_type="Authentication Issue",
+    paper_number=3,
+    targets=stores_with_capability("rights", databases_with_password),
+    also_accepted=consumer_names,
+)
+def revoke_auth(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Take all rights from the account with which the database is used, then restart its consumers."""
+    return _change_account(platform, target, REVOKE_RIGHTS)
+
+
+@fault(
+    "user-unregistered",
+    **_CONSUMERS_FAIL,
+    fault_type="Network/Storage Issue",
+    paper_number=4,
+    targets=databases_with_password,
+    also_accepted=consumer_names,
+)
+def user_unregistered(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Delete the account with which the database is used, then restart its consumers."""
+    return _change_account(platform, target, REMOVE_ACCOUNT)
+
+
+def stores_with_password(app: AppSpec, service: str) -> tuple[str, ...]:
+    """Return the databases into which a service logs in with a password; for `also_accepted` too."""
+    return tuple(store for store in app.stores(service) if store in databases_with_password(app))
+
+
+def users_of_passwords(app: AppSpec) -> tuple[str, ...]:
+    """Return the services with a Deployment of their own that log in to a database with a password."""
+    return tuple(name for name in app.services if app.has_deployment(name) and stores_with_password(app, name))
+
+
+@fault(
+    "wrong-secret",
+    system_level="Application",
+    fault_type="Authentication Issue",
+    targets=users_of_passwords,
+    check=service_fails,
+    observe=service_before,
+    check_sees="events",
+    also_accepted=stores_with_password,
+    needs=("exec", "secret", "runtime"),
+)
+def wrong_secret(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Leave out the last character of a password in the Secret, and restart the pods that read it."""
+    app = platform.app
+    store = next(iter(stores_with_password(app, target)))
+    order_restart(platform, target, recreate=True)
+    used = password_key(app, store)
+    password = decoded(platform.get("Secret", used.secret)["data"][used.key])
+    require(platform, SecretEditor).change_secret(used, password[:-1], copied_from=store_password_key(app, store))
+    caches = flush_caches(platform, store)
+    return {"secret": used.secret, "key": used.key, "flushed": caches}
+
+
+def _is_for_want_of_rights(refusal: str) -> bool:
+    return "permission" in refusal or "not authorized" in refusal
+
+
+def refuses_writes(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the store refuses a write of the application's account for want of the right."""
+    refusal = store_state(platform, target).get("write_refused", "")
+    return f"{target} refuses writes of {parameters['account']}: {refusal}" if _is_for_want_of_rights(refusal) else None
+
+
+@fault(
+    "read-only-account",
+    system_level="Application",
+    fault_type="Authentication Issue",
+    targets=stores_with_capability("rights", written_stores),
+    check=refuses_writes,
+    needs=("exec", "runtime"),
+)
+def read_only_account(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Take the right to write from the account with which the application uses a store."""
+    administer(platform, target, REVOKE_WRITING)
+    return {"account": account_of(platform.app, target)}
+
+
+def refuses_consumers(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the broker refuses to give messages to the application's account."""
+    refusal = store_state(platform, target).get("consume_refused", "")
+    return f"{target} gives {parameters['account']} no messages: {refusal}" if refusal else None
+
+
+@fault(
+    "consumer-stopped",
+    system_level="Application",
+    fault_type="Authentication Issue",
+    targets=consumed_brokers,
+    check=refuses_consumers,
+    needs=("exec", "runtime"),
+)
+def consumer_stopped(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Take the right to consume from the application's account; it can still publish."""
+    administer(platform, target, REVOKE_CONSUMING)
+    return {"account": account_of(platform.app, target)}

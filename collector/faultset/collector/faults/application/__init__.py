@@ -1,1 +1,0 @@
-"""Faults of programs, accounts and credentials."""

@@ -1,0 +1,183 @@
+"""Faults of builds: images whose programs misbehave."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.random import Generator
+
+from faultset.collector.faults.deployments import container_of, patch_container, roll_out_build, runs_new_image
+from faultset.collector.faults.intensities import either, percent_between
+from faultset.collector.faults.pods import container_status, last_end, last_error_line, pod_of, pods_of
+from faultset.collector.faults.registry import Parameters, fault
+from faultset.collector.faults.targets import calling_services, logic_services, networked_services, store_users
+from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.api.pod_state import is_ready
+from faultset.collector.runtime.builds import FAILING, KEEPING, LEAKING, MISDIALLING, SLOWED
+
+_SCALED_S = 30.0
+
+
+def new_build_fails(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the pod runs the new image and has crashed, or logs errors."""
+    status = container_status(platform, target)
+    if not status.get("image", "").endswith(parameters["image"]):
+        return None
+    if ended := last_end(status):
+        return f"{target} runs {status['image']} and exited with code {ended['exitCode']}"
+    line = last_error_line(platform, pod_of(platform, target))
+    return f"{target} runs {status['image']} and logs: {line}" if line is not None else None
+
+
+@fault(
+    "buggy-image",
+    system_level="Application",
+    fault_type="Misconfiguration",
+    paper_number=5,
+    targets=store_users,
+    check=new_build_fails,
+    needs=("runtime",),
+)
+def buggy_image(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Roll out a build whose database client dials a port where nothing listens."""
+    return roll_out_build(platform, target, rng, MISDIALLING)
+
+
+@fault(
+    "slow-build",
+    system_level="Application",
+    fault_type="Code Defect",
+    targets=networked_services,
+    check=runs_new_image,
+    intensity=f"{either(f'{wait_s:g} s at {100 * share:g} %' for share, wait_s in SLOWED.values())} of the requests",
+    needs=("runtime",),
+)
+def slow_build(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Roll out a build that waits at a share of its requests."""
+    return roll_out_build(platform, target, rng, SLOWED)
+
+
+@fault(
+    "failing-build",
+    system_level="Application",
+    fault_type="Code Defect",
+    targets=networked_services,
+    check=runs_new_image,
+    intensity=f"{either(f'{100 * share:g}' for share in FAILING.values())} % of the requests",
+    needs=("runtime",),
+)
+def failing_build(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Roll out a build that fails at a share of its requests."""
+    return roll_out_build(platform, target, rng, FAILING)
+
+
+@fault(
+    "connection-pool-exhausted",
+    system_level="Application",
+    fault_type="Code Defect",
+    targets=calling_services,
+    check=runs_new_image,
+    intensity=f"a pool of {either(size for size, *_ in KEEPING.values())}, of which "
+    f"{percent_between(share for _, share, _ in KEEPING.values())} of the calls keep a connection 2 to 5 s",
+    needs=("runtime",),
+)
+def connection_pool_exhausted(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Roll out a build that gives some connections of its pool back too late, so that calls wait for one."""
+    return roll_out_build(platform, target, rng, KEEPING)
+
+
+def runs_another_program(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the running pod was started with the wrong command."""
+    for pod in pods_of(platform, target):
+        command = pod["spec"]["containers"][0].get("command", [])
+        if command[-1:] == [parameters["program"]] and pod["status"].get("phase") == "Running":
+            return f"pod {pod['metadata']['name']} runs {' '.join(command)}"
+    return None
+
+
+@fault(
+    "wrong-binary",
+    system_level="Application",
+    fault_type="Network/Storage Issue",
+    paper_number=15,
+    targets=logic_services,
+    check=runs_another_program,
+    needs=("runtime",),
+)
+def wrong_binary(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Start another service's program in the target's container."""
+    command = container_of(platform, target)["command"]
+    program = str(rng.choice([name for name in logic_services(platform.app) if name != target]))
+    patch_container(platform, target, recreate=True, command=[*command[:-1], program])
+    return {"program": program}
+
+
+def runs_beside_others(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether one pod runs the bad build, and at least one other does not."""
+    ready = [pod for pod in pods_of(platform, target) if is_ready(pod)]
+    bad = [pod for pod in ready if _runs(pod, parameters["image"])]
+    if bad and len(ready) > len(bad):
+        return f"{bad[0]['metadata']['name']} runs {parameters['image']} beside {len(ready) - len(bad)} good pods"
+    return None
+
+
+@fault(
+    "one-bad-replica",
+    system_level="Application",
+    fault_type="Code Defect",
+    targets=networked_services,
+    check=runs_beside_others,
+    at_one_pod=True,
+    intensity="one pod of two to four, failing or waiting at "
+    f"{percent_between([*FAILING.values(), *(share for share, _ in SLOWED.values())])} of its requests",
+    needs=("runtime",),
+)
+def one_bad_replica(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Scale the service out, then let one of its pods run a build that fails or waits at a share of its requests."""
+    replicas = int(rng.integers(2, 5))
+    repository = container_of(platform, target)["image"].rpartition(":")[0]
+    image = f"{repository}:{rng.choice(sorted({*SLOWED, *FAILING}))}"
+    platform.patch("Deployment", target, {"spec": {"replicas": replicas}})
+    what = f"{replicas} pods of {target}"
+    platform.wait(lambda: _ready_pods(platform, target) >= replicas, timeout_s=_SCALED_S, what=what)
+    pod = pods_of(platform, target)[0]
+    containers = copy.deepcopy(pod["spec"]["containers"])
+    containers[0]["image"] = image
+    platform.patch("Pod", pod["metadata"]["name"], {"spec": {"containers": containers}})
+    return {"replicas": replicas, "pod": pod["metadata"]["name"], "image": image}
+
+
+def _ready_pods(platform: Platform, target: str) -> int:
+    return sum(is_ready(pod) for pod in pods_of(platform, target))
+
+
+def _runs(pod: Object, image: str) -> bool:
+    statuses = pod.get("status", {}).get("containerStatuses") or [{}]
+    return statuses[0].get("image", "").endswith(image) and "running" in statuses[0].get("state", {})
+
+
+def was_killed_for_memory(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the container was ended for want of memory."""
+    status = container_status(platform, target)
+    ended = last_end(status)
+    if status.get("image", "").endswith(parameters["image"]) and ended.get("reason") == "OOMKilled":
+        return f"{target} was OOMKilled with exit code {ended['exitCode']}"
+    return None
+
+
+@fault(
+    "memory-leak",
+    system_level="Application",
+    fault_type="Code Defect",
+    category="symptomatic",
+    targets=logic_services,
+    check=was_killed_for_memory,
+    intensity="9, 12 or 15 MiB/s",
+    needs=("runtime",),
+)
+def memory_leak(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Roll out a build that leaks memory until its container reaches its limit and is killed."""
+    return roll_out_build(platform, target, rng, LEAKING)

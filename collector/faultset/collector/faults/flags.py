@@ -1,0 +1,176 @@
+"""Faults that turn on feature flags, in the ConfigMap from which the application reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from faultset.collector.faults.deployments import is_restarted, order_restart
+from faultset.collector.faults.intensities import either
+from faultset.collector.faults.registry import FaultType, fault
+from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.features.behaviour import FlagSettings, set_variant, values_in
+from faultset.core.errors import PlatformError
+
+
+class _FlagFault(NamedTuple):
+    """One fault: its name, the flag, the root cause's type, a summary, and what else differs.
+
+    One of the variants is drawn.
+    """
+
+    name: str
+    flag: str
+    fault_type: FaultType
+    summary: str
+    variants: tuple[str, ...] = ("on",)
+    intensity: str = ""
+    gray: bool = True
+    paper_number: int | None = None
+
+
+_SECONDS = (5, 10)
+_PERCENT = (100, 90, 75, 50, 25)
+
+_FAULTS = (
+    _FlagFault("ad-failure", "adFailure", "Code Defect", "Make one of ten requests for advertisements fail."),
+    _FlagFault(
+        "ad-high-cpu",
+        "adHighCpu",
+        "Code Defect",
+        "Keep four threads of the ad service busy while it is asked for advertisements.",
+    ),
+    _FlagFault(
+        "ad-manual-gc", "adManualGc", "Code Defect", "Collect garbage ten times at every request for advertisements."
+    ),
+    _FlagFault(
+        "cart-failure",
+        "cartFailure",
+        "Misconfiguration",
+        "Empty carts at a store that does not exist; the order goes through, late.",
+    ),
+    _FlagFault(
+        "flood-homepage",
+        "loadGeneratorFloodHomepage",
+        "Operation Error",
+        "Ask for the home page a hundred times in a row, again and again.",
+        gray=False,
+    ),
+    _FlagFault(
+        "image-slow-load",
+        "imageSlowLoad",
+        "Misconfiguration",
+        "Delay images by some seconds.",
+        variants=tuple(f"{number}sec" for number in _SECONDS),
+        intensity=f"{either(_SECONDS)} s",
+    ),
+    _FlagFault(
+        "kafka-queue-problems",
+        "kafkaQueueProblems",
+        "Operation Error",
+        "Publish a hundred messages more for each order, and let fraud-detection sleep at each.",
+        gray=False,
+    ),
+    _FlagFault(
+        "payment-failure",
+        "paymentFailure",
+        "Authentication Issue",
+        "Let a share of the charges fail with an invalid token.",
+        variants=tuple(f"{number}%" for number in _PERCENT),
+        intensity=f"{either(reversed(_PERCENT))} % of the charges",
+    ),
+    _FlagFault(
+        "payment-unreachable",
+        "paymentUnreachable",
+        "Misconfiguration",
+        "Let checkout charge at an address that does not exist.",
+        paper_number=12,
+    ),
+    _FlagFault(
+        "product-catalog-failure",
+        "productCatalogFailure",
+        "Code Defect",
+        "Make requests for one of the ten products fail.",
+    ),
+    _FlagFault(
+        "recommendation-cache-failure",
+        "recommendationCacheFailure",
+        "Code Defect",
+        "Let half of the recommendations grow a cache by a quarter.",
+        gray=False,
+    ),
+)
+
+
+def service_of_flag(name: str) -> Callable[[AppSpec], tuple[str, ...]]:
+    """Return the selection of the service that an application holds responsible for a flag; none without the flag."""
+
+    def targets(app: AppSpec) -> tuple[str, ...]:
+        flag = app.flags.flags.get(name) if app.flags else None
+        return (flag.service,) if flag else ()
+
+    return targets
+
+
+def turn_on(platform: Platform, name: str, variant: str) -> dict[str, Any]:
+    """Make another variant of a flag the default one, and restart the provider so that it reads the file anew.
+
+    The restart is ordered first, so that its undo comes last: the provider then starts with the file from before.
+    """
+    settings = _settings(platform)
+    if settings.provider is not None:
+        order_restart(platform, settings.provider)
+    data = platform.get("ConfigMap", settings.config_map).get("data") or {}
+    try:
+        text = set_variant(data.get(settings.file, ""), name, variant)
+    except ValueError as error:
+        raise PlatformError(
+            f"key {settings.file} of ConfigMap {settings.config_map} has no flags that can be set: {error}"
+        ) from None
+    platform.patch("ConfigMap", settings.config_map, {"data": {settings.file: text}})
+    return {"flag": name, "variant": variant, "config_map": settings.config_map}
+
+
+def is_on(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the ConfigMap has the variant, and the provider runs in its new form alone."""
+    settings, name = _settings(platform), parameters["flag"]
+    text = (platform.get("ConfigMap", settings.config_map).get("data") or {}).get(settings.file, "")
+    try:
+        default = json.loads(text)["flags"][name]["defaultVariant"]
+        value = values_in(text).get(name)
+    except (ValueError, KeyError, TypeError):
+        return None
+    if default != parameters["variant"] or not (settings.provider is None or is_restarted(platform, settings.provider)):
+        return None
+    return f"ConfigMap {settings.config_map} sets {name} to {default} ({value})"
+
+
+def _settings(platform: Platform) -> FlagSettings:
+    assert platform.app.flags is not None, "a flag's fault has targets in applications with flags only"
+    return platform.app.flags
+
+
+def _register(row: _FlagFault) -> None:
+    def inject(platform: Platform, target: str, rng: np.random.Generator) -> dict[str, Any]:
+        drawn = len(row.variants) > 1
+        return turn_on(platform, row.flag, str(rng.choice(row.variants)) if drawn else row.variants[0])
+
+    fault(
+        row.name,
+        summary=row.summary,
+        system_level="Application",
+        fault_type=row.fault_type,
+        paper_number=row.paper_number,
+        targets=service_of_flag(row.flag),
+        check=is_on,
+        intensity=row.intensity,
+        gray=row.gray,
+    )(inject)
+
+
+for _row in _FAULTS:
+    _register(_row)

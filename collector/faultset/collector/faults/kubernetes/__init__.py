@@ -1,1 +1,0 @@
-"""Faults of Kubernetes objects: Services, Deployments, pods and volumes."""

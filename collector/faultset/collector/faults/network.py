@@ -1,0 +1,144 @@
+"""Faults of the network of a pod."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.random import Generator
+
+from faultset.collector.faults.intensities import drawn_between, percent_between
+from faultset.collector.faults.pods import pod_of
+from faultset.collector.faults.registry import Parameters, fault
+from faultset.collector.faults.targets import (
+    called_services,
+    running_services,
+    stores_of_requests,
+    with_stores_of_requests,
+)
+from faultset.collector.platforms.api.capabilities import DisturbanceReporter, NetworkImpairer, require
+from faultset.collector.platforms.api.courses import Course
+from faultset.collector.platforms.api.impairments import Bandwidth, Delay, Loss, Partition
+from faultset.collector.platforms.api.platform import Platform
+
+
+def is_impaired(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the platform disturbs the pod's packets or requests at this moment."""
+    if isinstance(platform, DisturbanceReporter):
+        return platform.disturbance_evidence(parameters["pod"])
+    packets = require(platform, NetworkImpairer).impaired_packets(parameters["pod"])
+    return f"{packets} packets of {parameters['pod']} disturbed" if packets else None
+
+
+_LOSS_SHARES = (0.08, 0.4)
+_PACKETS = {
+    "system_level": "Operating System",
+    "fault_type": "Network/Storage Issue",
+    "category": "symptomatic",
+    "check": is_impaired,
+    "root_cause_kind": "Pod",
+}
+
+
+@fault(
+    "network-loss",
+    **_PACKETS,
+    paper_number=8,
+    targets=with_stores_of_requests(running_services),
+    schedules=("gradual", "intermittent", "delayed"),
+    intensity=f"{percent_between(_LOSS_SHARES)} of the packets",
+    gray=True,
+    needs=("loss",),
+)
+def network_loss(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
+    """Lose a share of the packets that the pod sends."""
+    pod, probability = pod_of(platform, target), drawn_between(rng, *_LOSS_SHARES)
+    over_time = course.as_parameters() if course else {}
+    require(platform, NetworkImpairer).impair(pod, Loss(probability=probability, **over_time))
+    return {"pod": pod, "probability": probability, **over_time}
+
+
+@fault(
+    "network-delay",
+    **_PACKETS,
+    targets=running_services,
+    schedules=("gradual", "intermittent", "delayed"),
+    intensity="60 to 500 ms",
+    gray=True,
+    needs=("delay",),
+)
+def network_delay(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
+    """Hold back all packets that the pod sends."""
+    pod, latency_s = pod_of(platform, target), drawn_between(rng, 0.06, 0.5)
+    over_time = course.as_parameters() if course else {}
+    require(platform, NetworkImpairer).impair(
+        pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 10, 3), **over_time)
+    )
+    return {"pod": pod, "latency_s": latency_s, **over_time}
+
+
+@fault(
+    "network-jitter",
+    **_PACKETS,
+    targets=with_stores_of_requests(running_services),
+    schedules=("gradual", "intermittent", "delayed"),
+    intensity="0 to twice 25 to 150 ms",
+    gray=True,
+    needs=("delay",),
+)
+def network_jitter(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
+    """Hold back each packet that the pod sends for another time, from none to twice the mean."""
+    pod = pod_of(platform, target)
+    latency_s = drawn_between(rng, 0.025, 0.15)
+    over_time = course.as_parameters() if course else {}
+    require(platform, NetworkImpairer).impair(pod, Delay(latency_s=latency_s, jitter_s=latency_s, **over_time))
+    return {"pod": pod, "latency_s": latency_s, **over_time}
+
+
+@fault(
+    "network-partition",
+    **_PACKETS,
+    targets=with_stores_of_requests(running_services),
+    schedules=("intermittent", "delayed"),
+    needs=("partition",),
+)
+def network_partition(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
+    """Let no packet pass between the pod and anyone."""
+    pod = pod_of(platform, target)
+    over_time = course.as_parameters() if course else {}
+    require(platform, NetworkImpairer).impair(pod, Partition(**over_time))
+    return {"pod": pod, **over_time}
+
+
+@fault(
+    "bandwidth-limit",
+    **_PACKETS,
+    targets=with_stores_of_requests(called_services),
+    schedules=("intermittent", "delayed"),
+    intensity="2 to 12 kB/s",
+    gray=True,
+    needs=("bandwidth",),
+)
+def bandwidth_limit(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
+    """Let the pod send a few kilobytes a second, so that its answers queue."""
+    pod = pod_of(platform, target)
+    bytes_per_s = drawn_between(rng, 2000, 12_000, digits=0)
+    over_time = course.as_parameters() if course else {}
+    require(platform, NetworkImpairer).impair(pod, Bandwidth(bytes_per_s=bytes_per_s, **over_time))
+    return {"pod": pod, "bytes_per_s": bytes_per_s, **over_time}
+
+
+@fault(
+    "slow-store",
+    **_PACKETS,
+    targets=stores_of_requests,
+    intensity="25 to 300 ms",
+    gray=True,
+    needs=("delay",),
+)
+def slow_store(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Hold back all answers of a store, as a slow disk does."""
+    pod = pod_of(platform, target)
+    latency_s = drawn_between(rng, 0.025, 0.3)
+    require(platform, NetworkImpairer).impair(pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 2, 4)))
+    return {"pod": pod, "latency_s": latency_s}

@@ -1,0 +1,212 @@
+"""Faults that begin at the custom resource of an operator, and faults of the operator itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+from numpy.random import Generator
+
+from faultset.collector.faults.deployments import container_of, patch_container
+from faultset.collector.faults.pods import pods_of
+from faultset.collector.faults.registry import FaultyObject, Parameters, fault
+from faultset.collector.faults.targets import (
+    components,
+    components_without_volumes,
+    first_component_with_volumes,
+    operators,
+)
+from faultset.collector.faults.workloads import waits_for_image
+from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.api.pod_state import is_unschedulable
+from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.features.operators import CustomResource
+from faultset.core.times import SECOND_NS
+
+
+def resource_at_fault(app: AppSpec, target: str) -> FaultyObject:
+    """Return the custom resource as the root cause."""
+    resource = _resource_of(app)
+    return FaultyObject(resource.kind, resource.name)
+
+
+def names_of_resource(app: AppSpec, target: str) -> tuple[str, ...]:
+    """Return the plural that the resource's definition gives, which benchmarks of operators take as an answer."""
+    return (_resource_of(app).plural,)
+
+
+def set_field(platform: Platform, component: str, field: str, value: Any) -> dict[str, Any]:
+    """Set one field of a component in the custom resource, and return it; the undo goes through it as well."""
+    resource = _resource_of(platform.app)
+    platform.patch(resource.kind, resource.name, {"spec": {component: {field: value}}})
+    return {field: value}
+
+
+def has_field(platform: Platform, component: str, parameters: Mapping[str, Any]) -> bool:
+    """Say whether the custom resource has what `set_field` has set, perhaps beside other parts of the same field."""
+    resource = _resource_of(platform.app)
+    wanted = platform.get(resource.kind, resource.name)["spec"].get(component) or {}
+    return _has(wanted, parameters)
+
+
+def now_ns(platform: Platform, target: str) -> int:
+    """Return the time, from when on the operator's events count; for the `observe` of a fault."""
+    return time.time_ns()
+
+
+def is_refused(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the operator has told since `before` that it failed to do what the resource asks for."""
+    resource = _resource_of(platform.app)
+    if not has_field(platform, target, parameters):
+        return None
+    for batch in platform.sources["events"].snapshot(int(before), time.time_ns() + SECOND_NS):
+        for event in batch.select(["type", "reason", "kind", "name", "message"]).to_pylist():
+            is_about = (event["kind"], event["name"]) == (resource.kind, resource.name)
+            if is_about and event["type"] == "Warning" and event["reason"].startswith("Failed"):
+                return f"{resource.kind} {resource.name}: {event['reason']}: {event['message']}"
+    return None
+
+
+def _has(found: Any, wanted: Any) -> bool:
+    """Say whether a merge patch would change nothing.
+
+    >>> _has({"context": {"user": -1, "group": 5}}, {"context": {"user": -1}}), _has({"size": 1}, {"size": 2})
+    (True, False)
+    """
+    if not isinstance(wanted, Mapping):
+        return found == wanted
+    parts = cast("Mapping[str, Any]", wanted)
+    return isinstance(found, Mapping) and all(_has(found.get(key), value) for key, value in parts.items())
+
+
+def _resource_of(app: AppSpec) -> CustomResource:
+    assert app.operator is not None, "faults of a custom resource have targets in applications with an operator only"
+    return app.operator.resource
+
+
+REPLICAS = 100_000
+
+
+def has_too_many_replicas(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the operator has made the StatefulSet as large, and a pod finds no room."""
+    wanted = platform.get("StatefulSet", target)["spec"]["replicas"]
+    waiting = [pod["metadata"]["name"] for pod in pods_of(platform, target) if is_unschedulable(pod)]
+    if wanted != parameters["replicas"] or not waiting:
+        return None
+    return f"StatefulSet {target} wants {wanted} replicas, and no node has room for pod {waiting[-1]}"
+
+
+_RESOURCE = {
+    "system_level": "Virtualization",
+    "root_cause": resource_at_fault,
+    "also_accepted": names_of_resource,
+}
+
+
+@fault(
+    "overload-replicas",
+    **_RESOURCE,
+    fault_type="Operation Error",
+    paper_number=11,
+    targets=components_without_volumes,
+    check=has_too_many_replicas,
+    dormant_reason="the pods that find no room only wait, and those of before run on",
+)
+def overload_replicas(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Ask the operator for a hundred thousand replicas of a component."""
+    return set_field(platform, target, "replicas", REPLICAS)
+
+
+@fault(
+    "invalid-toleration",
+    **_RESOURCE,
+    fault_type="Misconfiguration",
+    targets=components,
+    check=is_refused,
+    observe=now_ns,
+    dormant_reason="the API server refuses what the operator makes of it, and the pods of before run on",
+)
+def invalid_toleration(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Give the component a toleration of an effect that does not exist."""
+    toleration = {"key": "test-keys", "operator": "Equal", "value": "test-value"}
+    toleration |= {"effect": "TAKE_SOME_EFFECT", "tolerationSeconds": 0}
+    return set_field(platform, target, "tolerations", [toleration])
+
+
+@fault(
+    "invalid-security-context",
+    **_RESOURCE,
+    fault_type="Misconfiguration",
+    targets=components,
+    check=is_refused,
+    observe=now_ns,
+    dormant_reason="the API server refuses what the operator makes of it, and the pods of before run on",
+)
+def invalid_security_context(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Let the component's pods run as user -1."""
+    return set_field(platform, target, "podSecurityContext", {"runAsUser": -1})
+
+
+def has_unknown_strategy(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the custom resource has the strategy: there is nothing else to see."""
+    if not has_field(platform, target, parameters):
+        return None
+    return f"the custom resource asks for update strategy {parameters['statefulSetUpdateStrategy']} of {target}"
+
+
+@fault(
+    "unknown-update-strategy",
+    **_RESOURCE,
+    fault_type="Misconfiguration",
+    targets=components,
+    check=has_unknown_strategy,
+    dormant_reason="the operator takes an unknown strategy for its usual one",
+)
+def unknown_update_strategy(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Ask for an update strategy that does not exist, which the operator ignores."""
+    return set_field(platform, target, "statefulSetUpdateStrategy", "SomeStrategyForUpdate")
+
+
+def waits_for_volume(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether a claim of that class and the pod that mounts it are Pending."""
+    if not has_field(platform, target, parameters):
+        return None
+    wanted = parameters["storageClassName"]
+    claims = [
+        claim["metadata"]["name"]
+        for claim in platform.list("PersistentVolumeClaim", {platform.app.label_key: target})
+        if claim["spec"].get("storageClassName") == wanted and claim.get("status", {}).get("phase") == "Pending"
+    ]
+    pods = pods_of(platform, target)
+    if not claims or not pods or pods[-1].get("status", {}).get("phase") != "Pending":
+        return None
+    return f"claim {claims[0]} of class {wanted} and pod {pods[-1]['metadata']['name']} are Pending"
+
+
+@fault(
+    "nonexistent-storage-class",
+    **_RESOURCE,
+    fault_type="Dependency Problem",
+    targets=first_component_with_volumes,
+    check=waits_for_volume,
+)
+def nonexistent_storage_class(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Ask for volumes of a storage class that the cluster has not."""
+    return set_field(platform, target, "storageClassName", "this-is-a-storage-class")
+
+
+@fault(
+    "wrong-operator-image",
+    system_level="Virtualization",
+    fault_type="Misconfiguration",
+    targets=operators,
+    check=waits_for_image,
+    dormant_reason="nobody looks after the custom resource, and what the operator made before runs on",
+)
+def wrong_operator_image(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Misspell the image of the operator in its Deployment; the old pod goes before the new one comes."""
+    repository, colon, tag = container_of(platform, target)["image"].rpartition(":")
+    image = f"{repository}{repository[-1]}{colon}{tag}"
+    patch_container(platform, target, recreate=True, image=image)
+    return {"image": image}

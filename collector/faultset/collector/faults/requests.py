@@ -1,0 +1,129 @@
+"""Faults of single requests on their way to a service."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+from numpy.random import Generator
+
+from faultset.collector.faults.intensities import drawn_between, percent_between
+from faultset.collector.faults.network import is_impaired
+from faultset.collector.faults.pods import pod_of
+from faultset.collector.faults.registry import Parameters, fault
+from faultset.collector.faults.targets import called_services, callers_of
+from faultset.collector.platforms.api.capabilities import NetworkImpairer, require, selects_requests
+from faultset.collector.platforms.api.courses import Course
+from faultset.collector.platforms.api.impairments import Abort, Hold, Reset
+from faultset.collector.platforms.api.platform import Platform
+from faultset.core.times import SECOND_NS
+
+_SHARES = (0.15, 0.8)
+_DRAWN_REQUESTS = f"{percent_between(_SHARES)} of the requests of one caller, all or one operation"
+_WINDOW_S = 30.0
+_LEAST_ASKED = 10
+
+
+def draw_requests(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> dict[str, Any]:
+    """Draw the share of the requests, their caller, at times their operation, and a course if none is given.
+
+    Where the platform cannot tell requests apart, all that come to the target, or to the operation, are meant.
+    """
+    app = platform.app
+    caller = str(rng.choice(callers_of(app, target)))
+    operations = _operations_asked_for(platform, caller, target)
+    path = str(rng.choice(operations)) if operations and rng.random() < 0.5 else ""
+    drawn: dict[str, Any] = {"share": drawn_between(rng, *_SHARES), "caller": caller, "path": path}
+    if not selects_requests(platform):
+        return {**drawn, "share": 1.0, "caller": ""}
+    if course is not None:
+        return drawn | course.as_parameters()
+    kind = str(rng.choice(["sudden", "gradual", "intermittent"], p=[0.5, 0.25, 0.25]))
+    if kind == "gradual":
+        drawn["rise_s"] = round(float(rng.uniform(10, 40)), 1)
+    elif kind == "intermittent":
+        drawn |= {"on_s": round(float(rng.uniform(3, 8)), 1), "off_s": round(float(rng.uniform(2, 6)), 1)}
+    return drawn
+
+
+def _operations_asked_for(platform: Platform, caller: str, callee: str) -> list[str]:
+    """Return the operations of a callee that a caller asks for, without those that its spans hardly show lately.
+
+    A fault of an operation that is asked for after errors only, or once in a minute, would show nothing. Where the
+    spans of an application have other names than its operations, all that the specification knows are returned.
+    """
+    asked = {one.operation for one in platform.app.services[caller].operations_called() if one.service == callee}
+    known = sorted(name for name in asked if "{" not in name)
+    counts = _spans_lately(platform, caller)
+    if not counts.keys() & set(known):
+        return known
+    return [name for name in known if counts[name] >= _LEAST_ASKED]
+
+
+def _spans_lately(platform: Platform, service: str) -> Counter[str]:
+    """Return how many spans of a service's calls there were lately, by their operation."""
+    end_ns = time.time_ns()
+    counts: Counter[str] = Counter()
+    for batch in platform.sources["spans"].snapshot(end_ns - int(_WINDOW_S * SECOND_NS), end_ns):
+        for row in batch.select(["service", "kind", "operation"]).to_pylist():
+            if row["service"] == service and row["kind"] == "client":
+                counts[row["operation"]] += 1
+    return counts
+
+
+_REQUESTS = {
+    "fault_type": "Network/Storage Issue",
+    "category": "symptomatic",
+    "targets": called_services,
+    "check": is_impaired,
+    "root_cause_kind": "Pod",
+    "schedules": ("gradual", "intermittent", "delayed"),
+    "gray": True,
+}
+
+
+@fault(
+    "http-abort",
+    **_REQUESTS,
+    system_level="Application",
+    intensity=f"{_DRAWN_REQUESTS}, sudden, rising, or seconds on and off",
+    needs=("abort",),
+)
+def http_abort(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
+    """Refuse a share of the requests that one caller sends to a service."""
+    pod = pod_of(platform, target)
+    drawn = draw_requests(platform, target, rng, course)
+    require(platform, NetworkImpairer).impair(pod, Abort(**drawn))
+    return {"pod": pod, **drawn}
+
+
+@fault(
+    "connection-reset",
+    **_REQUESTS,
+    system_level="Operating System",
+    intensity=f"{_DRAWN_REQUESTS}, sudden, rising, or seconds on and off",
+    needs=("reset",),
+)
+def connection_reset(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
+    """Cut a share of the connections of one caller to a service when a request begins."""
+    pod = pod_of(platform, target)
+    drawn = draw_requests(platform, target, rng, course)
+    require(platform, NetworkImpairer).impair(pod, Reset(**drawn))
+    return {"pod": pod, **drawn}
+
+
+@fault(
+    "slow-answers",
+    **_REQUESTS,
+    system_level="Application",
+    intensity=f"{_DRAWN_REQUESTS}, by 0.2 to 0.9 s, sudden, rising, or seconds on and off",
+    needs=("hold",),
+)
+def slow_answers(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
+    """Hold up a share of the requests that one caller sends to a service."""
+    pod = pod_of(platform, target)
+    drawn = draw_requests(platform, target, rng, course)
+    latency_s = drawn_between(rng, 0.2, 0.9)
+    require(platform, NetworkImpairer).impair(pod, Hold(**drawn, latency_s=latency_s))
+    return {"pod": pod, **drawn, "latency_s": latency_s}

@@ -1,0 +1,171 @@
+"""Faults of the CPU and memory of containers."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.random import Generator
+
+from faultset.collector.faults.deployments import patch_container
+from faultset.collector.faults.intensities import percent_between
+from faultset.collector.faults.pods import container_status, last_end, pod_of
+from faultset.collector.faults.registry import Parameters, fault
+from faultset.collector.faults.targets import logic_services
+from faultset.collector.platforms.api.capabilities import CommandExecutor, require
+from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.observation.quantities import quantity
+from faultset.collector.sources.contract import SeriesReader
+
+
+def _samples(platform: Platform, pod: str, metric: str, window_s: float) -> pa.Table:
+    end_ns = time.time_ns()
+    source = platform.sources["metrics"]
+    window_s = max(window_s, 4 * (source.interval_s or 1.0))
+    if isinstance(source, SeriesReader):
+        table = source.recent(metric, pod, window_s)
+        return table.set_column(0, "time", table["time"].cast(pa.int64())).sort_by("time")
+    batches = list(source.snapshot(end_ns - int(window_s * 1e9), end_ns))
+    if not batches:
+        return pa.table({"time": pa.array([], pa.int64()), "value": pa.array([], pa.float64())})
+    table = pa.Table.from_batches(batches)
+    for name in ("pod", "metric"):
+        table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.string()))
+    table = table.filter((pc.field("pod") == pod) & (pc.field("metric") == metric)).select(["time", "value"])
+    return table.set_column(0, "time", table["time"].cast(pa.int64())).sort_by("time")
+
+
+def cpu_cores(platform: Platform, pod: str, *, window_s: float = 15.0) -> float:
+    """Return the mean number of cores that the pod used in the last `window_s` seconds; 0 without samples."""
+    table = _samples(platform, pod, "container_cpu_usage_seconds_total", window_s)
+    if table.num_rows < 2:
+        return 0.0
+    times, values = table["time"].to_pylist(), table["value"].to_pylist()
+    return max(0.0, values[-1] - values[0]) / max((times[-1] - times[0]) / 1e9, 1e-9)
+
+
+def counter_now(platform: Platform, pod: str, metric: str) -> float:
+    """Return the newest value of one of the pod's counters; 0 without samples."""
+    table = _samples(platform, pod, metric, 15.0)
+    return table["value"][-1].as_py() if table.num_rows else 0.0
+
+
+_CPU_SHARES = (0.35, 0.65)
+LEAST_MILLICORES = 10
+
+
+def throttled_periods(platform: Platform, target: str) -> float:
+    """Return in how many periods the container has been throttled so far."""
+    return counter_now(platform, pod_of(platform, target), "container_cpu_cfs_throttled_periods_total")
+
+
+def is_throttled(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the container has been throttled in at least five periods since the injection."""
+    periods = throttled_periods(platform, target) - before
+    return f"{parameters['pod']} throttled in {periods:.0f} periods" if periods >= 5 else None
+
+
+@fault(
+    "cpu-throttle",
+    system_level="Operating System",
+    fault_type="Misconfiguration",
+    category="symptomatic",
+    targets=logic_services,
+    check=is_throttled,
+    observe=throttled_periods,
+    check_sees="events",
+    root_cause_kind="Pod",
+    intensity=f"a limit of {percent_between(_CPU_SHARES)} of what is used",
+    gray=True,
+    needs=("resize",),
+)
+def cpu_throttle(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Lower the container's CPU limit in place below what it uses."""
+    pod = pod_of(platform, target)
+    cores = float(rng.uniform(*_CPU_SHARES)) * cpu_cores(platform, pod)
+    containers = copy.deepcopy(platform.get("Pod", pod)["spec"]["containers"])
+    resources = containers[0].setdefault("resources", {})
+    requested = quantity((resources.get("requests") or {}).get("cpu", 0))
+    # a limit may not be below the request, nor below the least quota of container runtimes
+    limit = f"{max(LEAST_MILLICORES, round(1000 * requested), round(1000 * cores))}m"
+    resources.setdefault("limits", {})["cpu"] = limit
+    platform.patch("Pod", pod, {"spec": {"containers": containers}})
+    return {"pod": pod, "limit": limit}
+
+
+def cores_in_use(platform: Platform, target: str) -> float:
+    """Return how many cores the container uses at present."""
+    return cpu_cores(platform, pod_of(platform, target), window_s=3.0)
+
+
+def uses_much_cpu(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the container uses most of its CPU limit, and more than before the injection."""
+    cores = cores_in_use(platform, target)
+    if cores > 0.8 * parameters["limit_cores"] and cores > 1.1 * before:
+        return f"{parameters['pod']} uses {cores:.2f} cores, {before:.2f} before"
+    return None
+
+
+@fault(
+    "cpu-hog",
+    system_level="Operating System",
+    fault_type="Code Defect",
+    category="symptomatic",
+    targets=logic_services,
+    check=uses_much_cpu,
+    observe=cores_in_use,
+    root_cause_kind="Pod",
+    intensity="2 to 4 busy loops",
+    gray=True,
+    needs=("exec", "runtime"),
+)
+def cpu_hog(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Run busy loops inside the container; with it they share the container's CPU limit."""
+    pod, workers, name = pod_of(platform, target), int(rng.integers(2, 5)), f"/tmp/{rng.bytes(4).hex()}"
+    require(platform, CommandExecutor).exec(
+        pod,
+        ["faultset-work", "cpu", "--workers", str(workers), "--seconds", "1800", "--pid-file", name],
+        undo=["faultset-work", "stop", "--pid-file", name],
+    )
+    return {"pod": pod, "workers": workers, "limit_cores": platform.app.services[target].cpu_limit}
+
+
+_MEMORY_SHARES = (0.33, 0.67)
+_LEAST_KIB = 4096
+_USED = "container_memory_working_set_bytes"
+
+
+def memory_ends(platform: Platform, target: str) -> tuple[str, int]:
+    """Return the newest container's pod and how often it was restarted."""
+    return pod_of(platform, target), container_status(platform, target).get("restartCount", 0)
+
+
+def was_killed_at_limit(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether a container was ended for want of memory since the injection."""
+    ended = last_end(container_status(platform, target))
+    if ended.get("reason") == "OOMKilled" and memory_ends(platform, target) != before:
+        return f"{target} was OOMKilled at a limit of {parameters['limit']}"
+    return None
+
+
+@fault(
+    "memory-limit",
+    system_level="Virtualization",
+    fault_type="Misconfiguration",
+    targets=logic_services,
+    check=was_killed_at_limit,
+    observe=memory_ends,
+    intensity=f"a limit of {percent_between(_MEMORY_SHARES)} of what is used",
+)
+def memory_limit(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Roll out a memory limit below what is used; no pod starts, and the old one goes first."""
+    used_kib = counter_now(platform, pod_of(platform, target), _USED) / 1024
+    share = round(float(rng.uniform(*_MEMORY_SHARES)), 2)
+    limit = f"{max(_LEAST_KIB, round(share * used_kib))}Ki"
+    resources = {"requests": {"cpu": "5m", "memory": limit}, "limits": {"cpu": "1", "memory": limit}}
+    patch_container(platform, target, recreate=True, resources=resources)
+    return {"limit": limit, "share": share}

@@ -1,0 +1,160 @@
+"""Faults of Services, and of the probes that decide what they point to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from numpy.random import Generator
+
+from faultset.collector.faults.deployments import container_of, patch_container
+from faultset.collector.faults.pods import pods_of
+from faultset.collector.faults.registry import Parameters, fault
+from faultset.collector.faults.targets import networked_services
+from faultset.collector.platforms.api.objects import Object, ObjectNotFound
+from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.api.pod_state import is_ready
+from faultset.collector.spec.containers import METRICS_PORT
+
+
+def points_to_closed_port(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the Service has the wrong port."""
+    ports = [port.get("targetPort") for port in platform.get("Service", target)["spec"]["ports"]]
+    return f"Service {target} points to port {ports[0]}" if ports[0] == parameters["target_port"] else None
+
+
+@fault(
+    "target-port",
+    system_level="Virtualization",
+    fault_type="Misconfiguration",
+    paper_number=2,
+    targets=networked_services,
+    check=points_to_closed_port,
+    root_cause_kind="Service",
+)
+def target_port(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Point the Service at a port on which nothing listens."""
+    ports = platform.get("Service", target)["spec"]["ports"]
+    taken = {port["port"] for port in ports} | {METRICS_PORT}
+    wrong = int(rng.choice([port for port in range(9000, 10000) if port not in taken]))
+    platform.patch("Service", target, {"spec": {"ports": [{**port, "targetPort": wrong} for port in ports]}})
+    return {"target_port": wrong}
+
+
+def selects_nothing(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether no pod carries what the Service asks for."""
+    selector = platform.get("Service", target)["spec"]["selector"]
+    return None if platform.list("Pod", selector) else f"Service {target} selects no pod"
+
+
+@fault(
+    "wrong-selector",
+    system_level="Virtualization",
+    fault_type="Misconfiguration",
+    targets=networked_services,
+    check=selects_nothing,
+    root_cause_kind="Service",
+)
+def wrong_selector(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Ask for one label more in the Service's selector, which no pod carries."""
+    label, value = str(rng.choice(["tier", "release", "track", "slot"])), f"v{int(rng.integers(2, 9))}"
+    platform.patch("Service", target, {"spec": {"selector": {label: value}}})
+    return {"label": label, "value": value}
+
+
+def is_gone(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether there is no such Service."""
+    try:
+        platform.get("Service", target)
+    except ObjectNotFound:
+        return f"there is no Service {target}"
+    return None
+
+
+@fault(
+    "missing-service",
+    system_level="Virtualization",
+    fault_type="Operation Error",
+    targets=networked_services,
+    check=is_gone,
+    root_cause_kind="Service",
+)
+def missing_service(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Delete the Service, so that its name does not resolve any more."""
+    platform.delete("Service", target)
+    return {"service": target}
+
+
+_PATHS = ("/healthz", "/health", "/ready", "/live", "/ping")
+
+
+def draw_unanswered_probe(platform: Platform, target: str, rng: Generator) -> dict[str, Any]:
+    """Draw a probe by HTTP at a port that the target's container does not open."""
+    ports = container_of(platform, target).get("ports") or []
+    taken = {port.get("containerPort") for port in ports} | {METRICS_PORT}
+    port = int(rng.choice([number for number in range(8000, 9500) if number not in taken]))
+    return {
+        "httpGet": {"path": str(rng.choice(_PATHS)), "port": port},
+        "periodSeconds": int(rng.integers(2, 6)),
+        "timeoutSeconds": 1,
+        "failureThreshold": 1,
+    }
+
+
+def asks_closed_port(pod: Object, probe: Literal["readinessProbe", "livenessProbe"], port: int) -> bool:
+    """Say whether a pod's container has a probe by HTTP at a port."""
+    asked = (pod["spec"]["containers"][0].get(probe) or {}).get("httpGet") or {}
+    return asked.get("port") == port
+
+
+def runs_but_is_not_ready(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether pods with the probe run, and none of them is ready."""
+    asked = [pod for pod in pods_of(platform, target) if asks_closed_port(pod, "readinessProbe", parameters["port"])]
+    running = [pod for pod in asked if pod.get("status", {}).get("phase") == "Running"]
+    if running and not any(is_ready(pod) for pod in asked):
+        return f"{running[-1]['metadata']['name']} runs and is not ready, port {parameters['port']} does not answer"
+    return None
+
+
+@fault(
+    "failing-readiness-probe",
+    system_level="Virtualization",
+    fault_type="Misconfiguration",
+    targets=networked_services,
+    check=runs_but_is_not_ready,
+)
+def failing_readiness_probe(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Replace the pod by one whose readiness is asked at a port on which nothing listens."""
+    probe = draw_unanswered_probe(platform, target, rng)
+    patch_container(platform, target, recreate=True, readinessProbe=probe)
+    return {"port": probe["httpGet"]["port"], "path": probe["httpGet"]["path"], "period_s": probe["periodSeconds"]}
+
+
+def was_restarted(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether a container with the probe was started again."""
+    for pod in pods_of(platform, target):
+        restarts = sum(one.get("restartCount", 0) for one in pod.get("status", {}).get("containerStatuses", []))
+        if restarts and asks_closed_port(pod, "livenessProbe", parameters["port"]):
+            name, port = pod["metadata"]["name"], parameters["port"]
+            return f"{name} was restarted {restarts} times, port {port} does not answer"
+    return None
+
+
+@fault(
+    "killing-liveness-probe",
+    system_level="Virtualization",
+    fault_type="Misconfiguration",
+    targets=networked_services,
+    check=was_restarted,
+    intensity="killed after 2 to 8 s, asked every 2 to 5 s",
+)
+def killing_liveness_probe(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Roll out a liveness probe at a port on which nothing listens, so that every container lives for seconds only."""
+    probe = {**draw_unanswered_probe(platform, target, rng), "initialDelaySeconds": int(rng.integers(2, 9))}
+    patch_container(platform, target, livenessProbe=probe)
+    return {
+        "port": probe["httpGet"]["port"],
+        "path": probe["httpGet"]["path"],
+        "period_s": probe["periodSeconds"],
+        "initial_delay_s": probe["initialDelaySeconds"],
+    }

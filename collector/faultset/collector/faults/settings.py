@@ -1,0 +1,216 @@
+"""Faults of settings: environment variables, time limits and keys of ConfigMaps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from faultset.collector.faults.deployments import is_restarted, order_restart, runs_with_variables, set_variables
+from faultset.collector.faults.intensities import percent_between
+from faultset.collector.faults.pods import last_end, last_event, pods_of
+from faultset.collector.faults.registry import Parameters, fault
+from faultset.collector.faults.targets import calling_services, networked_services
+from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.runtime.environment import host_variable
+from faultset.collector.spec.app import AppSpec, ServiceSpec
+from faultset.core.times import SECOND_NS
+
+Use = Literal["variable", "group", "file", "folder"]
+
+
+class NeededKey(NamedTuple):
+    """A key of a ConfigMap that a service cannot do without, and what it is to its container.
+
+    A `variable` is named by itself, one of a `group` comes with all keys of its object; a `file` is named by itself,
+    one of a `folder` comes with all keys of its object.
+    """
+
+    config_map: str
+    key: str
+    use: Use
+
+
+def needed_keys(app: AppSpec, service: str) -> tuple[NeededKey, ...]:
+    """Return the keys of ConfigMaps of the spec that a service cannot do without."""
+    return tuple(dict.fromkeys(_needed_keys(app, app.services[service])))
+
+
+def configured_services(app: AppSpec) -> tuple[str, ...]:
+    """Return the services with a Deployment of their own that cannot do without some key of a ConfigMap."""
+    return tuple(name for name in app.services if app.has_deployment(name) and needed_keys(app, name))
+
+
+def sharing_services(app: AppSpec, target: str) -> tuple[str, ...]:
+    """Return the other services that refer to a ConfigMap of which a service needs keys; for `also_accepted`."""
+    objects = {needed.config_map for needed in needed_keys(app, target)}
+    return tuple(name for name, other in app.services.items() if name != target and objects & {*_config_maps(other)})
+
+
+def _config_maps(service: ServiceSpec) -> Iterator[str]:
+    for source in (*service.environment.values(), *service.environment_from, *service.files.values()):
+        if source.config is not None:
+            yield source.config
+
+
+def _needed_keys(app: AppSpec, service: ServiceSpec) -> Iterator[NeededKey]:
+    variables = {name for _, step in service.steps() for name in step.variables_read()}
+    files = {PurePosixPath(path) for _, step in service.steps() for path in step.files_read()}
+    for variable in service.environment.values():
+        if variable.config is not None and variable.key is not None and not variable.optional:
+            yield NeededKey(variable.config, variable.key, "variable")
+    for group in service.environment_from:
+        for key in app.configs.get(group.config or "", ()):
+            if f"{group.prefix}{key}" in variables:
+                yield NeededKey(str(group.config), key, "group")
+    for folder, mounted in service.files.items():
+        if mounted.config is None or mounted.optional:
+            continue
+        for key in mounted.items or ():
+            yield NeededKey(mounted.config, key, "file")
+        for key in () if mounted.items else app.configs.get(mounted.config, ()):
+            if PurePosixPath(folder) / key in files:
+                yield NeededKey(mounted.config, key, "folder")
+
+
+_WINDOW_S = 30.0
+
+
+def usual_call_ms(platform: Platform, service: str) -> float:
+    """Return within how many milliseconds nine of ten calls of a service were answered lately; 0 without any."""
+    end_ns = time.time_ns()
+    durations: list[int] = []
+    for batch in platform.sources["spans"].snapshot(end_ns - int(_WINDOW_S * SECOND_NS), end_ns):
+        rows = batch.select(["service", "kind", "duration_ns", "status"]).to_pylist()
+        durations += [
+            row["duration_ns"]
+            for row in rows
+            if row["service"] == service and row["kind"] == "client" and row["status"] != "error"
+        ]
+    return float(np.quantile(durations, 0.9)) / 1e6 if durations else 0.0
+
+
+@fault(
+    "wrong-environment",
+    system_level="Application",
+    fault_type="Misconfiguration",
+    targets=networked_services,
+    check=runs_with_variables,
+    needs=("runtime",),
+)
+def wrong_environment(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
+    """Set the address on which the service listens to one that no machine has, so that it cannot start."""
+    # of a block that is kept for documentation (RFC 5737)
+    variables = {"POD_IP": f"192.0.2.{int(rng.integers(2, 250))}"}
+    set_variables(platform, target, variables)
+    return {"variables": variables}
+
+
+@fault(
+    "wrong-host",
+    system_level="Application",
+    fault_type="Misconfiguration",
+    targets=calling_services,
+    check=runs_with_variables,
+    intensity="one of the services that it calls",
+    needs=("runtime",),
+)
+def wrong_host(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
+    """Set the host under which a service looks for one of those it calls to a name that DNS does not know."""
+    callee = str(rng.choice(platform.app.services[target].calls))
+    host = f"{callee}-{rng.choice(['v2', 'old', 'internal', 'svc', 'prod'])}{int(rng.integers(1, 100))}"
+    variables = {host_variable(callee): host}
+    set_variables(platform, target, variables)
+    return {"callee": callee, "variables": variables}
+
+
+_SHORT_SHARES = (0.3, 0.9)
+_LEAST_MS = 1.0
+
+
+@fault(
+    "short-timeout",
+    system_level="Application",
+    fault_type="Misconfiguration",
+    targets=calling_services,
+    check=runs_with_variables,
+    intensity=f"a time limit of {percent_between(_SHORT_SHARES)} of the usual time",
+    needs=("runtime",),
+)
+def short_timeout(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
+    """Let a service give up calls after less time than nine of ten of them take."""
+    share = round(float(rng.uniform(*_SHORT_SHARES)), 2)
+    timeout_ms = max(_LEAST_MS, round(share * usual_call_ms(platform, target), 1))
+    variables = {"RPC_TIMEOUT_MS": f"{timeout_ms:g}"}
+    set_variables(platform, target, variables)
+    return {"share_of_usual": share, "variables": variables}
+
+
+_RETRY_SHARES = (0.7, 1.3)
+_LEAST_RETRY_MS = 2.0
+
+
+@fault(
+    "retry-storm",
+    system_level="Application",
+    fault_type="Misconfiguration",
+    targets=calling_services,
+    check=runs_with_variables,
+    intensity=f"a time limit of {percent_between(_RETRY_SHARES)} of the usual time, 5 to 30 repetitions",
+    needs=("runtime",),
+)
+def retry_storm(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
+    """Let a service wait for answers about as long as nine of ten take, and repeat at once what does not come."""
+    share, retries = round(float(rng.uniform(*_RETRY_SHARES)), 2), int(rng.integers(5, 31))
+    timeout_ms = max(_LEAST_RETRY_MS, round(share * usual_call_ms(platform, target), 1))
+    variables = {"RPC_TIMEOUT_MS": f"{timeout_ms:g}", "RPC_RETRIES": str(retries)}
+    set_variables(platform, target, variables)
+    return {"share_of_usual": share, "variables": variables}
+
+
+def lacks_key(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether a pod made since waits for the key, has ended for want of it, or runs without it."""
+    name, key = parameters["config_map"], parameters["key"]
+    if key in (platform.get("ConfigMap", name).get("data") or {}) or not is_restarted(platform, target):
+        return None
+    for pod in pods_of(platform, target):
+        if said := _want_of_key(platform, pod, parameters["use"]):
+            return f"{pod['metadata']['name']} {said}, and ConfigMap {name} has no key {key}"
+    return None
+
+
+def _want_of_key(platform: Platform, pod: Object, use: str) -> str | None:
+    status = next(iter(pod.get("status", {}).get("containerStatuses", [])), {})
+    reason = (status.get("state", {}).get("waiting") or {}).get("reason")
+    if use == "variable" and reason == "CreateContainerConfigError":
+        return f"waits: {reason}"
+    if use == "file" and reason == "ContainerCreating":
+        message = last_event(platform, pod["metadata"]["name"], "FailedMount")
+        return None if message is None else f"waits: {message}"
+    if use == "group" and last_end(status).get("exitCode"):
+        return f"exited with code {last_end(status)['exitCode']}"
+    return "runs" if use == "folder" and "running" in status.get("state", {}) else None
+
+
+@fault(
+    "wrong-config-key",
+    system_level="Virtualization",
+    fault_type="Misconfiguration",
+    targets=configured_services,
+    check=lacks_key,
+    also_accepted=sharing_services,
+    needs=("runtime",),
+)
+def wrong_config_key(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
+    """Rename a key of a ConfigMap that the service needs, and restart its pods, the old ones first."""
+    found = needed_keys(platform.app, target)
+    needed = found[int(rng.integers(len(found)))]
+    renamed = needed.key + str(rng.choice([".bak", ".old", ".orig", "-v2", "_new"]))
+    order_restart(platform, target, recreate=True)
+    text = platform.get("ConfigMap", needed.config_map)["data"][needed.key]
+    platform.patch("ConfigMap", needed.config_map, {"data": {needed.key: None, renamed: text}})
+    return {"config_map": needed.config_map, "key": needed.key, "renamed": renamed, "use": needed.use}

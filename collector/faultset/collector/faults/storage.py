@@ -1,0 +1,179 @@
+"""Faults of stores and brokers that keep running, but badly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from numpy.random import Generator
+
+from faultset.collector.faults.deployments import container_of, patch_container
+from faultset.collector.faults.pods import pod_of, pods_of
+from faultset.collector.faults.registry import Parameters, fault
+from faultset.collector.faults.stores import (
+    act_as_administrator,
+    administrator_argv,
+    store_state,
+    stores_with_capability,
+)
+from faultset.collector.faults.targets import (
+    consumed_brokers,
+    consuming_services,
+    own_stores_of_requests,
+    written_databases,
+    written_stores,
+)
+from faultset.collector.platforms.api.capabilities import CommandExecutor, require
+from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.api.pod_state import is_ready
+
+_SECONDS = "1800"
+
+
+def start_with_limit(platform: Platform, target: str, option: str, value: int) -> dict[str, Any]:
+    """Add an option to the command of a store's container; its pod is replaced."""
+    option_words = [option, str(value)]
+    command = [*(container_of(platform, target).get("command") or []), *option_words]
+    patch_container(platform, target, recreate=True, command=command)
+    return {"arguments": option_words}
+
+
+def runs_with_limit(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether a ready pod was started with the arguments, for the `check` of a fault."""
+    wanted = list(parameters["arguments"])
+    for pod in pods_of(platform, target):
+        if is_ready(pod) and (pod["spec"]["containers"][0].get("command") or [])[-len(wanted) :] == wanted:
+            return f"{pod['metadata']['name']} runs with {' '.join(wanted)}"
+    return None
+
+
+@fault(
+    "connection-limit",
+    system_level="Application",
+    fault_type="Misconfiguration",
+    targets=stores_with_capability("connection-limit", own_stores_of_requests),
+    check=runs_with_limit,
+    intensity="one or two connections",
+    needs=("runtime",),
+)
+def connection_limit(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Start a store so that it takes one or two connections at a time and refuses all others."""
+    return start_with_limit(platform, target, "--max-clients", int(rng.integers(1, 3)))
+
+
+@fault(
+    "store-memory-limit",
+    system_level="Application",
+    fault_type="Misconfiguration",
+    targets=stores_with_capability("memory-limit", written_stores),
+    check=runs_with_limit,
+    intensity="256 to 700 KiB",
+    needs=("runtime",),
+)
+def store_memory_limit(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Start a store with less memory for data than its server needs by itself, so that nothing more fits in."""
+    return start_with_limit(platform, target, "--max-memory-kib", int(rng.integers(256, 700)))
+
+
+def begin_repeated_work(
+    platform: Platform, target: str, rng: Generator, verb: Literal["lock", "report"]
+) -> dict[str, Any]:
+    """Draw how long it lasts and pauses, and begin it."""
+    pod, on_ms, off_ms = pod_of(platform, target), int(rng.integers(250, 1300)), int(rng.integers(500, 3000))
+    file = f"/tmp/{rng.bytes(4).hex()}"
+    times = ["--on-ms", str(on_ms), "--off-ms", str(off_ms), "--seconds", _SECONDS]
+    require(platform, CommandExecutor).exec(
+        pod,
+        administrator_argv(platform.app, target, verb, *times, "--pid-file", file),
+        undo=["faultset-work", "stop", "--pid-file", file],
+    )
+    return {"pod": pod, "on_ms": on_ms, "off_ms": off_ms, "pid_file": file}
+
+
+def is_work_running(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether it still runs, for the `check` of a fault."""
+    if not store_state(platform, target, "--pid-file", parameters["pid_file"]).get("working"):
+        return None
+    return f"{parameters['pod']} is kept for {parameters['on_ms']} ms, every {parameters['off_ms']} ms"
+
+
+_REPEATED_WORK = {
+    "system_level": "Application",
+    "fault_type": "Operation Error",
+    "targets": stores_with_capability("locks", own_stores_of_requests),
+    "check": is_work_running,
+    "root_cause_kind": "Pod",
+    "intensity": "250 to 1,300 ms at a time, pauses of 0.5 to 3 s",
+    "gray": True,
+    "needs": ("exec", "runtime"),
+}
+
+
+@fault(
+    "locked-store",
+    **_REPEATED_WORK,
+)
+def locked_store(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Lock all data of a store for a time, let go of it for a time, and so on."""
+    return begin_repeated_work(platform, target, rng, "lock")
+
+
+@fault(
+    "heavy-query",
+    **_REPEATED_WORK,
+)
+def heavy_query(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Run a query in a store that compares everything with everything, with pauses."""
+    return begin_repeated_work(platform, target, rng, "report")
+
+
+def has_no_room(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the files of the database have a limit."""
+    state = store_state(platform, target)
+    if state.get("file_limit") is None:
+        return None
+    written = f", its last write ended with {state['file_write']}" if "file_write" in state else ""
+    return f"files of {target} may have {state['file_limit']} bytes{written}"
+
+
+@fault(
+    "volume-full",
+    system_level="Operating System",
+    fault_type="Network/Storage Issue",
+    targets=stores_with_capability("files", written_databases),
+    check=has_no_room,
+    intensity="0 to 1,500 bytes left",
+    needs=("exec", "runtime"),
+)
+def volume_full(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Let the database's files grow by a few hundred bytes and no more, so that soon every write to them fails."""
+    left = int(rng.integers(0, 1500))
+    act_as_administrator(platform, target, ["limit-files", "--leave", str(left)], ["free-files"])
+    return {"bytes_left": left}
+
+
+def has_unreadable_message(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the topic has a message that cannot be read."""
+    count = store_state(platform, target, "--stream", parameters["stream"]).get("unreadable")
+    return f"{count} messages of {parameters['stream']} in {target} cannot be read" if count else None
+
+
+@fault(
+    "poison-message",
+    system_level="Application",
+    fault_type="Code Defect",
+    targets=consumed_brokers,
+    check=has_unreadable_message,
+    also_accepted=consuming_services,
+    needs=("exec", "runtime"),
+)
+def poison_message(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Publish a message whose body breaks off; its consumers try it again and again, and come to no other one."""
+    services = platform.app.services
+    topics = {one.topic for service in services.values() for one in service.consumers.values() if one.store == target}
+    topic = str(rng.choice(sorted(topics)))
+    stream = f"{services[target].database or target}.{topic}"
+    act_as_administrator(
+        platform, target, ["publish-unreadable", "--stream", stream], ["remove-unreadable", "--stream", stream]
+    )
+    return {"topic": topic, "stream": stream}

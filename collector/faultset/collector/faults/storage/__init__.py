@@ -1,1 +1,0 @@
-"""Faults of stores and brokers that run on, but badly."""

@@ -1,0 +1,235 @@
+"""Faults of Deployments, pods, containers and volumes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.random import Generator
+
+from faultset.collector.faults.deployments import RECREATE, container_of, patch_container
+from faultset.collector.faults.pods import container_status, last_end, pod_of, pods_of
+from faultset.collector.faults.registry import Parameters, fault
+from faultset.collector.faults.stores import flush_caches, restart_consumers
+from faultset.collector.faults.targets import (
+    databases_with_claim,
+    logic_services,
+    running_services,
+    with_stores_of_requests,
+)
+from faultset.collector.platforms.api.capabilities import ContainerKiller, PodFailer, require
+from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.api.pod_state import BACK_OFF_REASONS
+from faultset.collector.spec.containers import PAUSE_REPOSITORY
+
+
+def has_no_pods(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the Deployment wants none and has none."""
+    wanted = platform.get("Deployment", target)["spec"]["replicas"]
+    return f"Deployment {target} has 0 replicas and no pod" if wanted == 0 and not pods_of(platform, target) else None
+
+
+@fault(
+    "scale-to-zero",
+    system_level="Virtualization",
+    fault_type="Operation Error",
+    paper_number=6,
+    targets=with_stores_of_requests(logic_services),
+    check=has_no_pods,
+)
+def scale_to_zero(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Scale the Deployment to no replicas."""
+    platform.patch("Deployment", target, {"spec": {"replicas": 0}})
+    return {"replicas": 0}
+
+
+def is_unscheduled(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether all pods of the target wait for a node."""
+    pods = pods_of(platform, target)
+    if pods and all(pod["status"].get("phase") == "Pending" and not pod["spec"].get("nodeName") for pod in pods):
+        return f"pod {pods[-1]['metadata']['name']} is Pending without a node"
+    return None
+
+
+@fault(
+    "nonexistent-node",
+    system_level="Virtualization",
+    fault_type="Dependency Problem",
+    paper_number=7,
+    targets=with_stores_of_requests(logic_services),
+    check=is_unscheduled,
+)
+def nonexistent_node(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Select a node that does not exist; the old pod goes before the new one would come."""
+    node = f"node-{int(rng.integers(20, 90))}"
+    selector = {"nodeSelector": {"kubernetes.io/hostname": node}}
+    platform.patch("Deployment", target, {"spec": {"strategy": RECREATE, "template": {"spec": selector}}})
+    return {"node": node}
+
+
+def waits_for_image(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the pod waits for an image that nobody has."""
+    waiting = container_status(platform, target).get("state", {}).get("waiting") or {}
+    reason = waiting.get("reason")
+    return f"{target} waits: {reason}" if reason in ("ErrImagePull", "ImagePullBackOff") else None
+
+
+@fault(
+    "missing-image",
+    system_level="Virtualization",
+    fault_type="Misconfiguration",
+    targets=with_stores_of_requests(logic_services),
+    check=waits_for_image,
+)
+def missing_image(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Roll out a tag that does not exist; the old pod goes before the new one comes."""
+    current = container_of(platform, target)["image"]
+    repository = current.rpartition(":")[0] if ":" in current.rpartition("/")[2] else current
+    major, minor, candidate = (int(number) for number in rng.integers((3, 0, 1), (9, 9, 5)))
+    image = f"{repository}:{major}.{minor}.0-rc{candidate}"
+    patch_container(platform, target, recreate=True, image=image)
+    return {"image": image}
+
+
+PAUSE_IMAGE = f"{PAUSE_REPOSITORY}:3.9"
+
+
+def runs_pause(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the container was restarted with the image that does nothing, or that lacks the program to start."""
+    status, image = container_status(platform, target), parameters["image"]
+    if status.get("image", "").endswith(image) and "running" in status.get("state", {}):
+        return f"{target} runs {image}, restart {status['restartCount']}"
+    waiting = (status.get("state", {}).get("waiting") or {}).get("reason")
+    if status.get("image", "").endswith(image) and waiting in BACK_OFF_REASONS:
+        return f"{target} cannot start its program in {image} ({waiting})"
+    return None
+
+
+@fault(
+    "pod-failure",
+    system_level="Virtualization",
+    fault_type="Operation Error",
+    paper_number=9,
+    category="symptomatic",
+    targets=with_stores_of_requests(logic_services),
+    check=runs_pause,
+    root_cause_kind="Pod",
+)
+def pod_failure(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Swap the pod's image in place for one that does nothing and opens no port."""
+    pod = pod_of(platform, target)
+    if isinstance(platform, PodFailer):
+        return {"pod": pod, "image": platform.fail(pod)}
+    containers = copy.deepcopy(platform.get("Pod", pod)["spec"]["containers"])
+    for container in containers:
+        container["image"] = PAUSE_IMAGE
+    platform.patch("Pod", pod, {"spec": {"containers": containers}})
+    return {"pod": pod, "image": PAUSE_IMAGE}
+
+
+def pod_names(platform: Platform, target: str) -> tuple[str, ...]:
+    """Return the names of the target's pods."""
+    return tuple(pod["metadata"]["name"] for pod in pods_of(platform, target))
+
+
+def was_replaced(platform: Platform, target: str, parameters: Mapping[str, Any], before: tuple[str, ...]) -> str | None:
+    """See whether a pod of before is gone and another has its place."""
+    names = pod_names(platform, target)
+    gone, new = [name for name in before if name not in names], [name for name in names if name not in before]
+    return f"{new[-1]} has replaced {gone[-1]}" if gone and new else None
+
+
+@fault(
+    "pod-kill",
+    system_level="Virtualization",
+    fault_type="Operation Error",
+    category="symptomatic",
+    targets=with_stores_of_requests(logic_services),
+    check=was_replaced,
+    observe=pod_names,
+    check_sees="events",
+    root_cause_kind="Pod",
+    repeat_s=4.0,
+)
+def pod_kill(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Delete the pod without grace; its successor too, every four seconds."""
+    pod = pod_of(platform, target)
+    platform.delete("Pod", pod, grace_period_s=0)
+    return {"pod": pod}
+
+
+def restarts(platform: Platform, target: str) -> tuple[int, dict[str, Any]]:
+    """Return how often the container was restarted, and how it ended last."""
+    status = container_status(platform, target)
+    return status.get("restartCount", 0), last_end(status)
+
+
+def was_killed(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the container has ended by SIGKILL since the injection."""
+    count, ended = now = restarts(platform, target)
+    if ended.get("exitCode") == 137 and now != before:
+        return f"{parameters['pod']} exited with code 137, {count} restarts"
+    return None
+
+
+@fault(
+    "container-kill",
+    system_level="Operating System",
+    fault_type="Operation Error",
+    paper_number=13,
+    category="symptomatic",
+    targets=with_stores_of_requests(running_services),
+    check=was_killed,
+    observe=restarts,
+    check_sees="events",
+    root_cause_kind="Pod",
+    repeat_s=12.0,
+    needs=("kill",),
+)
+def container_kill(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Kill the container's main process; again every twelve seconds if it runs by then."""
+    pod = pod_of(platform, target)
+    if "running" in container_status(platform, target).get("state", {}):
+        require(platform, ContainerKiller).kill(pod)
+    return {"pod": pod}
+
+
+def claim_is_pending(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
+    """See whether the claim waits for a volume and the store's pod for the claim."""
+    claim = platform.get("PersistentVolumeClaim", parameters["claim"])
+    pods = pods_of(platform, target)
+    if claim.get("status", {}).get("phase") == "Pending" and pods and pods[-1]["status"].get("phase") == "Pending":
+        return f"claim {parameters['claim']} and pod {pods[-1]['metadata']['name']} are Pending"
+    return None
+
+
+@fault(
+    "redeploy-without-pv",
+    system_level="Virtualization",
+    fault_type="Operation Error",
+    paper_number=14,
+    targets=databases_with_claim,
+    check=claim_is_pending,
+    root_cause_kind="PersistentVolumeClaim",
+    needs=("exec", "runtime"),
+)
+def redeploy_without_pv(platform: Platform, target: str, rng: Generator) -> Parameters:
+    """Deploy the store again with a new claim; the released volume still names the old one and does not bind."""
+    name = platform.app.services[target].claim
+    assert name is not None
+    claim = platform.get("PersistentVolumeClaim", name)
+    spec = {key: value for key, value in claim["spec"].items() if key != "volumeName"}
+    platform.patch("Deployment", target, {"spec": {"replicas": 0}})
+    platform.wait(lambda: not pods_of(platform, target), timeout_s=40, what=f"the end of {target}'s pod")
+    platform.delete("PersistentVolumeClaim", name)
+    platform.wait(
+        lambda: all(c["metadata"]["name"] != name for c in platform.list("PersistentVolumeClaim")),
+        timeout_s=30,
+        what=f"the deletion of claim {name}",
+    )
+    metadata = {"name": name, "labels": claim["metadata"].get("labels", {})}
+    platform.apply([{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}])
+    platform.patch("Deployment", target, {"spec": {"replicas": 1}})
+    caches = flush_caches(platform, target)
+    return {"claim": name, "flushed": caches, "restarted": restart_consumers(platform, target)}

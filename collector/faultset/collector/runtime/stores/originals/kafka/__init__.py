@@ -1,1 +1,0 @@
-"""Apache Kafka in its own name: one broker with its controller, its accounts and its clients."""

@@ -1,0 +1,277 @@
+"""The administrator of a PostgreSQL: accounts, locks of tables, long queries, and limits of its files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from faultset.collector.runtime.background.processes import IsWanted, begin_work
+from faultset.collector.runtime.stores.administrator import StoreAdministrator
+from faultset.collector.runtime.stores.driver import AdminAction, Credentials
+from faultset.collector.runtime.stores.originals.postgresql_client import DATABASE, quoted
+from faultset.collector.runtime.stores.server_processes import file_size_limits, limit_file_size, process_tree
+from faultset.core.errors import PlatformError
+
+if TYPE_CHECKING:
+    import asyncpg
+
+T = TypeVar("T")
+ADMINISTRATOR = "root"
+SERVER_USER = "postgres"
+"""The user of the server when root starts it."""
+LOG_SEGMENT_BYTES = 2**20
+"""Size of a file of the write-ahead log, the smallest that PostgreSQL allows."""
+_TIMEOUT_S = 10
+_WRITING = "INSERT, UPDATE, DELETE, TRUNCATE"
+_COMPARE_PAIRS = """
+SELECT count(*) FROM generate_series(1, 1000000) AS first, generate_series(1, 1000000) AS second
+WHERE md5(first::text) = md5(second::text)
+"""
+"""Compares everything with everything, until the statement times out."""
+_FILL = """
+INSERT INTO {table} (key, document)
+SELECT 'filling-' || lpad(number::text, 6, '0'), repeat('x', 1980) FROM generate_series(1, {rows}) AS number
+"""
+"""Four rows fill a page."""
+_PAGE_BYTES = 8192
+
+
+class PostgresAdministrator(StoreAdministrator):
+    """See `StoreAdministrator`."""
+
+    system = "postgresql"
+
+    def perform(self, action: AdminAction) -> None:
+        """Run the statements of an action in one transaction."""
+        account = self.access.account
+
+        async def run(connection: asyncpg.Connection) -> None:
+            exists = bool(await connection.fetchval("SELECT count(*) FROM pg_roles WHERE rolname = $1", account))
+            self.require_account(action, exists)
+            statements = self._statements(action, exists)
+            if action == "empty-store" and (tables := await _tables(connection)):
+                statements = [f"TRUNCATE {', '.join(map(quoted, tables))}"]
+            async with connection.transaction():
+                for statement in statements:
+                    await connection.execute(statement)
+
+        self._as_administrator(run, purpose=action)
+
+    def _statements(self, action: AdminAction, exists: bool) -> list[str]:
+        account, password = self.access.account, self.access.credentials.application
+        role = quoted(account)
+        match action:
+            case "grant-rights":
+                return _grants(account)
+            case "revoke-rights":
+                return [
+                    f"REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {role}",
+                    f"REVOKE ALL ON ALL SEQUENCES IN SCHEMA public FROM {role}",
+                    f"REVOKE ALL ON SCHEMA public FROM {role}",
+                ]
+            case "revoke-writing":
+                return [
+                    f"REVOKE {_WRITING} ON ALL TABLES IN SCHEMA public FROM {role}",
+                    f"REVOKE CREATE ON SCHEMA public FROM {role}",
+                ]
+            case "create-account":
+                return [] if exists else [_create_role(account, password), *_grants(account)]
+            case "remove-account":
+                return exists * [
+                    f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = {_literal(account)}",
+                    f"REASSIGN OWNED BY {role} TO {quoted(ADMINISTRATOR)}",
+                    f"DROP OWNED BY {role}",
+                    f"DROP ROLE {role}",
+                ]
+            case "set-password":
+                return [f"ALTER ROLE {role} PASSWORD {_literal(password)}"]
+            case "require-password":
+                return [f"ALTER ROLE {role} PASSWORD {_literal(secrets.token_hex())}"]
+            case "empty-store":
+                return []
+            case "revoke-consuming":
+                return self.cannot("messages")
+
+    def lock(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
+        """Lock all tables of the application against reading and writing, repeatedly."""
+
+        async def hold(connection: asyncpg.Connection) -> None:
+            tables = ", ".join(quoted(name) for name in await _tables(connection))
+            async with connection.transaction():
+                if tables:
+                    await connection.execute(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")
+                await connection.execute("SELECT pg_sleep($1)", on_ms / 1000)
+
+        self._repeat(hold, purpose="lock", off_ms=off_ms, seconds=seconds, pid_file=pid_file)
+
+    def report(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
+        """Run a query without an index repeatedly, which keeps a processor busy."""
+        import asyncpg
+
+        async def query(connection: asyncpg.Connection) -> None:
+            await connection.execute(f"SET statement_timeout = {on_ms}")
+            with contextlib.suppress(asyncpg.QueryCanceledError):
+                await connection.execute(_COMPARE_PAIRS)
+
+        self._repeat(query, purpose="report", off_ms=off_ms, seconds=seconds, pid_file=pid_file)
+
+    def limit_files(self, leave: int) -> None:
+        """Fill the pages of all tables, and limit the growth of their files to a number of bytes.
+
+        The rows that fill them are rolled back, so nobody sees them, but they take room until it is collected. No
+        limit can be below the size of a file of the write-ahead log: the server would end instead of refusing rows.
+        """
+
+        async def fill(connection: asyncpg.Connection) -> int:
+            tables = await _tables(connection)
+            if not tables:
+                raise PlatformError("the application has no table yet, whose file could be limited; try again later")
+            largest = max([LOG_SEGMENT_BYTES, *[await _size(connection, table) for table in tables]])
+            for table in tables:
+                pages = (largest - await _size(connection, table)) // _PAGE_BYTES + 1
+                filling = connection.transaction()
+                await filling.start()
+                await connection.execute(_FILL.format(table=quoted(table), rows=4 * pages))
+                await filling.rollback()
+            return max([await _size(connection, table) for table in tables])
+
+        limit = self._as_administrator(fill, purpose="limit-files") + leave
+        for pid in self._processes():
+            limit_file_size(pid, str(limit), SERVER_USER)
+
+    def free_files(self) -> None:
+        """Restore the limit that the server had at its start, and collect the room that was taken."""
+        for pid in self._processes():
+            limit_file_size(pid, file_size_limits(pid)[1], SERVER_USER)
+
+        async def collect(connection: asyncpg.Connection) -> None:
+            for table in await _tables(connection):
+                await connection.execute(f"VACUUM {quoted(table)}")
+
+        self._as_administrator(collect, purpose="free-files")
+
+    def state(self, stream: str | None = None) -> dict[str, Any]:
+        """Try a statement that changes nothing, as the application."""
+        import asyncpg
+
+        async def write(connection: asyncpg.Connection) -> str:
+            tables = await _tables(connection)
+            try:
+                for table in tables:
+                    await connection.execute(f"DELETE FROM {quoted(table)} WHERE false")
+            except asyncpg.PostgresError as error:
+                return str(error)
+            may_create = await connection.fetchval("SELECT has_schema_privilege('public', 'CREATE')")
+            return "" if may_create or tables else "permission denied for schema public"
+
+        access = self.access
+        refusal = self._as_account(access.account, access.credentials.application, write, purpose="state")
+        limit, hard = file_size_limits(self._processes()[0])
+        return {
+            "write_refused": refusal,
+            "consume_refused": "",
+            "file_limit": None if limit == hard else int(limit),
+        }
+
+    def _processes(self) -> list[int]:
+        """Return the processes of the server, first the one that started all others."""
+
+        async def read(connection: asyncpg.Connection) -> str:
+            return str(await connection.fetchval("SELECT pg_read_file('postmaster.pid')"))
+
+        return process_tree(int(self._as_administrator(read, purpose="state").split()[0]))
+
+    def _repeat(
+        self,
+        use: Callable[[asyncpg.Connection], Awaitable[None]],
+        *,
+        purpose: str,
+        off_ms: int,
+        seconds: float,
+        pid_file: Path,
+    ) -> None:
+        def work(is_wanted: IsWanted) -> None:
+            while is_wanted():
+                self._as_administrator(use, purpose=purpose)
+                time.sleep(off_ms / 1000)
+
+        begin_work(work, workers=1, seconds=seconds, pid_file=pid_file)
+
+    def _as_administrator(self, use: Callable[[asyncpg.Connection], Awaitable[T]], *, purpose: str) -> T:
+        return self._as_account(ADMINISTRATOR, self.access.credentials.administrator, use, purpose=purpose)
+
+    def _as_account(
+        self, account: str, password: str, use: Callable[[asyncpg.Connection], Awaitable[T]], *, purpose: str
+    ) -> T:
+        """Use a connection of an account; raise PlatformError when the server refuses."""
+        import asyncpg
+
+        address, port = self.access.address, self.access.port
+
+        async def run() -> T:
+            connection = await asyncpg.connect(
+                host=address,
+                port=port,
+                user=account,
+                password=password,
+                database=DATABASE,
+                ssl=False,
+                timeout=_TIMEOUT_S,
+            )
+            try:
+                return await use(connection)
+            finally:
+                await connection.close()
+
+        try:
+            return asyncio.run(run())
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            raise PlatformError(f"the store at {address}:{port} refused to {purpose}: {error}") from None
+
+
+def initial_statements(account: str, credentials: Credentials) -> list[tuple[str, list[str]]]:
+    """Return the statements that prepare a new cluster of databases, by database."""
+    create = [f"CREATE DATABASE {DATABASE}", f"REVOKE ALL ON DATABASE {DATABASE} FROM PUBLIC"]
+    return [
+        ("postgres", [_create_role(account, credentials.application), *create]),
+        (DATABASE, ["REVOKE ALL ON SCHEMA public FROM PUBLIC", *_grants(account)]),
+    ]
+
+
+def _create_role(account: str, password: str) -> str:
+    return f"CREATE ROLE {quoted(account)} LOGIN PASSWORD {_literal(password)}"
+
+
+def _grants(account: str) -> list[str]:
+    role = quoted(account)
+    return [
+        f"GRANT CONNECT ON DATABASE {DATABASE} TO {role}",
+        f"GRANT ALL ON SCHEMA public TO {role}",
+        f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}",
+        f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {role}",
+    ]
+
+
+async def _tables(connection: asyncpg.Connection) -> list[str]:
+    """Return the names of the application's tables."""
+    rows = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename")
+    return [str(row["tablename"]) for row in rows]
+
+
+async def _size(connection: asyncpg.Connection, table: str) -> int:
+    """Return how many bytes the rows of a table take, used or not."""
+    return int(await connection.fetchval("SELECT pg_relation_size($1::regclass)", quoted(table)) or 0)
+
+
+def _literal(text: str) -> str:
+    """Return a text quoted for a statement.
+
+    >>> _literal("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"

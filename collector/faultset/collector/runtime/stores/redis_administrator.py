@@ -1,0 +1,234 @@
+"""The administrator of a store over Redis."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import resource
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from faultset.collector.runtime.background.processes import IsWanted, begin_work
+from faultset.collector.runtime.stores.administrator import StoreAdministrator
+from faultset.collector.runtime.stores.driver import AdminAction, StoreAccess
+from faultset.collector.runtime.stores.server_processes import open_file_sizes
+from faultset.core.errors import PlatformError
+
+ADMINISTRATOR = "root"
+UNREADABLE = '{"order_id": '
+_TIMEOUT_S = 10.0
+_NOTHING = "faultset:none"
+"""Key that no store has."""
+_COMPARE_PAIRS = """
+local documents = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  local kind = redis.call('TYPE', key).ok
+  local found = {}
+  if kind == 'hash' then found = redis.call('HVALS', key)
+  elseif kind == 'list' then found = redis.call('LRANGE', key, 0, -1)
+  elseif kind == 'zset' then found = redis.call('ZRANGE', key, 0, -1)
+  elseif kind == 'string' then found = {redis.call('GET', key)} end
+  for _, document in ipairs(found) do documents[#documents + 1] = document end
+end
+local equal = 0
+for pair = 1, #documents > 0 and tonumber(ARGV[1]) or 0 do
+  local first, second = documents[pair % #documents + 1], documents[(pair * 7919) % #documents + 1]
+  if first:lower() == second then equal = equal + 1 end
+end
+return equal
+"""
+"""Compares ARGV[1] pairs of documents, as a join without an index does."""
+_FIRST_PAIRS, _MOST_PAIRS = 5_000, 20_000_000
+
+
+class RedisAdministrator(StoreAdministrator):
+    """See `StoreAdministrator`.
+
+    Parameters
+    ----------
+    rights
+        Rights of the application's account, as words of `ACL SETUSER`.
+    """
+
+    system = "redis"
+
+    def __init__(self, access: StoreAccess, rights: Sequence[str]):
+        super().__init__(access)
+        self._rights = rights
+
+    @contextmanager
+    def as_administrator(self, purpose: str) -> Iterator[redis.Redis]:
+        """Yield a client of the administrator; raise PlatformError when the server refuses."""
+        with self._client(ADMINISTRATOR, self.access.credentials.administrator, purpose) as client:
+            yield client
+
+    @contextmanager
+    def as_application(self, purpose: str) -> Iterator[redis.Redis]:
+        """Yield a client of the application's account; raise PlatformError when the server refuses."""
+        with self._client(self.access.account, self.access.credentials.application, purpose) as client:
+            yield client
+
+    @contextmanager
+    def _client(self, account: str, password: str, purpose: str) -> Iterator[redis.Redis]:
+        address, port = self.access.address, self.access.port
+        client = redis.Redis(
+            host=address,
+            port=port,
+            username=account,
+            password=password,
+            protocol=2,
+            decode_responses=True,
+            socket_timeout=_TIMEOUT_S,
+        )
+        try:
+            yield client
+        except (redis.RedisError, OSError) as error:
+            raise PlatformError(f"the store at {address}:{port} refused to {purpose}: {error}") from None
+        finally:
+            client.close()
+
+    def perform(self, action: AdminAction) -> None:
+        """Run the command of Redis for an action, and save the accounts."""
+        account = self.access.account
+        with self.as_administrator(action) as client:
+            exists = account in client.acl_users()
+            if action == "create-account" and exists:
+                return
+            self.require_account(action, exists)
+            command = self._command(action)
+            client.execute_command(*command)
+            if command[0] == "ACL":
+                client.execute_command("ACL", "SAVE")
+
+    def _command(self, action: AdminAction) -> tuple[str, ...]:
+        account, password = self.access.account, digest(self.access.credentials.application)
+        match action:
+            case "grant-rights":
+                return ("ACL", "SETUSER", account, *self._rights)
+            case "revoke-rights":
+                return ("ACL", "SETUSER", account, "-@all")
+            case "revoke-writing":
+                return ("ACL", "SETUSER", account, "-@write")
+            case "revoke-consuming":
+                return ("ACL", "SETUSER", account, "-xreadgroup", "-xautoclaim")
+            case "create-account":
+                return ("ACL", "SETUSER", account, "reset", "on", password, *self._rights)
+            case "remove-account":
+                return ("ACL", "DELUSER", account)
+            case "require-password":
+                return ("ACL", "SETUSER", account, "resetpass", digest(secrets.token_hex()))
+            case "set-password":
+                return ("ACL", "SETUSER", account, "resetpass", password)
+            case "empty-store":
+                return ("FLUSHALL",)
+
+    def lock(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
+        """Pause all clients repeatedly."""
+
+        def work(is_wanted: IsWanted) -> None:
+            with self.as_administrator("lock") as client:
+                while is_wanted():
+                    client.execute_command("CLIENT", "PAUSE", on_ms)
+                    time.sleep((on_ms + off_ms) / 1000)
+
+        begin_work(work, workers=1, seconds=seconds, pid_file=pid_file)
+
+    def report(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
+        """Compare documents in a script, which blocks all other clients."""
+
+        def work(is_wanted: IsWanted) -> None:
+            with self.as_administrator("report") as client:
+                pairs = _FIRST_PAIRS
+                while is_wanted():
+                    begin_s = time.monotonic()
+                    client.eval(_COMPARE_PAIRS, 0, str(pairs))
+                    took_ms = 1000 * (time.monotonic() - begin_s)
+                    # scripts have no clock, so the number of pairs is tuned by trial
+                    pairs = min(_MOST_PAIRS, max(_FIRST_PAIRS, round(pairs * min(4.0, on_ms / took_ms))))
+                    time.sleep(off_ms / 1000)
+
+        begin_work(work, workers=1, seconds=seconds, pid_file=pid_file)
+
+    def limit_files(self, leave: int) -> None:
+        """Limit the append-only file; raise PlatformError when there is none."""
+        pid = self._server_pid()
+        sizes = open_file_sizes(pid, ".aof")
+        if not sizes:
+            raise PlatformError("the store writes no file; limit one that keeps its data on a volume")
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (max(sizes) + leave, hard))
+
+    def free_files(self) -> None:
+        """Restore the limit of files that the server had at its start."""
+        pid = self._server_pid()
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
+
+    def _server_pid(self) -> int:
+        with self.as_administrator("find its process") as client:
+            return int(client.info("server")["process_id"])
+
+    def publish_unreadable(self, stream: str) -> None:
+        """Add a message to a stream whose body is truncated JSON."""
+        with self.as_administrator("publish-unreadable") as client:
+            client.xadd(stream, {"body": UNREADABLE})
+            client.incr(f"{stream}:published")
+
+    def remove_unreadable(self, stream: str) -> None:
+        """Delete the unreadable messages of a stream; consumers notice that they are gone."""
+        with self.as_administrator("remove-unreadable") as client:
+            if identities := _unreadable_messages(client, stream):
+                client.xdel(stream, *identities)
+
+    def state(self, stream: str | None = None) -> dict[str, Any]:
+        """Try commands that change nothing."""
+        limit, hard = resource.prlimit(self._server_pid(), resource.RLIMIT_FSIZE)
+        consume = ("XREADGROUP", "GROUP", "none", "none", "COUNT", "1", "STREAMS", _NOTHING, ">")
+        with self.as_application("state") as application, self.as_administrator("state") as administrator:
+            state: dict[str, Any] = {
+                "write_refused": _refusal(application, "DEL", _NOTHING),
+                "consume_refused": _refusal(application, *consume),
+                "file_limit": None if limit == hard else limit,
+                "file_write": administrator.info("persistence").get("aof_last_write_status", "ok"),
+            }
+            if stream is not None:
+                state["unreadable"] = len(_unreadable_messages(administrator, stream))
+        return state
+
+
+def digest(password: str) -> str:
+    """Return a password as Redis' accounts may name it."""
+    return f"#{hashlib.sha256(password.encode()).hexdigest()}"
+
+
+def _refusal(client: redis.Redis, *command: str) -> str:
+    """Return why a command that changes nothing is refused; empty if it is allowed."""
+    try:
+        client.execute_command(*command)
+    except redis.ResponseError as error:
+        return "" if str(error).startswith("NOGROUP") else str(error)
+    return ""
+
+
+def _unreadable_messages(client: redis.Redis, stream: str) -> list[str]:
+    entries: Any = client.xrange(stream) or []
+    return [identity for identity, fields in entries if fields and not is_readable(fields.get("body", "{}"))]
+
+
+def is_readable(body: str) -> bool:
+    """Return whether a message's body is JSON, as consumers expect.
+
+    >>> is_readable('{"order_id": "1"}'), is_readable("{order")
+    (True, False)
+    """
+    try:
+        json.loads(body)
+    except ValueError:
+        return False
+    return True
