@@ -28,11 +28,8 @@ HOTEL = ["--faults", "target-port", "--apps", "hotel"]
         ([*HOTEL, "--platform", "moon"], 'unknown platform "moon"'),
         ([*HOTEL, "--injector", "chaos-mesh"], "platform local has no setting --injector"),
         ([*HOTEL, "--repairs", "none"], "no repair: give a file with --commands"),
-        ([*HOTEL, "--model", "m"], "--model is about agents; name them with --agents"),
-        ([*HOTEL, "--agents", "reakt"], '"reakt"'),
-        ([*HOTEL, "--agents", "react"], 'the agent "react" asks a model; name it with --model'),
-        ([*HOTEL, "--agents", "react", "--model", "m", "--base-url", "here"], '"here" is no address of a server'),
-        ([*HOTEL, "--agents", "scripted", "--within", "5s"], "healthy for at least 2 s of it"),
+        ([*HOTEL, "--operator", "nowhere"], "--operator must be the Unix socket of a program that listens"),
+        ([*HOTEL, "--operator", "nowhere", "--within", "5s"], "healthy for at least 2 s of it"),
     ],
 )
 def test_a_wrong_request_is_one_sentence_and_leaves_nothing(

@@ -56,7 +56,7 @@ def evaluated(*logs: Path, baselines: tuple[str, ...] = BASELINES, **options: An
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Logs of the random control at every task, in two epochs, and of the scripted one at two tasks."""
     folder = tmp_path_factory.mktemp("logs")
-    data = {"dataset": str(SAMPLE)}
+    data: dict[str, Any] = {"dataset": str(SAMPLE)}
     for task in (
         detection(**data),
         localization(**data),
