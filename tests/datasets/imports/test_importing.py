@@ -323,12 +323,16 @@ def test_the_doctor_names_a_gap_that_all_series_have_in_common(source):
     assert issue.place == "RE2-OB/s0_cpu/0 and 1 more"
 
 
-def test_the_first_line_says_how_many_cases_how_long_and_how_much_disk(source, out):
-    _, _, errors = run("dataset", "import", "rcaeval", source, out, "--workers", 1)
-    lines = errors.splitlines()
-    first = next(line for line in lines if not line.startswith("cases "))
-    assert re.fullmatch(r"3 cases \(3 with a fault, 0 without\): about \d+ s and \d+ (kB|MB), 1 at a time\.", first)
-    assert re.fullmatch(r"cases 1/3 after \d+ s, about \d+ s left", next(line for line in lines if "1/3" in line))
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_first_line_says_how_many_cases_how_long_and_how_much_disk(tmp_path, out, workers):
+    source = write_cases(tmp_path / "ten", 10)
+    _, _, errors = run("dataset", "import", "rcaeval", source, out, "--workers", workers)
+    first, *lines, last = errors.splitlines()
+    assert re.fullmatch(
+        rf"10 cases \(10 with a fault, 0 without\): about \d+ s and \d+ [kM]B, {workers} at a time\.", first
+    )
+    assert all(re.fullmatch(r"cases \d+/10 after \d+ s, about \d+ s left", line) for line in lines)
+    assert re.fullmatch(r"cases 10/10 after \d+ s", last)
 
 
 def test_the_estimate_is_near_what_an_import_takes(tmp_path, out):

@@ -16,9 +16,9 @@ from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.format.summaries import EpisodeSummary, summarize_episode
 from faultset.datasets.format.truth import evidence_table
 from faultset.datasets.imports.contract import Case, ForeignEpisode, ImportFormat
-from faultset.datasets.imports.ids import with_normalised_ids
 from faultset.datasets.imports.inputs import input_evidence
-from faultset.datasets.imports.telemetry_issues import EMPTY_VIEW
+from faultset.datasets.imports.spans import with_normalised_ids
+from faultset.datasets.imports.windows import EMPTY_VIEW
 from faultset.datasets.metrics.frame_cache import frame_facts, keep_frame
 from faultset.datasets.metrics.roles import catalogue_with
 from faultset.datasets.validation.datasets import checked_for

@@ -136,10 +136,10 @@ def _imported(
     there = set(complete_episodes(out))
     waiting = [case for episode, case in ids.items() if episode not in there]
     steps = StepCounter(len(cases), progress)
-    # the last step is the version's
     steps.add(len(cases) - max(1, len(waiting)))
     left_out: dict[str, str] = {}
     summaries: dict[str, EpisodeSummary] = {}
+    counted = 0
     for number, imported in enumerate(imported_cases(found.name, waiting, out, workers), start=1):
         key, outcome = imported.case.key, imported.outcome
         if isinstance(outcome, str):
@@ -152,8 +152,11 @@ def _imported(
                 count = worker_count(len(waiting), workers)
                 announce(estimate_cost(cases, len(waiting), count, imported.seconds, size))
                 announce = None
-        if number < len(waiting):
-            steps.add()
+        if announce is None or number == len(waiting):
+            # The estimate is the first line, and the last step is that of the version.
+            finished = min(number, len(waiting) - 1)
+            steps.add(finished - counted)
+            counted = finished
     if left_out and (not skip_bad or len(left_out) == len(cases)):
         first = next(iter(left_out.values()))
         remedy = "repair them and run again" if len(left_out) == len(cases) else (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from faultset.core.errors import DataError
 
+EMPTY_VIEW = "none of the telemetry lies in the view"
+"""Why a case cannot become an episode."""
 REFERENCE_SHARE = 0.4
 """Part of a view that is taken as healthy: 0.8 of the first half, as in our own episodes."""
 BEFORE_ONSET_SHARE = 0.8

@@ -21,9 +21,9 @@ from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
 from faultset.datasets.imports.columns import coded, constant, epoch_ns
-from faultset.datasets.imports.ids import normalise_texts
 from faultset.datasets.imports.nezha.days import Day, sample_times, service_of
 from faultset.datasets.imports.number_parsing import parse_numbers
+from faultset.datasets.imports.spans import normalise_texts
 
 if TYPE_CHECKING:
     import pandas as pd
