@@ -122,7 +122,7 @@ class EpisodeView:
         return self.once(("silent steps", step_ns), lambda: self._silent_steps(step_ns))
 
     def _silent_steps(self, step_ns: int) -> npt.NDArray[np.bool_]:
-        start_ns, end_ns = self.view
+        start_ns, end_ns = self._context.view_start_ns, self._context.view_end_ns
         silent = np.ones(-(-(end_ns - start_ns) // step_ns), dtype=bool)
         for name in ("metrics", "spans", "logs"):
             if not (self._folder / table_file(name)).exists():

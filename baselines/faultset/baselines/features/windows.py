@@ -134,7 +134,7 @@ def _windows(
 def _read_windows(
     episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int, *, keep_still: bool
 ) -> Windows:
-    wide = read_wide(episode, step_s)
+    wide: Any = read_wide(episode, step_s)
     # what stops everywhere at once is the collector, so such steps are no part of the episode
     recorded = np.isfinite(wide.to_numpy(dtype=float)).any(axis=1)
     if not recorded.all():

@@ -26,7 +26,7 @@ AFTER_S = 10
 def check_dates(trial: BaselineTrial) -> None:
     """An answer is the same, at other times, when the whole episode is moved by whole seconds."""
     for year, second in YEARS.items():
-        start_ns = trial.examples.faulty.view.window[0]
+        start_ns = trial.examples.faulty.view.context.view_start_ns
         shift_ns = second * SECOND_NS - start_ns // SECOND_NS * SECOND_NS
 
         def moved(known: dict[str, Any], shift_ns: int = shift_ns) -> dict[str, Any]:

@@ -47,13 +47,15 @@ def trace_health(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: fl
     own = spans.own_ns
     limit = span_limits(group, own, known, sigmas=sigmas)
     allowed = np.bincount(spans.trace, weights=np.where(np.isfinite(limit), limit, own), minlength=count)
+    # Where spans are missing, a trace is longer than what is left of it; nor is its length then held against it.
+    took = np.minimum(ended - began, np.bincount(spans.trace, weights=own, minlength=count))
     abnormal_error = spans.error & (healthy_share(group, spans.error, known) < HEALTHY_ERROR_LIMIT)
     failed = np.bincount(spans.trace, weights=abnormal_error, minlength=count) > 0
     in_test_window = began >= start_ns
     return TraceHealth(
         healthy=ended < healthy_end_ns,
         in_test_window=in_test_window,
-        abnormal=in_test_window & (failed | (ended - began > allowed)),
+        abnormal=in_test_window & (failed | (took > allowed)),
     )
 
 

@@ -57,6 +57,8 @@ class Spans:
     """Traces are numbered from 0."""
     parent: Ints
     """Row of the parent, or -1."""
+    orphan: Flags
+    """The span has a parent that was not recorded, so nobody knows who called."""
     service: Ints
     """Index into `names`, or -1 for a service that is no candidate."""
     pod: Ints
@@ -102,7 +104,7 @@ class Invocations:
     row: Ints
     """Span that shows the call: of the called service if it sent one, else of the caller."""
     caller: Ints
-    """Index of the calling service, or -1 for the clients."""
+    """Index of the calling service, or -1 for the clients and where the caller's span is missing."""
     callee: Ints
     operation: Ints
     """[m] what the called service calls it; what the caller calls it where it was never answered."""
@@ -129,6 +131,7 @@ def _spans(table: pa.Table, services: tuple[str, ...]) -> Spans:
     parent = _numbers(pc.index_in(_flat(table["parent_span_id"].cast(pa.string())), value_set=span_ids))  # type: ignore[attr-defined]
     # A parent in another trace is another span of the same id.
     parent = np.where((parent >= 0) & (trace[parent] == trace) & (parent != np.arange(len(parent))), parent, -1)
+    named = pc.fill_null(pc.not_equal(_flat(table["parent_span_id"].cast(pa.string())), ""), False)  # type: ignore[attr-defined]
     status = _mapped(table["status"], {"error": 1})
     return Spans(
         names=names,
@@ -137,6 +140,7 @@ def _spans(table: pa.Table, services: tuple[str, ...]) -> Spans:
         duration_ns=np.maximum(0, table["duration_ns"].to_numpy()),
         trace=trace,
         parent=parent,
+        orphan=_flat(named).to_numpy(zero_copy_only=False) & (parent < 0),
         service=_mapped(table["service"], position),
         pod=_mapped(table["pod"], {name: code for code, name in enumerate(pods)}),
         pods=pods,
@@ -209,6 +213,7 @@ def invocations(spans: Spans) -> Invocations:
 def _invocations(spans: Spans) -> Invocations:
     parent_service = np.where(spans.parent >= 0, spans.service[spans.parent], -1)
     entering = (spans.service >= 0) & (parent_service != spans.service)
+    entering &= ~spans.orphan | _usually(entering, spans)
     answered = np.zeros(len(spans), dtype=bool)
     answered[spans.parent[entering & (spans.parent >= 0)]] = True
     lost = ~answered & (spans.peer >= 0) & (spans.peer != spans.service)
@@ -219,6 +224,15 @@ def _invocations(spans: Spans) -> Invocations:
     operation, _ = called_operations(caller, callee, asked, spans.operation[row], entering[row])
     kind = distinct(callee * (len(spans.operations) + 1) + operation).code
     return Invocations(row=row, caller=caller, callee=callee, operation=operation, kind=kind)
+
+
+def _usually(entering: Flags, spans: Spans) -> Flags:
+    """Return which spans have an operation by which calls usually enter the service, by spans whose parent is known."""
+    kind = distinct((spans.service + 1) * (len(spans.operations) + 1) + spans.operation + 1).code
+    size = int(kind.max(initial=-1)) + 1
+    known = np.bincount(kind[~spans.orphan], minlength=size)
+    entered = np.bincount(kind[entering & ~spans.orphan], minlength=size)
+    return (2 * entered > known)[kind]
 
 
 def called_operations(caller: Ints, callee: Ints, asked: Ints, shown: Ints, answered: Flags) -> tuple[Ints, Flags]:

@@ -1,0 +1,59 @@
+"""Who called whom, also where spans are missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from faultset.baselines.traces.spans import _spans, invocations
+from faultset.datasets.format.schemas import TABLES
+
+SECOND = 1_000_000_000
+REQUEST = (
+    ("front", "GET /", None),
+    ("front", "to geo", "GET /"),
+    ("geo", "near", "to geo"),
+    ("geo", "query", "near"),
+)
+"""(service, operation, operation of the parent)"""
+
+
+def request(number: int, missing: str | None = None) -> list[dict[str, Any]]:
+    """Return the spans of one request, without those of an operation."""
+    return [
+        {
+            "time": number * SECOND + place,
+            "trace_id": f"{number:032x}",
+            "span_id": f"{number}-{operation}",
+            "parent_span_id": None if above is None else f"{number}-{above}",
+            "service": service,
+            "operation": operation,
+            "duration_ns": 10 - place,
+        }
+        for place, (service, operation, above) in enumerate(REQUEST)
+        if operation != missing
+    ]
+
+
+def calls_of(rows: list[dict[str, Any]]) -> list[tuple[str | None, str, str]]:
+    """Return (caller, called service, operation) of each call of the last request."""
+    schema = TABLES["spans"]
+    table = pa.table({field.name: pa.array([row.get(field.name) for row in rows], field.type) for field in schema})
+    spans = _spans(table, ("front", "geo"))
+    calls = invocations(spans)
+    return sorted(
+        (spans.names[caller] if caller >= 0 else "", spans.names[callee], spans.operations[operation])
+        for row, caller, callee, operation in zip(calls.row, calls.caller, calls.callee, calls.operation, strict=True)
+        if spans.trace[row] == spans.traces - 1
+    )
+
+
+def test_what_is_below_a_missing_span_is_no_call_unless_such_spans_usually_are() -> None:
+    complete = [row for number in range(5) for row in request(number)]
+    whole = [("", "front", "GET /"), ("front", "geo", "near")]
+    assert calls_of(complete) == whole
+    # a query is no entry of geo, whoever its caller was
+    assert calls_of([*complete, *request(5, "near")]) == [("", "front", "GET /")]
+    assert calls_of([*complete, *request(5, "to geo")]) == [("", "front", "GET /"), ("", "geo", "near")]
+    assert calls_of([*complete, *request(5, "GET /")]) == [("front", "geo", "near")]
