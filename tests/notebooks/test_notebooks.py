@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from pathlib import Path
 
 import pytest
+
+from faultset.datasets import create_version, open_dataset
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 SAMPLE = NOTEBOOKS.parent / "datasets" / "sample"
@@ -22,15 +25,30 @@ def test_a_notebook_is_committed_without_outputs(path: Path):
     assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
 
 
+@pytest.fixture(scope="module")
+def two_applications(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few episodes of two applications."""
+    whole = open_dataset(SAMPLE.with_name("core-1"))
+    frame = whole.labels().assign(healthy=lambda rows: rows["fault"].isna())
+    frame = frame[frame["app"].isin(["hotel", "tidb"])]
+    root = tmp_path_factory.mktemp("notebook") / "two"
+    for episode in frame.groupby(["app", "healthy"]).head(4).index:
+        shutil.copytree(whole.path(episode), root / "episodes" / episode)
+    create_version(root, provenance={})
+    return root
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("data", ["sample", pytest.param("two_applications", marks=pytest.mark.slow)])
+def test_a_notebook_runs(data: str, path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest):
+    root = SAMPLE if data == "sample" else request.getfixturevalue(data)
     with warnings.catch_warnings():
         # libraries of the notebook client warn about each other
         warnings.simplefilter("ignore")
         import nbformat
         from nbclient import NotebookClient
 
-        monkeypatch.setenv("FAULTSET_DATASET", str(SAMPLE))
+        monkeypatch.setenv("FAULTSET_DATASET", str(root))
         monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         notebook = nbformat.read(path, as_version=4)
         NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(path.parent)}}).execute()

@@ -59,23 +59,34 @@ def filter_dataset(root: Path | str, conditions: EpisodeFilter, *, version: str 
     DataError
         No episode meets them all.
     """
-    given = {name: list(values) for name, values in asdict(conditions).items() if values}
-    if not given:
+    if conditions == EpisodeFilter():
         raise UsageError("a filter needs a condition; give for instance --app or --fault")
     dataset = open_dataset(root, version)
-    values = {episode: _values(dataset, episode) for episode in dataset.episodes}
-    for name, wanted in given.items():
-        known = {value for found in values.values() for value in found[name]}
-        for value in wanted:
-            if value not in known:
-                raise unknown_name(name.removesuffix("s"), value, known)
-    kept = [
-        episode for episode, found in values.items() if all(found[name] & set(wanted) for name, wanted in given.items())
-    ]
-    if not kept:
+    episodes = select_episodes(dataset, conditions)
+    if not episodes:
         raise DataError(f"no episode of {printable(dataset.root)} version {dataset.version} meets all conditions")
-    source = {"version": dataset.version, "conditions": given}
-    return _new_version(dataset, episodes=kept, bump="minor", provenance={"filtered_from": source})
+    source = {"version": dataset.version, "conditions": _chosen(conditions)}
+    return _new_version(dataset, episodes=episodes, bump="minor", provenance={"filtered_from": source})
+
+
+def select_episodes(dataset: Dataset, conditions: EpisodeFilter) -> list[str]:
+    """Return the episodes that meet all conditions; raise UsageError for a value that no episode has."""
+    chosen = _chosen(conditions)
+    values = {episode: _values(dataset, episode) for episode in dataset.episodes}
+    for name, names in chosen.items():
+        present = {value for of_episode in values.values() for value in of_episode[name]}
+        for value in names:
+            if value not in present:
+                raise unknown_name(name.removesuffix("s"), value, present)
+    return [
+        episode
+        for episode, of_episode in values.items()
+        if all(of_episode[name] & {*names} for name, names in chosen.items())
+    ]
+
+
+def _chosen(conditions: EpisodeFilter) -> dict[str, list[str]]:
+    return {name: list(values) for name, values in asdict(conditions).items() if values}
 
 
 def split_dataset(root: Path | str, *, seed: int, version: str | None = None) -> Dataset:

@@ -13,7 +13,6 @@ import click
 from faultset.core.command_line.console import comma_separated, command
 from faultset.core.command_line.output import json_option, show_json, show_records
 from faultset.core.errors import DataError
-from faultset.core.suggestions import unknown_name
 
 if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset
@@ -79,33 +78,36 @@ def _show(opened: Dataset, dataset: str, as_json: bool) -> None:
 
 @command()
 @location_argument
-@click.option(
-    "--fault", "faults", metavar="NAMES", help='Only episodes with one of these faults; "none" for those without.'
-)
-@click.option("--app", "apps", metavar="NAMES", help="Only of these applications.")
-@click.option("--verdict", "verdicts", metavar="NAMES", help="Only with one of these verdicts.")
+@click.option("--fault", "faults", multiple=True, metavar="NAMES", help="Only with these faults; none is no fault.")
+@click.option("--app", "apps", multiple=True, metavar="NAMES", help="Only of these applications.")
+@click.option("--verdict", "verdicts", multiple=True, metavar="NAMES", help="Only with these verdicts.")
 @version_option
 @json_option
 def episodes(
-    dataset: str, faults: str | None, apps: str | None, verdicts: str | None, version: str | None, as_json: bool
+    dataset: str,
+    faults: tuple[str, ...],
+    apps: tuple[str, ...],
+    verdicts: tuple[str, ...],
+    version: str | None,
+    as_json: bool,
 ) -> None:
     """List the episodes of a dataset: id, application, fault, target, verdict, onset and duration.
 
-    DATASET is a folder or a URL that fsspec knows. Names are comma-separated.
+    DATASET is a folder or a URL that fsspec knows. Names are comma-separated, or options are repeated.
 
     \b
     Example:
       faultset dataset episodes faultset-data/
       faultset dataset episodes core-1 --fault cpu-hog,none --app hotel
     """
+    from faultset.datasets.derivation import EpisodeFilter, select_episodes
     from faultset.datasets.remote.local_copies import opened_labels
 
+    conditions = EpisodeFilter(
+        apps=comma_separated(*apps), faults=comma_separated(*faults), verdicts=comma_separated(*verdicts)
+    )
     with opened_labels(dataset, version) as opened:
-        everything = [_episode_record(episode) for episode in opened]
-    chosen = {"faults": comma_separated(faults), "app": comma_separated(apps), "verdict": comma_separated(verdicts)}
-    for key, names in chosen.items():
-        _check_present(everything, key, names)
-    records = [r for r in everything if all(not names or _values(r, key) & {*names} for key, names in chosen.items())]
+        records = [_episode_record(opened[episode]) for episode in select_episodes(opened, conditions)]
     columns = {"episode": "episode", "app": "app", "fault": "fault", "target": "target", "verdict": "verdict"}
     columns |= {"onset_s": "onset, s", "duration_s": "duration, s"}
     if records or as_json:
@@ -207,7 +209,6 @@ def _episode_record(episode: Episode) -> dict[str, Any]:
         "episode": episode.id,
         "app": episode.context.app,
         "fault": label.fault or f"none ({label.no_fault_kind})",
-        "faults": label.fault_names or ("none",),
         "target": ", ".join(label.targets),
         "verdict": label.verdict,
         "onset_s": _tenths(label.seconds_into_view(label.onset_ns)),
@@ -217,18 +218,6 @@ def _episode_record(episode: Episode) -> dict[str, Any]:
 
 def _tenths(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 1)
-
-
-def _values(record: Mapping[str, Any], key: str) -> set[str]:
-    return {*record[key]} if key == "faults" else {record[key]}
-
-
-def _check_present(records: Sequence[Mapping[str, Any]], key: str, names: Sequence[str]) -> None:
-    """Raise UsageError for a name that no record has."""
-    present = sorted(set[str]().union(*(_values(record, key) for record in records)))
-    for name in names:
-        if name not in present:
-            raise unknown_name(f"{key.removesuffix('s')} in the dataset", name, present)
 
 
 def _episode_rows(opened: Dataset) -> list[dict[str, Any]]:
