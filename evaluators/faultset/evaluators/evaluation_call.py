@@ -26,7 +26,7 @@ from faultset.evaluators.execution.dataset_source import opened_dataset
 from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
 from faultset.evaluators.execution.planning.plan import make_plan
 from faultset.evaluators.execution.planning.runs import codes_of
-from faultset.evaluators.execution.planning.settings import check_choice, default_alarm_detector, folds_of
+from faultset.evaluators.execution.planning.settings import check_choice, folds_of, with_default_alarm
 from faultset.evaluators.execution.planning.training_data import training_data
 from faultset.evaluators.leaderboards.trained_thresholds import training_policy, with_training_thresholds
 from faultset.evaluators.predictions.files import check_names, read_predictions
@@ -79,7 +79,8 @@ def evaluate(
     protocol
         What localizers and diagnosers are given: the alarm of a detector ("detected"), the true onset ("oracle").
     alarm
-        The detector whose alarm that is; by default `trace-errors`, and `spot` for data without spans.
+        The detector whose alarm that is; by default `trace-errors`, and `spot` in episodes without
+        spans.
     split
         Published split; or a scheme that scores every episode by what learned from others: "cross", the default, for
         two halves, "cross-5", "cross-5x3", "leave-one-fault-out", "leave-one-target-out", "leave-one-app-out".
@@ -165,7 +166,10 @@ def evaluate(
         check_names(files, names)
         check_agent_names(agent_runs, [*names, *(file.name for file in files)])
         source = read_source()
-        settings = replace(settings, alarm_detector=named_alarm or default_alarm_detector(source))
+        if named_alarm is None:
+            settings = with_default_alarm(settings, source)
+        else:
+            settings = replace(settings, alarm_detector=named_alarm)
         training = None
         if train is not None:
             training = training_data(stack.enter_context(opened_dataset(train, None, workers))(), source)

@@ -85,6 +85,12 @@ def fits_used_again(fits: Sequence[tuple[str, bool]]) -> dict[str, str]:
     return {"fits_used_again": f"{again.total()} of {len(fits)} ({named})"}
 
 
+def _alarm_source(source: DatasetSource, settings: EvaluationSettings) -> str:
+    other, count = settings.alarm_without_spans, len(source.without_spans)
+    why = f", and by {other} in {count} of {len(source.truths)} episodes, which have no spans" if other else ""
+    return f"{settings.alarm_detector}{why}"
+
+
 def shown_settings(
     source: DatasetSource, settings: EvaluationSettings, training: TrainingData | None
 ) -> dict[str, object]:
@@ -95,7 +101,7 @@ def shown_settings(
         "protocols": list(settings.protocols),
         "delays_s": list(settings.delays),
         "evidence_s": list(settings.evidence),
-        "alarm_detector": settings.alarm_detector,
+        "alarm_detector": _alarm_source(source, settings),
         "threshold_policy": "reference",
         "split": settings.split or "cross" if training is None else training.name,
         **({} if training is None else {"train": training.record}),

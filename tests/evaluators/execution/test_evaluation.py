@@ -19,10 +19,11 @@ from faultset.baselines.api.registry import get_baseline
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.training.folds import cross_folds, folds_of_split
+from faultset.evaluators.evaluation_settings import shown_settings
 from faultset.evaluators.execution.dask_clients import local_client
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.planning.plan import EvaluationPlan, make_plan
-from faultset.evaluators.execution.planning.settings import EvaluationSettings, default_alarm_detector
+from faultset.evaluators.execution.planning.settings import EvaluationSettings, with_default_alarm
 from faultset.evaluators.execution.scheduling import run_plan
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.reports.page import render
@@ -151,12 +152,28 @@ def test_the_named_detector_is_asked_even_when_it_was_not_chosen(example_dataset
     assert {name[n] for batch in plan.batches for n in batch.runs} == {"max-z"}
 
 
-def test_the_default_alarm_reads_spans_where_every_episode_has_some(example_dataset: Path):
+def test_an_episode_without_spans_gets_its_alarm_elsewhere_and_changes_no_other(example_dataset: Path):
     dataset = open_dataset(example_dataset)
-    assert default_alarm_detector(DatasetSource.of(dataset)) == "trace-errors"
-    first, *_ = dataset.files
-    dataset.files[first] = {name: file for name, file in dataset.files[first].items() if "spans" not in name}
-    assert default_alarm_detector(DatasetSource.of(dataset)) == "spot"
+
+    def alarms() -> dict[str, str]:
+        source = DatasetSource.of(dataset)
+        settings = with_default_alarm(EvaluationSettings(), source)
+        plan = make_plan(source, [get_baseline("max-z")], settings, 1, get_baseline)
+        runs = plan.context.runs
+        return {batch.truth.episode: runs[batch.alarm_run or 0].name for batch in plan.batches}
+
+    assert set(alarms().values()) == {"trace-errors"}
+    first, *others = dataset.files
+    files = dict(dataset.files)
+    dataset.files[first] = {name: file for name, file in files[first].items() if "spans" not in name}
+    assert alarms() == {first: "spot"} | dict.fromkeys(others, "trace-errors")
+    source = DatasetSource.of(dataset)
+    settings = with_default_alarm(EvaluationSettings(), source)
+    shown = shown_settings(source, settings, None)["alarm_detector"]
+    assert shown == "trace-errors, and by spot in 1 of 4 episodes, which have no spans"
+    for episode in others:
+        dataset.files[episode] = {name: file for name, file in files[episode].items() if "spans" not in name}
+    assert set(alarms().values()) == {"spot"}
 
 
 def test_the_report_holds_all_that_a_reader_must_see(evaluated):
@@ -168,7 +185,7 @@ def test_the_report_holds_all_that_a_reader_must_see(evaluated):
     for name in NAMES:
         assert name in page
     assert plan.source.digest in page
-    assert "threshold policy: reference" in page
+    assert "thresholds: reference" in page
     assert "guessing" in page
     assert "manifest" in page
     assert "<polyline" in page

@@ -24,7 +24,7 @@ def printed(make, width: int, *scorers: Metric) -> str:
 
 def test_columns_that_do_not_fit_are_named(make):
     narrow = printed(make, 100)
-    assert "Not shown: in 100 columns " in narrow
+    assert "Not shown in 100 columns: " in narrow
     assert "a-method-of-a-long-name" in narrow
     assert max(map(len, narrow.splitlines())) <= 100
 
@@ -62,6 +62,6 @@ def test_a_large_leaderboard_fits_a_screen_and_keeps_what_users_bring(make):
     ]
     assert " · all apps · " in text
     assert " · hotel · " not in text
-    assert "Not shown: 23 methods" in text
+    assert ", the first 9 of 32 methods" in text
     assert "more tables" in text
     assert repr(Evaluation(rows=tuple(rows))) == text

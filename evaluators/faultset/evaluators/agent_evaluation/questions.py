@@ -73,7 +73,7 @@ def alarms_of_rows(rows: Iterable[ResultRow], detector: str) -> dict[str, int | 
     """Return episode -> alarm of a detector, from what baselines were given or from its own answers."""
     found: dict[str, int | None] = {}
     for row in rows:
-        if row.protocol == "detected" and row.alarm_source == detector:
+        if row.protocol == "detected" and row.alarm_source is not None:
             found[row.episode] = row.given_alarm_ns
         elif row.baseline == detector and row.task == "detection" and row.protocol == "detected":
             found.setdefault(row.episode, row.alarm_ns)

@@ -51,7 +51,7 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
 @click.option(
     "--alarm",
     metavar="DETECTOR",
-    help="Detector whose alarm localizers are given.  [default: trace-errors; spot for data without spans]",
+    help="Detector whose alarm localizers are given.  [default: trace-errors; spot in episodes without spans]",
 )
 @click.option(
     "--delays", metavar="auto|SECONDS", help="Also give localizers later alarms: auto, or for instance 0,30,60."

@@ -43,8 +43,8 @@ class DatasetSource:
     """Dataset folder; for a URL a local copy of contexts and labels."""
     truths: tuple[Truth, ...]
     splits: dict[str, dict[str, list[str]]]
-    has_spans: bool
-    """Whether every episode has spans."""
+    without_spans: frozenset[str] = frozenset()
+    """Episodes that have no spans."""
     gaps: Mapping[str, ReferenceGaps] = field(default_factory=dict)
     """Episode -> what its metrics lack, of those that lack something; empty for a URL."""
     url: str | None = None
@@ -69,7 +69,9 @@ class DatasetSource:
             truths=tuple(facts.truth for facts in found),
             gaps={folder.name: facts.gaps for folder, facts in zip(folders, found, strict=True) if facts.gaps},
             splits={name: dict(split) for name, split in dataset.splits.items()},
-            has_spans=all(_SPANS in files and files[_SPANS].rows for files in dataset.files.values()),
+            without_spans=frozenset(
+                episode for episode, files in dataset.files.items() if _SPANS not in files or not files[_SPANS].rows
+            ),
             url=url,
             checksums={
                 episode: {name: record.sha256 for name, record in files.items()}

@@ -99,6 +99,8 @@ class Table:
     no_fault_episodes: int = 0
     strongest_control: str | None = None
     note: str = ""
+    no_p: str = ""
+    """Why no difference has a p; empty where there is one."""
     threshold_rule: str = ""
     """Of detection: the threshold policy behind all metrics that name none."""
 
@@ -119,8 +121,8 @@ class Table:
             return "no method is compared with a control"
         best = compared[0]
         text = f"{best.baseline} against the strongest control, {self.strongest_control}: {best.against_text}"
-        if all(entry.adjusted_p is None or math.isnan(entry.adjusted_p) for entry in compared):
-            return f"{text}; too little data to show that one is better"
+        if self.no_p:
+            return f"{text}; no p: {self.no_p}"
         better = sum(entry.is_better for entry in compared)
         if not better:
             return f"{text}; none is better than {self.strongest_control} at {SIGNIFICANCE}"

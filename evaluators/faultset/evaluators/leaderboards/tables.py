@@ -242,9 +242,10 @@ def _table(
     adjusted = dict(zip(against, holm([pair.test.p for pair in against.values()]), strict=True))
     clusters = len({scores.truths[episode].cluster for episode in episodes})
     needed = clusters_needed(len(against))
+    no_p = ""
     if against and clusters < needed:
         adjusted = {}
-        note = f"{note} No p is given: {len(against)} comparisons need {needed} clusters, these are {clusters}.".strip()
+        no_p = f"{len(against)} comparisons need {needed} clusters, these are {clusters}"
     entries = []
     for name in names:
         own = [row for e in (*part.faulty, *part.healthy) for row in found[name].get(e, ())]
@@ -284,6 +285,7 @@ def _table(
         no_fault_episodes=len(part.healthy),
         strongest_control=control,
         note=note,
+        no_p=no_p,
         threshold_rule=scores.threshold_rule if part.setting.task == "detection" else "",
     )
 

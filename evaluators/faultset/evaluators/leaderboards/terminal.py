@@ -37,23 +37,23 @@ def show(board: Leaderboard, console: Console) -> None:
     for line in head_lines(board):
         console.print(line.replace("**", ""), style="yellow" if "quick" in line[:8] else "dim", markup=False)
     shown = [table for task in TASKS if (table := _first_table(board, task)) is not None]
+    left_out: list[str] = []
     for table in shown:
         console.print()
         rich, hidden = _rich(table, console.width)
         console.print(table.title, style="bold", markup=False)
-        console.print(table.header, style="dim", markup=False)
+        rows = len(_shown_entries(table))
+        first = f", the first {rows} of {len(table.entries)} methods" if rows < len(table.entries) else ""
+        console.print(f"{table.header}{first}", style="dim", markup=False)
         console.print(rich)
         console.print(f"{table.standing}. {table.note}".rstrip(), style="bold", markup=False)
-        if hidden:
-            console.print(f"Not shown: {hidden}.", style="dim", markup=False)
+        left_out += hidden
+    if left_out:
+        text = f"Not shown in {console.width} columns: {', '.join(dict.fromkeys(left_out))}."
+        console.print(text, style="dim", markup=False)
     others = len(board.tables) - len(shown)
-    if others:
-        console.print(
-            f"leaderboard.md has all methods and columns, and {others} more tables: by application, by verdict, given "
-            "the alarm or the true onset.",
-            style="dim",
-            markup=False,
-        )
+    more = f", and {others} more tables: by application, verdict and what methods are given" if others else ""
+    console.print(f"leaderboard.md has all methods and columns{more}.", style="dim", markup=False)
     for title, lines in groups_of(board.agents):
         console.print()
         console.print(_agents(title, lines))
@@ -113,21 +113,14 @@ def _agents(title: str, lines: Sequence[AgentLine]) -> RichTable:
     return rich
 
 
-def _rich(table: Table, width: int) -> tuple[RichTable, str]:
-    """Return the table and what of it is not shown."""
+def _rich(table: Table, width: int) -> tuple[RichTable, list[str]]:
+    """Return the table and the titles of the columns that do not fit."""
     from rich.table import Table as RichTable
 
     columns, entries = columns_of(table), _shown_entries(table)
     cells = {metric.name: [_value(entry, metric) for entry in entries] for metric in columns}
     shown = _fitting(entries, columns, cells, width)
-    left_out = [metric.title for metric in columns if metric not in shown]
-    methods = len(table.entries) - len(entries)
-    hidden = "; ".join(
-        [
-            *([f"{methods} {'method' if methods == 1 else 'methods'}"] if methods else []),
-            *([f"in {width} columns {', '.join(left_out)}"] if left_out else []),
-        ]
-    )
+    hidden = [metric.title for metric in columns if metric not in shown]
     rich = RichTable(box=None, pad_edge=False, header_style="bold")
     rich.add_column("#", justify="right", style="dim")
     rich.add_column("baseline", no_wrap=True)

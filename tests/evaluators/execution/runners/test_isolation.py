@@ -120,6 +120,19 @@ def test_memory_that_was_kept_is_not_charged_to_the_next_method(runner: RunnerPr
     assert answer(runner, episode, looks, "after").peak_bytes < before + (30 << 20)
 
 
+@confined
+def test_locks_between_processes_are_refused_in_a_sentence(runner: RunnerProcess, episode: Path):
+    def share(view: Any) -> None:
+        from concurrent.futures import ProcessPoolExecutor
+
+        with ProcessPoolExecutor(1) as pool:
+            pool.submit(int).result()
+
+    outcome = answer(runner, episode, share, "shares")
+    assert outcome.status == "error"
+    assert outcome.reason.startswith("a method cannot share locks between processes (ProcessPoolExecutor, multi")
+
+
 def test_what_a_method_leaves_running_is_ended(runner: RunnerProcess, episode: Path):
     def fork(view: Any) -> int:
         child = os.fork()

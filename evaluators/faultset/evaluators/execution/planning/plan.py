@@ -98,8 +98,9 @@ def make_plan(
     chosen = choose_answerable(source, specs, settings)
     folds = folds_of(source, settings) if training is None else [training.fold]
     sources = [source] if training is None else [source, training.source]
-    runs, scored, alarm_run = all_runs(chosen, settings, find)
+    runs, scored, alarms = all_runs(chosen, settings, find)
     by_episode = {truth.episode: truth for one in sources for truth in one.truths}
+    alarm_runs = {truth.episode: alarms.get(settings.alarm_of(truth.episode, source)) for truth in source.truths}
     places = {truth.episode: one.location(truth.episode) for one in sources for truth in one.truths}
     learned_from = {fold.number: [by_episode[e] for e in (*fold.faulty_train, *fold.healthy_train)] for fold in folds}
     context = RunContext(
@@ -128,7 +129,7 @@ def make_plan(
     for fold in folds:
         inside = inner_folds(fold, by_episode)
         wanted = [
-            *_tested(fold, scored, places, by_episode, alarm_run, trigger_runs(runs)),
+            *_tested(fold, scored, places, by_episode, alarm_runs, trigger_runs(runs)),
             *_calibrated(fold, inside, scored, runs, settings, places, by_episode),
         ]
         of_fold = []
@@ -162,7 +163,7 @@ def _tested(
     scored: Sequence[int],
     places: Mapping[str, EpisodeLocation],
     truths: Mapping[str, Truth],
-    alarm_run: int | None,
+    alarms: Mapping[str, int | None],
     triggers: Mapping[str, int],
 ) -> Iterator[EpisodeBatch]:
     """All scored baselines on the test episodes of a fold."""
@@ -172,7 +173,7 @@ def _tested(
             location=places[episode],
             truth=truths[episode],
             runs=tuple(scored),
-            alarm_run=alarm_run,
+            alarm_run=alarms[episode],
             trigger_runs=triggers,
         )
 

@@ -27,8 +27,8 @@ Find = Callable[[str], "BaselineSpec"]
 
 def all_runs(
     chosen: Sequence[BaselineSpec], settings: EvaluationSettings, find: Find
-) -> tuple[tuple[BaselineRun, ...], list[int], int | None]:
-    """Return all runs, which of them are scored, and which raises the alarm for the others."""
+) -> tuple[tuple[BaselineRun, ...], list[int], dict[str, int]]:
+    """Return all runs, which of them are scored, and which raise alarms for the others, by name."""
     runs: list[BaselineRun] = []
     scored: list[int] = []
     for spec in chosen:
@@ -37,7 +37,7 @@ def all_runs(
     helpers = sorted({run.trigger for run in runs if run.trigger})
     needed = "detected" in settings.protocols and any(run.task != "detection" for run in runs)
     if needed:
-        helpers.insert(0, settings.alarm_detector)
+        helpers = [*settings.alarm_detectors, *helpers]
     for name in helpers if needed else ():
         if all(run.name != name for run in runs):
             runs.append(_runs_of(find(name), settings)[0])
@@ -46,8 +46,8 @@ def all_runs(
                 f'the detector "{name}" gets its threshold when all detectors have run, so localizers cannot be given '
                 "its alarm; name another detector"
             )
-    alarm = next((n for n, run in enumerate(runs) if needed and run.name == settings.alarm_detector), None)
-    return tuple(runs), scored, alarm
+    alarms = settings.alarm_detectors if needed else ()
+    return tuple(runs), scored, {name: next(n for n, run in enumerate(runs) if run.name == name) for name in alarms}
 
 
 def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineRun]:
@@ -95,7 +95,7 @@ def codes_of(specs: Iterable[BaselineSpec], settings: EvaluationSettings, find: 
     chosen = {spec.name: spec for spec in specs}
     helpers = {spec.trigger for spec in chosen.values() if spec.trigger}
     if any(spec.task != "detection" for spec in chosen.values()):
-        helpers.add(settings.alarm_detector)
+        helpers |= {*settings.alarm_detectors}
     chosen |= {name: find(name) for name in helpers - chosen.keys()}
     return {name: str(method_code(spec)) for name, spec in sorted(chosen.items())}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from faultset.core.errors import DataError, UsageError
@@ -35,6 +35,8 @@ class EvaluationSettings:
     seed: int = 0
     limits: RunLimits = field(default_factory=RunLimits)
     alarm_detector: str = ALARM_DETECTOR_WITHOUT_SPANS
+    alarm_without_spans: str = ""
+    """The detector in episodes without spans, where it is another one."""
     delays: tuple[float, ...] = ()
     """Seconds after the onset at which localizers are also given an alarm."""
     evidence: tuple[float, ...] = ()
@@ -50,13 +52,26 @@ class EvaluationSettings:
             "memory_bytes": self.limits.memory_bytes,
             "split": self.split or CROSS,
             "calibration": "out of fold",
+            **({"alarm_without_spans": self.alarm_without_spans} if self.alarm_without_spans else {}),
             **({"train": self.train} if self.train else {}),
         }
 
+    @property
+    def alarm_detectors(self) -> tuple[str, ...]:
+        """All detectors whose alarms localizers are given."""
+        return (self.alarm_detector, *([self.alarm_without_spans] if self.alarm_without_spans else []))
 
-def default_alarm_detector(source: DatasetSource) -> str:
-    """Return the detector whose alarms localizers are given when nobody names one."""
-    return ALARM_DETECTOR if source.has_spans else ALARM_DETECTOR_WITHOUT_SPANS
+    def alarm_of(self, episode: str, source: DatasetSource) -> str:
+        """Return the detector whose alarm localizers are given in an episode."""
+        return (episode in source.without_spans and self.alarm_without_spans) or self.alarm_detector
+
+
+def with_default_alarm(settings: EvaluationSettings, source: DatasetSource) -> EvaluationSettings:
+    """Choose the detectors whose alarms localizers are given, by what each episode has."""
+    if len(source.without_spans) == len(source.truths):
+        return replace(settings, alarm_detector=ALARM_DETECTOR_WITHOUT_SPANS)
+    other = ALARM_DETECTOR_WITHOUT_SPANS if source.without_spans else ""
+    return replace(settings, alarm_detector=ALARM_DETECTOR, alarm_without_spans=other)
 
 
 def check_choice(source: DatasetSource, specs: Sequence[BaselineSpec], settings: EvaluationSettings) -> None:

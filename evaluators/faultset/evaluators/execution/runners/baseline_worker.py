@@ -198,9 +198,18 @@ def _any_recorded(tables: Collection[str], views: Iterable[SharedView]) -> bool:
     return not tables or any(not {*tables}.isdisjoint(view.tables) for view in views)
 
 
+NO_LOCKS = (
+    "a method cannot share locks between processes (ProcessPoolExecutor, multiprocessing), since it may not write to "
+    "/dev/shm; use threads"
+)
+
+
 def describe(error: BaseException) -> str:
     """One line for a table: kind, text, and the innermost place in the baseline."""
     place = _place(error)
+    frames = [frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if isinstance(error, PermissionError) and "multiprocessing.synchronize" in frames:
+        return f"{NO_LOCKS}{place}"
     text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
 
