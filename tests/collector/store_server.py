@@ -16,8 +16,6 @@ from typing import Any, Generic, TypeVar
 from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.http.status import ErrorTexts
 from faultset.collector.runtime.signals.metrics import Metrics
-from faultset.collector.runtime.stores.administrator import StoreAdministrator
-from faultset.collector.runtime.stores.client import StoreClient
 from faultset.collector.runtime.stores.driver import (
     Account,
     AdminAction,
@@ -25,6 +23,8 @@ from faultset.collector.runtime.stores.driver import (
     Credentials,
     StoreAccess,
     StoreAddress,
+    StoreAdministrator,
+    StoreClient,
     StoreDriver,
     StoreError,
 )

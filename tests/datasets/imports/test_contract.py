@@ -13,7 +13,7 @@ from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 
 @pytest.mark.parametrize("kind", [Case, DataIssue, ForeignEpisode])
 def test_help_describes_every_attribute(kind: type) -> None:
-    text = pydoc.render_doc(kind, renderer=pydoc.plaintext)
+    text = pydoc.plain(pydoc.render_doc(kind))
     section = text.partition("Attributes\n |  ----------\n")[2]
     documented = {name for line in re.findall(r"^ \|  (\w[\w, ]*) : ", section, re.M) for name in line.split(", ")}
     assert {field.name for field in fields(kind)} <= documented

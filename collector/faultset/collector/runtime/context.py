@@ -16,8 +16,7 @@ from faultset.collector.runtime.persona import Persona
 from faultset.collector.runtime.signals.logs import Log
 from faultset.collector.runtime.signals.metrics import Metrics
 from faultset.collector.runtime.signals.tracing import Tracing, fail
-from faultset.collector.runtime.stores.client import StoreClient
-from faultset.collector.runtime.stores.driver import StoreError
+from faultset.collector.runtime.stores.driver import StoreClient, StoreError
 
 DocumentIndex = dict[str, dict[str, Any]]
 """Documents by key."""

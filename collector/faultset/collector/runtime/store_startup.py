@@ -10,8 +10,7 @@ from typing import Any
 
 from faultset.collector.runtime.context import DocumentIndex
 from faultset.collector.runtime.persona import StartLog
-from faultset.collector.runtime.stores.client import StoreClient
-from faultset.collector.runtime.stores.driver import Account, ClientContext, StoreAddress, StoreError
+from faultset.collector.runtime.stores.driver import Account, ClientContext, StoreAddress, StoreClient, StoreError
 from faultset.collector.runtime.stores.drivers import store_driver
 from faultset.collector.runtime.stores.passwords import read_password
 from faultset.collector.spec.app import AppSpec, ServiceSpec

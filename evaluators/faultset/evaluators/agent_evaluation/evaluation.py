@@ -95,12 +95,12 @@ class AgentEvaluation:
 
     def check(self, specs: Iterable[BaselineSpec]) -> None:
         """Raise UsageError if no chosen baseline gives the alarms that the runs were started with."""
-        detector, settings = self._settings.alarm_detector, self._settings
-        given = any(spec.name == detector or spec.task != "detection" for spec in specs if spec.task in settings.tasks)
+        settings, detectors = self._settings, self._settings.alarm_detectors
+        given = any(spec.name in detectors or spec.task != "detection" for spec in specs if spec.task in settings.tasks)
         if not given and any(one.run.protocol == "detected" and one.run.task != "detection" for one in self._runs):
             raise UsageError(
-                f"agents were given the alarm of {detector}, and no chosen baseline raises it; add {detector} or a "
-                "localizer to --baselines"
+                f"agents were given the alarm of {detectors[0]}, but no chosen baseline raises it; add it or a localizer "
+                "to --baselines"
             )
 
     def results(self, rows: Iterable[ResultRow]) -> AgentResults:
@@ -116,7 +116,7 @@ class AgentEvaluation:
         DataError
             A run was given another alarm than the baselines.
         """
-        alarms = alarms_of_rows(rows, self._settings.alarm_detector)
+        alarms = alarms_of_rows(rows, self._detector_of)
         tested = [self._truths[episode] for episode in self._folds]
         by_label: dict[str, list[RecordedRun]] = {}
         for one in self._runs:
@@ -157,7 +157,7 @@ class AgentEvaluation:
         for question in questions:
             truth = self._truths[question.episode]
             if not question.is_asked:
-                reason = f"{self._settings.alarm_detector} raised no alarm"
+                reason = f"{self._detector_of(question.episode)} raised no alarm"
                 yield from (_empty(truth, context, task, question, trial, "no_alarm", reason) for trial in trials)
                 continue
             answered = by_episode.get(question.episode, ())
@@ -171,9 +171,12 @@ class AgentEvaluation:
         if question.task != "detection" and run.alarm_ns != question.alarm_ns:
             raise DataError(
                 f"a run of {printable(run.agent)} on episode {question.episode} was given another alarm than that of "
-                f"{self._settings.alarm_detector}; name the detector of the runs with --alarm, and their split with "
-                "--split"
+                f"{self._detector_of(question.episode)}; name the detector of the runs with --alarm, and their split "
+                "with --split"
             )
+
+    def _detector_of(self, episode: str) -> str:
+        return self._settings.alarm_of(episode, self._source)
 
     def _context(self, label: str, runs: Sequence[AgentRun]) -> RowContext:
         return RowContext(
@@ -184,7 +187,7 @@ class AgentEvaluation:
             dataset=self._source.name,
             version=self._source.version,
             split=self._settings.split or CROSS,
-            alarm_detector=self._settings.alarm_detector,
+            detector_of=self._detector_of,
             folds=self._folds,
             majority_labels=self._majority,
         )

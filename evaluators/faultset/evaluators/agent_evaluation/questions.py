@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from faultset.agents.interface.session import RecordedTask
@@ -69,12 +69,12 @@ def questions_of(
             yield AgentQuestion(episode=truth.episode, task=task, protocol="oracle", alarm_ns=truth.onset_ns)
 
 
-def alarms_of_rows(rows: Iterable[ResultRow], detector: str) -> dict[str, int | None]:
-    """Return episode -> alarm of a detector, from what baselines were given or from its own answers."""
-    found: dict[str, int | None] = {}
+def alarms_of_rows(rows: Iterable[ResultRow], detector_of: Callable[[str], str | None]) -> dict[str, int | None]:
+    """Return the alarm of each episode: the one that baselines were given, or that of the episode's detector."""
+    alarms: dict[str, int | None] = {}
     for row in rows:
         if row.protocol == "detected" and row.alarm_source is not None:
-            found[row.episode] = row.given_alarm_ns
-        elif row.baseline == detector and row.task == "detection" and row.protocol == "detected":
-            found.setdefault(row.episode, row.alarm_ns)
-    return found
+            alarms[row.episode] = row.given_alarm_ns
+        elif row.baseline == detector_of(row.episode) and row.task == "detection" and row.protocol == "detected":
+            alarms.setdefault(row.episode, row.alarm_ns)
+    return alarms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,7 @@ class RowContext:
     dataset: str
     version: str
     split: str
-    alarm_detector: str
+    detector_of: Callable[[str], str]
     folds: Mapping[str, int]
     """Tested episode -> number of its fold."""
     majority_labels: Mapping[int, tuple[str, str] | None]
@@ -85,7 +85,7 @@ def empty_row(
 ) -> ResultRow:
     """Return a row of an agent; trials stand where methods that draw random numbers have their seeds."""
     fold = context.folds.get(truth.episode, 0)
-    source = None if task == "detection" else "truth" if protocol == "oracle" else context.alarm_detector
+    source = None if task == "detection" else "truth" if protocol == "oracle" else context.detector_of(truth.episode)
     return ResultRow(
         baseline=context.label,
         kind=context.kind,

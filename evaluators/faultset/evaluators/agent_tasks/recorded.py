@@ -25,7 +25,7 @@ from faultset.evaluators.agent_tasks.scores import answer_scorer
 from faultset.evaluators.agent_tasks.shared_datasets import shared_dataset
 from faultset.evaluators.evaluation_call import evaluate
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.planning.settings import default_alarm_detector
+from faultset.evaluators.execution.planning.settings import default_detector
 from faultset.evaluators.results.rows import PROTOCOLS
 from faultset.evaluators.results.truth import Truth
 
@@ -106,12 +106,13 @@ def _task(
     opened = _open(dataset, version)
     source = DatasetSource.of(opened)
     truths = _chosen_truths(source, episodes, split)
-    detector, alarms = None, {}
+    detectors: dict[str, str] = {}
+    alarms: Mapping[str, int | None] = {}
     if protocol not in PROTOCOLS:
         raise unknown_name("protocol", protocol, PROTOCOLS)
     if asked != "detection" and protocol == "detected":
-        detector = alarm or default_alarm_detector(source)
-        alarms = _alarms(opened, detector, split)
+        detectors = {truth.episode: alarm or default_detector(truth.episode, source) for truth in truths}
+        alarms = _alarms(opened, detectors, split)
     task_of_rows = "rca" if asked == "diagnosis" else asked
     questions = [one for one in questions_of(truths, [task_of_rows], [protocol], alarms) if one.is_asked]
     if not questions:
@@ -120,7 +121,7 @@ def _task(
             + ("an alarm" if protocol == "detected" else "a fault with a known onset")
         )
     by_episode = {truth.episode: truth for truth in truths}
-    samples = [_sample(opened, one, by_episode[one.episode], detector) for one in questions]
+    samples = [_sample(opened, one, by_episode[one.episode], detectors.get(one.episode)) for one in questions]
     return Task(
         dataset=MemoryDataset(samples, name=f"{source.name}-{source.version}"),
         setup=episode_tools(),
@@ -143,9 +144,10 @@ def _chosen_truths(source: DatasetSource, episodes: Names, split: str | None) ->
     return [by_episode[name] for name in chosen]
 
 
-def _alarms(dataset: Dataset, detector: str, split: str | None) -> Mapping[str, int | None]:
-    evaluated = evaluate(dataset, [detector], tasks=("detection",), alarm=detector, split=split)
-    return alarms_of_rows(evaluated.rows, detector)
+def _alarms(dataset: Dataset, detectors: Mapping[str, str], split: str | None) -> Mapping[str, int | None]:
+    names = sorted({*detectors.values()})
+    evaluated = evaluate(dataset, names, tasks=("detection",), alarm=names[0], split=split)
+    return alarms_of_rows(evaluated.rows, detectors.get)
 
 
 def _sample(dataset: Dataset, question: AgentQuestion, truth: Truth, detector: str | None) -> Sample:

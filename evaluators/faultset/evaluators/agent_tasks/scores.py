@@ -82,7 +82,7 @@ def _row(question: AskedQuestion, report: Mapping[str, Any], truth: Truth) -> Re
         dataset=truth.app,
         version=question.version,
         split="",
-        alarm_detector=question.alarm_detector or "",
+        detector_of=lambda episode: question.alarm_detector or "",
         folds={},
         majority_labels={},
     )

@@ -17,8 +17,7 @@ from faultset.collector.runtime.persona import Persona
 from faultset.collector.runtime.signals.metrics import Metrics
 from faultset.collector.runtime.steps.messaging import Publish
 from faultset.collector.runtime.steps.step import Step
-from faultset.collector.runtime.stores.client import BrokerMessage, StoreClient
-from faultset.collector.runtime.stores.driver import StoreError
+from faultset.collector.runtime.stores.driver import BrokerMessage, StoreClient, StoreError
 from faultset.collector.spec.features.behaviour import Consumer
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from faultset.collector.runtime.background.work import Started, compile_round
 from faultset.collector.runtime.context import ServiceContext
-from faultset.collector.runtime.stores.client import BrokerMessage
-from faultset.collector.runtime.stores.driver import StoreError
+from faultset.collector.runtime.stores.driver import BrokerMessage, StoreError
 from faultset.collector.spec.features.behaviour import Consumer
 
 BODY, PARENT = "body", "traceparent"

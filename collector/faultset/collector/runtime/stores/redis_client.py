@@ -16,8 +16,14 @@ import redis.exceptions
 from redis.asyncio.connection import Connection
 
 from faultset.collector.runtime.http.client import Names
-from faultset.collector.runtime.stores.client import BrokerMessage, StoreClient
-from faultset.collector.runtime.stores.driver import ClientContext, StoreAddress, StoreDriver, StoreError
+from faultset.collector.runtime.stores.driver import (
+    BrokerMessage,
+    ClientContext,
+    StoreAddress,
+    StoreClient,
+    StoreDriver,
+    StoreError,
+)
 
 KEPT_MESSAGES = 50_000
 """Minimum number of messages that a topic keeps; older ones are deleted."""

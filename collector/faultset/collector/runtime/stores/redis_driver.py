@@ -13,9 +13,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from faultset.collector.runtime.stores.administrator import StoreAdministrator
-from faultset.collector.runtime.stores.client import StoreClient
-from faultset.collector.runtime.stores.driver import ClientContext, Credentials, StoreAccess, StoreAddress, StoreDriver
+from faultset.collector.runtime.stores.driver import (
+    ClientContext,
+    Credentials,
+    StoreAccess,
+    StoreAddress,
+    StoreAdministrator,
+    StoreClient,
+    StoreDriver,
+)
 from faultset.collector.runtime.stores.passwords import write_private_file
 from faultset.collector.runtime.stores.redis_administrator import ADMINISTRATOR, RedisAdministrator, digest
 from faultset.collector.runtime.stores.redis_client import ClientTexts, RedisClient

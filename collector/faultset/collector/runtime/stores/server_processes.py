@@ -7,7 +7,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from faultset.collector.runtime.stores.originals.users import argv_as_user
+from faultset.collector.runtime.stores.users import argv_as_user
 from faultset.core.errors import PlatformError
 
 _FILE_SIZE = "Max file size"

@@ -66,6 +66,11 @@ class EvaluationSettings:
         return (episode in source.without_spans and self.alarm_without_spans) or self.alarm_detector
 
 
+def default_detector(episode: str, source: DatasetSource) -> str:
+    """Return the detector whose alarm localizers are given in an episode unless another one is chosen."""
+    return ALARM_DETECTOR_WITHOUT_SPANS if episode in source.without_spans else ALARM_DETECTOR
+
+
 def with_default_alarm(settings: EvaluationSettings, source: DatasetSource) -> EvaluationSettings:
     """Choose the detectors whose alarms localizers are given, by what each episode has."""
     if len(source.without_spans) == len(source.truths):

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from store_server import CREDENTIALS, StoreServer, outcome, running
 
-from faultset.collector.runtime.stores.client import StoreClient
-from faultset.collector.runtime.stores.driver import StoreAccess, StoreError
+from faultset.collector.runtime.stores.driver import StoreAccess, StoreClient, StoreError
 from faultset.collector.runtime.stores.originals.memcached import OriginalMemcachedDriver
 from faultset.core.errors import PlatformError
 

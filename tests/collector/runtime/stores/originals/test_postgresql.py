@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 from store_server import StoreServer, outcome, outcomes_after, running
 
-from faultset.collector.runtime.background.processes import end_work
-from faultset.collector.runtime.stores.administrator import StoreAdministrator
-from faultset.collector.runtime.stores.client import StoreClient
-from faultset.collector.runtime.stores.driver import AdminAction
+from faultset.collector.runtime.processes import end_work
+from faultset.collector.runtime.stores.driver import AdminAction, StoreAdministrator, StoreClient
 from faultset.collector.runtime.stores.originals.driver import find_program
 from faultset.collector.runtime.stores.originals.postgresql import OriginalPostgresDriver
 from faultset.core.errors import PlatformError

@@ -10,18 +10,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from faultset.collector.runtime.stores.administrator import StoreAdministrator
-from faultset.collector.runtime.stores.client import StoreClient
 from faultset.collector.runtime.stores.driver import (
     AdminAction,
     ClientContext,
     Credentials,
     StoreAccess,
     StoreAddress,
+    StoreAdministrator,
+    StoreClient,
     StoreError,
 )
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
-from faultset.collector.runtime.stores.originals.users import argv_as_user
+from faultset.collector.runtime.stores.users import argv_as_user
 from faultset.core.errors import PlatformError
 
 T = TypeVar("T")

@@ -7,9 +7,14 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from faultset.collector.runtime.stores.administrator import StoreAdministrator
-from faultset.collector.runtime.stores.client import StoreClient
-from faultset.collector.runtime.stores.driver import ClientContext, Credentials, StoreAccess, StoreAddress
+from faultset.collector.runtime.stores.driver import (
+    ClientContext,
+    Credentials,
+    StoreAccess,
+    StoreAddress,
+    StoreAdministrator,
+    StoreClient,
+)
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
 from faultset.collector.runtime.stores.originals.postgresql_administrator import (
     ADMINISTRATOR,
@@ -19,13 +24,13 @@ from faultset.collector.runtime.stores.originals.postgresql_administrator import
     initial_statements,
 )
 from faultset.collector.runtime.stores.originals.postgresql_client import PostgresClient
-from faultset.collector.runtime.stores.originals.users import (
+from faultset.collector.runtime.stores.passwords import write_private_file
+from faultset.collector.runtime.stores.users import (
     argv_as_user,
     argv_with_private_memory,
     set_folder_owner,
     set_owner,
 )
-from faultset.collector.runtime.stores.passwords import write_private_file
 from faultset.core.errors import PlatformError
 
 _CLUSTER = "cluster"

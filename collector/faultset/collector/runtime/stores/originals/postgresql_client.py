@@ -8,8 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from faultset.collector.runtime.stores.client import StoreClient
-from faultset.collector.runtime.stores.driver import StoreError
+from faultset.collector.runtime.stores.driver import StoreClient, StoreError
 
 if TYPE_CHECKING:
     import asyncpg

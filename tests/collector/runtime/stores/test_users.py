@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from faultset.collector.runtime.stores.originals import users
-from faultset.collector.runtime.stores.originals.users import argv_as_user, argv_with_private_memory
+from faultset.collector.runtime.stores import users
+from faultset.collector.runtime.stores.users import argv_as_user, argv_with_private_memory
 from faultset.core.errors import PlatformError
 
 
