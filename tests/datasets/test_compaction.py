@@ -60,6 +60,14 @@ def test_ids_group_spans_and_lines_as_before_and_everything_else_is_as_it_was(co
         pd.testing.assert_frame_equal(new.spans()[same], old.spans()[same])
 
 
+def test_no_id_comes_in_two_episodes(compacted) -> None:
+    _, after = compacted
+    for name in ("trace_id", "span_id"):
+        ids = [set(after.view(episode).spans()[name]) for episode in after.episodes]
+        assert len(set.union(*ids)) == sum(map(len, ids))
+        assert {len(one) for one in set.union(*ids)} == {32 if name == "trace_id" else 16}
+
+
 def test_a_line_names_the_numbers_of_its_trace_and_span(compacted) -> None:
     _, after = compacted
     named = 0
@@ -115,7 +123,17 @@ def test_a_share_of_the_traces_is_kept_whole_and_all_lines_are(tmp_path: Path) -
         assert found.groupby(old["trace_id"].to_numpy()).nunique().eq(1).all()
         assert found.sum() == len(new)
         assert len(before.view(episode).logs()) == len(after.view(episode).logs())
+        lines = after.view(episode).logs().dropna(subset=["trace_id"])
+        without_spans = ~lines["trace_id"].isin(set(new["trace_id"]))
+        had_spans = before.view(episode).logs().dropna(subset=["trace_id"])["trace_id"].isin(set(old["trace_id"]))
+        marked = lines["trace_id"].str.startswith("f").to_numpy()
+        assert marked.any()
+        assert (marked == (without_spans.to_numpy() & had_spans.to_numpy())).all()
+        assert not new["trace_id"].str.startswith("f").any()
     assert kept / total == pytest.approx(0.25, abs=0.02)
+    card = (after.root / "README.md").read_text()
+    assert "spans of 25% of the traces were kept" in card
+    assert "spans were left out begin with f" in card
     again = compact_dataset(SAMPLE, tmp_path / "again", traces=0.25)
     assert again.files == after.files
 

@@ -2,6 +2,9 @@
 
 Ids of traces and spans are random, so that no compression helps: they are more than half of what spans and logs take.
 Numbered in order of time they take a tenth. What belongs together stays together, in lines of logs as well.
+
+The first half of a new id names the episode, so that no id comes twice in a dataset. Its first digit says whether the
+spans were kept.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ _IDS = {"trace_id": 32, "span_id": 16, "parent_span_id": 16}
 """Columns with ids, and their hex digits."""
 _TEXTS = {"spans": "attributes", "logs": "message"}
 """Columns whose texts may name ids."""
+KEPT, LEFT_OUT = "0", "f"
+"""First digit of ids of spans and traces that are in the dataset, and of those that were left out."""
 _ID_IN_TEXT = r"\b[0-9a-f]{16}(?:[0-9a-f]{16})?\b"
 
 pc: Any = pyarrow.compute
@@ -45,17 +50,17 @@ def compact_dataset(
     """Write a version of a dataset in less space in a new folder, and open it.
 
     Episodes, truth and splits stay as they are, and so do metrics, events, objects and requests. Ids of traces and
-    spans become numbers in order of time, the same in spans, logs and the texts of both.
+    spans become numbers in order of time, the same in spans, logs and the texts of both. They differ between episodes.
 
     Parameters
     ----------
     root
         Dataset folder; it is only read.
     out
-        Folder to make; it must not exist, or be empty.
+        Target folder; must not exist or must be empty.
     traces
-        Share of the traces whose spans are kept, in (0, 1]; which they are depends on their ids alone. Lines of logs
-        are all kept.
+        Share of the traces whose spans are kept, in (0, 1]; which they are depends on their ids alone. All lines of
+        logs are kept; those whose spans are not have ids that begin with `f`, all other ids begin with 0.
     version
         The newest by default.
     progress
@@ -78,18 +83,22 @@ def compact_dataset(
         for name in dataset.episodes:
             episode = dataset[name]
             spans, logs = (episode.view.table(table) for table in _TEXTS)
-            kept = spans.filter(_drawn(spans["trace_id"], traces)) if traces < 1 else spans
-            changed = dict(zip(_TEXTS, with_numbered_ids([kept, logs], list(_TEXTS.values())), strict=True))
+            drawn = _drawn(spans["trace_id"], traces)
+            left_out = spans.filter(pc.invert(drawn)).select(["trace_id", "span_id"])
+            tables = number_ids([spans.filter(drawn), logs], list(_TEXTS.values()), name, left_out)
+            changed = dict(zip(_TEXTS, tables, strict=True))
             write_again(episode, folder, changed, smallest=True)
             steps.add()
-        source = {"version": dataset.version, "created": dataset.created, "traces": traces}
+        source: dict[str, Any] = {"version": dataset.version, "created": dataset.created, "traces": traces}
+        if traces < 1:
+            source["ids_of_left_out_traces_begin_with"] = LEFT_OUT
         provenance = dict(dataset.provenance) | {"compacted_from": source}
         create_version(folder, provenance=provenance, splits=dataset.manifest.splits)
     return open_dataset(out)
 
 
-def with_numbered_ids(tables: Sequence[pa.Table], texts: Sequence[str]) -> list[pa.Table]:
-    """Return tables whose ids of traces and spans are numbers of as many hex digits, from 1 in order of appearance.
+def number_ids(tables: Sequence[pa.Table], texts: Sequence[str], episode: str, left_out: pa.Table) -> list[pa.Table]:
+    """Return tables whose ids of traces and spans name the episode and have numbers in order of appearance.
 
     Parameters
     ----------
@@ -97,7 +106,13 @@ def with_numbered_ids(tables: Sequence[pa.Table], texts: Sequence[str]) -> list[
         Tables of one episode, some with the columns `trace_id`, `span_id` and `parent_span_id`.
     texts
         For each table the column whose texts may name ids, which are changed alike.
+    episode
+        Id of the episode.
+    left_out
+        `trace_id` and `span_id` of spans that are not in the tables.
     """
+    gone = {one for column in left_out.columns for one in column.to_pylist()}
+    mark = hashlib.sha256(episode.encode()).hexdigest()
     numbers: dict[str, str] = {}
     for digits in sorted({*_IDS.values()}):
         columns = [
@@ -107,8 +122,9 @@ def with_numbered_ids(tables: Sequence[pa.Table], texts: Sequence[str]) -> list[
             if name in table.column_names and _IDS[name] == digits
         ]
         found = pa.chunked_array(columns, pa.string()).unique().drop_null().to_pylist()
-        numbers |= {old: f"{number:0{digits}x}" for number, old in enumerate(found, 1)}
-
+        half = digits // 2
+        for number, old in enumerate(found, 1):
+            numbers[old] = f"{LEFT_OUT if old in gone else KEPT}{mark[: half - 1]}{number:0{half}x}"
     made = []
     for table, text in zip(tables, texts, strict=True):
         changed = table

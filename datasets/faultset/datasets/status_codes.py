@@ -25,6 +25,7 @@ _RPC = (
 _DATABASE = "db.response.status_code"
 _DATABASE_SYSTEMS = ("db.system.name", "db.system")
 OUTCOME_ATTRIBUTES = (*_HTTP, *_RPC, _DATABASE)
+_OUTCOME_NAMES = frozenset(OUTCOME_ATTRIBUTES)
 
 _HTTP_DATABASES = frozenset({"azure.cosmosdb", "cosmosdb", "couchdb", "elasticsearch", "opensearch"})
 """Databases whose codes are those of HTTP."""
@@ -52,12 +53,12 @@ def read_outcome(status: str, attributes: Mapping[str, Any]) -> Outcome:
     attributes
         All attributes of the span.
     """
+    named = _OUTCOME_NAMES & attributes.keys()
+    if not named:
+        return Outcome(status, None, dict(attributes))
     code = read_status_code(attributes)
-    kept = {
-        name: value
-        for name, value in attributes.items()
-        if code is None or name not in (*_HTTP, *_RPC) or parse_status_code(value) != code
-    }
+    repeated = {name for name in named if name != _DATABASE and parse_status_code(attributes[name]) == code}
+    kept = {name: value for name, value in attributes.items() if code is None or name not in repeated}
     return Outcome("error" if status == "unset" and _names_other_error(attributes) else status, code, kept)
 
 
@@ -97,7 +98,7 @@ def parse_status_code(value: object) -> int | None:
     """Return the code that a number, its text or the name of a gRPC status stands for."""
     if isinstance(value, bool):
         return None
-    if isinstance(value, str):
+    if isinstance(value, str) and not value.isdecimal():
         name = re.sub(r"[\s_]", "", value).upper()
         if name in _GRPC_SPELLINGS:
             return _GRPC_SPELLINGS[name]

@@ -91,8 +91,9 @@ def merge(datasets: tuple[Path, ...], out: Path, as_json: bool) -> None:
 def compact(dataset: Path, out: Path, traces: float, version: str | None, as_json: bool) -> None:
     """Write DATASET in less space to the new folder OUT.
 
-    Random ids of traces and spans become numbers, the same in spans and in lines of logs. With --traces only spans of a
-    share of the requests are kept. Everything else stays as it is.
+    Random ids of traces and spans become numbers, the same in spans and in lines of logs, and unique in OUT. With
+    --traces only spans of a share of the traces are kept, and the ids in lines of the others begin with f. Everything
+    else stays as it is.
 
     \b
     Example:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from faultset.core.files import replace_text
 from faultset.core.printable import printable
@@ -71,6 +72,7 @@ def card_text(
         if manifest.provenance.get("synthetic")
         else ""
     )
+    compacted = _sampling(manifest.provenance.get("compacted_from"))
     return f"""---
 pretty_name: {json.dumps(name)}
 tags:
@@ -105,7 +107,7 @@ nothing did, *none* without a fault.
 `episodes/<id>/telemetry/` is what a method may see, `episodes/<id>/truth/` is what really happened. Times are UTC with
 nanoseconds, windows half-open.
 
-{"".join(_dictionary(table) for table in added_tables)}## Splits
+{compacted}{"".join(_dictionary(table) for table in added_tables)}## Splits
 
 | split | never on both sides | train | test |
 |---|---|---|---|
@@ -131,6 +133,19 @@ logs = load_dataset("<this folder>", "logs", split="train")
 
 {KEEP_MARK}
 """
+
+
+def _sampling(source: Any) -> str:
+    """Return what a compaction left out, in words; nothing where it kept all traces."""
+    share = source.get("traces") if isinstance(source, Mapping) else None
+    if not isinstance(share, int | float) or not share < 1:
+        return ""
+    mark = source.get("ids_of_left_out_traces_begin_with")
+    how = f" The ids of lines whose spans were left out begin with {_cell(mark)}." if isinstance(mark, str) else ""
+    return (
+        f"**The traces are a sample**: spans of {share:.0%} of the traces were kept, chosen by their ids alone, "
+        f"and log lines of all.{how}\n\n"
+    )
 
 
 def _dictionary(table: AddedTable) -> str:
