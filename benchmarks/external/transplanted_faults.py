@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from faultset.baselines.api.contract import Localizer
 from faultset.baselines.api.registry import get_baseline
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import open_dataset
-from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext
+from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.imports.importer import import_dataset
@@ -282,15 +282,12 @@ def _onset(stretch: Stretch, rng: np.random.Generator) -> int:
 
 
 def _written(stretch: Stretch, root: Path, name: str) -> EpisodeView:
-    context: Mapping[str, Any] = {
-        entry: getattr(stretch.view.context, entry) for entry in EpisodeContext.__dataclass_fields__
-    }
-    changed = EpisodeContext(**{**context, "episode": name, "view_end_ns": stretch.end_ns})
+    changed = replace(stretch.view.context, episode=name, view_end_ns=stretch.end_ns)
     label = {"targets": [], "root_causes": [], "verdict": "unknown", "profile": "changed", "seed": 0} | dict.fromkeys(
         ("parameters", "workload", "host", "clock_offsets"), "{}"
     )
     windows = {
-        "view_start": context["view_start_ns"],
+        "view_start": changed.view_start_ns,
         "view_end": stretch.end_ns,
         "reference_end": stretch.view.reference[1],
     }
