@@ -61,7 +61,7 @@ __all__ = [
     "verify",
 ]
 
-__getattr__ = lazy_names(
+__getattr__, __dir__ = lazy_names(
     __name__,
     {
         "DataError": "faultset.core.errors",

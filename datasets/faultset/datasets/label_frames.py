@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -9,7 +10,6 @@ import pandas as pd
 from faultset.datasets.format.labels import joined
 
 if TYPE_CHECKING:
-    from faultset.datasets.dataset import Dataset
     from faultset.datasets.episode import Episode
 
 TEXTS = ("app", "fault", "target", "no_fault", "verdict", "cause", "level", "type")
@@ -17,11 +17,11 @@ TIMES = ("start", "onset", "felt", "undone", "end")
 SECONDS = ("reference_s", "onset_s", "felt_s", "undone_s", "duration_s")
 
 
-def label_frame(dataset: Dataset) -> pd.DataFrame:
+def label_frame(episodes: Iterable[Episode]) -> pd.DataFrame:
     """Return a row for each episode; `Dataset.labels` describes the columns."""
-    rows = [_row(episode) for episode in dataset]
-    index = pd.Index(dataset.episodes, name="episode", dtype=object)
-    frame = pd.DataFrame(rows, index=index, columns=[*TEXTS, *TIMES, *SECONDS, "onset_ns"], dtype=object)
+    rows = {episode.id: _row(episode) for episode in episodes}
+    index = pd.Index(list(rows), name="episode", dtype=object)
+    frame = pd.DataFrame(list(rows.values()), index=index, columns=[*TEXTS, *TIMES, *SECONDS, "onset_ns"], dtype=object)
     for name in TIMES:
         frame[name] = pd.to_datetime(frame[name].astype("Int64"), unit="ns", utc=True)
     return frame.astype({"onset_ns": "Int64"} | dict.fromkeys(SECONDS, "float64"))
