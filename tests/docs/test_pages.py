@@ -191,3 +191,15 @@ def test_every_command_and_option_is_in_the_reference(site_pages: ModuleType) ->
         options = [option for option in command.get_params(context) if isinstance(option, click.Option)]
         assert all(option.opts[0] in section for option in options if option not in hidden)
         assert all(option.help for option in options if option not in hidden and option.name not in ("out", "profile"))
+
+
+def test_the_application_of_the_page_can_be_run(tmp_path: Path) -> None:
+    from faultset.collector.apps import load_app
+
+    text = TEXTS[ROOT / "docs" / "own-application.md"]
+    (spec,) = [body for _, language, body in BLOCK.findall(text) if language == "yaml"]
+    (tmp_path / "shop.yaml").write_text(spec)
+    assert [*load_app(str(tmp_path / "shop.yaml")).services] == ["web", "catalogue", "pricing", "items"]
+    lines = re.search(r"\[(\d+) lines of YAML\]\(docs/own-application.md\)", TEXTS[ROOT / "README.md"])
+    assert lines
+    assert int(lines[1]) == len(spec.splitlines())

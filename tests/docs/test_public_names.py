@@ -10,6 +10,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference" / "python.md"
@@ -68,6 +69,15 @@ def imported_packages() -> set[str]:
     named = {name for path in readers for name in IMPORTED.findall(path.read_text("utf-8"))}
     modules = [importlib.import_module(name) for name in named]
     return {module.__name__ for module in modules if hasattr(module, "__path__") and hasattr(module, "__all__")}
+
+
+def test_the_tables_of_names_are_up_to_date_and_say_something_of_each(name_tables: ModuleType) -> None:
+    text = REFERENCE.read_text("utf-8")
+    assert text == name_tables.updated(text), "run: python scripts/name_tables.py docs/reference/python.md"
+    assert not re.findall(r"^\| `\w+` \|  \|$", text, re.MULTILINE)
+    for package in PACKAGES:
+        for name in importlib.import_module(package).__all__:
+            assert f"| `{name}` | " in text
 
 
 def test_every_public_package_is_in_the_reference() -> None:

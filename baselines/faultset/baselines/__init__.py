@@ -51,7 +51,7 @@ __all__ = [
     "read_wide",
 ]
 
-__getattr__ = lazy_names(
+__getattr__, __dir__ = lazy_names(
     __name__,
     {
         "BaselineSpec": "faultset.baselines.api.registry",

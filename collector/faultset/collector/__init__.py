@@ -25,7 +25,7 @@ __all__ = [
     "plan_campaign",
 ]
 
-__getattr__ = lazy_names(
+__getattr__, __dir__ = lazy_names(
     __name__,
     {
         "CampaignProgress": "faultset.collector.campaigns.scheduler",

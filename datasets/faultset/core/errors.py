@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import sysconfig
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,6 +25,7 @@ EXTRAS = {
     "inspect": ("inspect_ai",),
     "kubernetes": ("kubernetes",),
     "mcp": ("anyio", "mcp", "uvicorn"),
+    "neural": ("jax", "optax"),
     "sql": ("duckdb",),
     "stores": ("asyncpg",),
 }
@@ -61,13 +64,29 @@ class PlatformError(FaultsetError):
 def missing_extra(error: ModuleNotFoundError) -> UsageError | None:
     """Return the error for a user who has not installed an extra; None where the missing module is another one."""
     package = (error.name or "").partition(".")[0]
-    for extra, packages in EXTRAS.items():
-        if package in packages:
-            return UsageError(
-                f'this needs the package "{package}", which comes with the extra "{extra}"; '
-                f"run: pip install 'faultset[{extra}]', or in a clone pip install '.[{extra}]'"
-            )
-    return None
+    return next((needs_extra("this", extra) for extra, packages in EXTRAS.items() if package in packages), None)
+
+
+@contextmanager
+def translate_missing_extra() -> Iterator[None]:
+    """Turn the import error of a package that an extra brings into one UsageError that names the extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        raise missing from error
+
+
+def needs_extra(what: str, extra: str) -> UsageError:
+    """Return the error for something that an extra brings, for instance "this" or "tool query"."""
+    return UsageError(f'{what} needs the extra "{extra}"; {how_to_install(extra)}')
+
+
+def how_to_install(extra: str) -> str:
+    """Return the words that say how to install an extra."""
+    return f"run: pip install 'faultset[{extra}]', or in a clone pip install '.[{extra}]'"
 
 
 def in_one_sentence(error: BaseException) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from faultset.datasets.checks.verification import verify
     from faultset.datasets.dataset import Dataset, open_dataset
     from faultset.datasets.episode import Episode
-    from faultset.datasets.exports.exporter import ExportOptions, ExportResult, export_dataset
+    from faultset.datasets.exports.exporter import ExportOptions, ExportPlan, ExportResult, export_dataset
     from faultset.datasets.format.context import EpisodeContext
     from faultset.datasets.format.episodes import EpisodeWriter
     from faultset.datasets.format.labels import Label, RootCause
@@ -37,6 +37,7 @@ __all__ = [
     "EpisodeWriter",
     "Examination",
     "ExportOptions",
+    "ExportPlan",
     "ExportResult",
     "FaultsetError",
     "FileRecord",
@@ -61,7 +62,7 @@ __all__ = [
     "verify",
 ]
 
-__getattr__ = lazy_names(
+__getattr__, __dir__ = lazy_names(
     __name__,
     {
         "DataError": "faultset.core.errors",
@@ -72,6 +73,7 @@ __getattr__ = lazy_names(
         "EpisodeWriter": "faultset.datasets.format.episodes",
         "Examination": "faultset.datasets.imports.examination",
         "ExportOptions": "faultset.datasets.exports.exporter",
+        "ExportPlan": "faultset.datasets.exports.exporter",
         "ExportResult": "faultset.datasets.exports.exporter",
         "FaultsetError": "faultset.core.errors",
         "FileRecord": "faultset.datasets.format.manifests",

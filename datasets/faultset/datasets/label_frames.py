@@ -20,7 +20,7 @@ SECONDS = ("reference_s", "onset_s", "felt_s", "undone_s", "duration_s")
 def label_frame(episodes: Iterable[Episode]) -> pd.DataFrame:
     """Return a row for each episode; `Dataset.labels` describes the columns."""
     rows = {episode.id: _row(episode) for episode in episodes}
-    index = pd.Index(rows, name="episode", dtype=object)
+    index = pd.Index(list(rows), name="episode", dtype=object)
     frame = pd.DataFrame(list(rows.values()), index=index, columns=[*TEXTS, *TIMES, *SECONDS, "onset_ns"], dtype=object)
     for name in TIMES:
         frame[name] = pd.to_datetime(frame[name].astype("Int64"), unit="ns", utc=True)

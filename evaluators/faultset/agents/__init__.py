@@ -38,7 +38,7 @@ __all__ = [
     "score_runs",
 ]
 
-__getattr__ = lazy_names(
+__getattr__, __dir__ = lazy_names(
     __name__,
     {
         "AgentRun": "faultset.agents.runs.record",

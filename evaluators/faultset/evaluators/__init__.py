@@ -44,7 +44,7 @@ __all__ = [
     "score",
 ]
 
-__getattr__ = lazy_names(
+__getattr__, __dir__ = lazy_names(
     __name__,
     {
         "Comparison": "faultset.evaluators.comparison.records",

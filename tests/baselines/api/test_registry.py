@@ -156,3 +156,25 @@ def test_lengths_of_a_detection_must_agree() -> None:
         Detection(
             times_ns=np.arange(3), scores=np.zeros(2), flags=np.zeros(3, dtype=bool), threshold=1.0, alarm_ns=None
         )
+
+
+@pytest.mark.parametrize("alarm_ns", [None, 1.5, "now"])
+@pytest.mark.parametrize("name", ["pdiagnose", "nearest-signature"])
+def test_an_alarm_that_is_no_time_is_refused_in_a_sentence(name: str, alarm_ns: object):
+    method = registry.get_baseline(name).build()
+    answer = method.localize if isinstance(method, Localizer) else method.diagnose  # type: ignore[union-attr]
+    with pytest.raises(UsageError, match="alarm"):
+        answer(None, alarm_ns)  # type: ignore[arg-type]
+
+
+def test_a_method_without_its_extra_names_the_extra(announced: None):
+    class Needy(Mine):
+        def fit(self, healthy: Any) -> Any:
+            raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
+
+    with pytest.raises(UsageError, match='extra "evaluate"'):
+        announce()(Needy)().fit([])
+
+
+def test_a_method_that_learns_nothing_keeps_the_mark_of_it(announced: None):
+    assert announce()(Mine).fit is Untrained.fit  # type: ignore[attr-defined]

@@ -70,10 +70,12 @@ def test_training_makes_the_loss_smaller_and_is_decided_by_its_seed():
 
 def test_without_the_extra_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "jax", None)
-    with pytest.raises(UsageError, match=r"jax is not installed.*pip install \"faultset\[neural\]\""):
+    with pytest.raises(
+        UsageError, match=r"training .* needs the extra \"neural\"; run: pip install 'faultset\[neural\]'"
+    ):
         extra.jax_and_optax()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"pip install \"faultset\[neural\]\""):
+    with pytest.raises(UsageError, match=r"\"usad\" needs the extra \"neural\""):
         choose_baselines(["usad"])
     assert not [spec.name for spec in choose_baselines(["methods"]) if spec.extra]
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import pydoc
 import subprocess
 import sys
 from types import FunctionType
 
 import pytest
 
+from faultset.core.code.lazy_names import lazy_names
+from faultset.core.errors import UsageError
+
 PACKAGES = (
+    "faultset.agents",
     "faultset.baselines",
     "faultset.collector",
     "faultset.collector.testing",
@@ -35,3 +41,22 @@ def test_importing_the_packages_loads_no_large_library() -> None:
     code = f"import sys, {', '.join(PACKAGES)}; print(*{{'numpy', 'pandas', 'pyarrow', 'pydantic'}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_dir_and_help_name_what_a_package_offers_with_its_docstrings(name: str) -> None:
+    package = importlib.import_module(name)
+    assert [name for name in dir(package) if not name.startswith("__")] == sorted(package.__all__)
+    text = pydoc.plain(pydoc.render_doc(package))
+    for public in package.__all__:
+        thing = getattr(package, public)
+        assert public in text
+        if inspect.isclass(thing) or inspect.isfunction(thing):
+            assert (thing.__doc__ or "").strip().splitlines()[0] in text
+
+
+def test_a_name_whose_extra_is_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    imported, _ = lazy_names("json", {"graph": "networkx"})
+    with pytest.raises(UsageError, match=r"extra \"evaluate\"; run: pip install 'faultset\[evaluate\]'"):
+        imported("graph")

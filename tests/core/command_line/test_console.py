@@ -211,7 +211,7 @@ def test_a_missing_extra_is_one_sentence_that_names_it(run):
     result = run(of=failing(ModuleNotFoundError("No module named 'networkx'", name="networkx")))
     assert result.exit_code == 2
     assert result.stderr == (
-        'Error: this needs the package "networkx", which comes with the extra "evaluate"; '
+        'Error: this needs the extra "evaluate"; '
         "run: pip install 'faultset[evaluate]', or in a clone pip install '.[evaluate]'\n"
     )
 

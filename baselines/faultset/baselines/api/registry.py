@@ -7,13 +7,17 @@ Built-in baselines do exactly what those of other distributions do.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
-from faultset.baselines.api.contract import Detector, Diagnoser, Localizer, Need, Task
-from faultset.core.errors import UsageError
+import numpy as np
+
+from faultset.baselines.api.contract import Detector, Diagnoser, Localizer, Need, Task, Untrained
+from faultset.core.errors import UsageError, translate_missing_extra
 from faultset.core.plugins import load_plugin, load_plugins, plugins
+from faultset.core.printable import quoted
 from faultset.core.suggestions import unknown_name
 
 GROUP = "faultset.baselines"
@@ -131,6 +135,9 @@ def baseline(
             developed_on=None if developed_on is None else tuple(developed_on),
         )
         _check(spec)
+        for method in ("fit", METHOD_OF_TASK[task]):
+            if getattr(cls, method) is not Untrained.fit:  # by which is told that nothing is learned
+                setattr(cls, method, _answering(getattr(cls, method)))
         for attribute in ("name", "needs", "tables"):
             setattr(cls, attribute, getattr(spec, attribute))
         cls.spec = spec  # type: ignore[attr-defined]
@@ -138,6 +145,26 @@ def baseline(
         return cls
 
     return announce
+
+
+def _answering(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that names an extra that it lacks, and refuses what is no time of an alarm."""
+
+    @functools.wraps(method)
+    def checked(self: Any, episode: Any, *alarm: Any) -> Any:
+        for alarm_ns in alarm:
+            _check_alarm(alarm_ns)
+        with translate_missing_extra():
+            return method(self, episode, *alarm)
+
+    return checked
+
+
+def _check_alarm(alarm_ns: object) -> None:
+    if alarm_ns is None:
+        raise UsageError("there was no alarm, so there is no time to start from; give UTC nanoseconds, not None")
+    if not isinstance(alarm_ns, int | np.integer):
+        raise UsageError(f"an alarm is an integer of UTC nanoseconds, not {quoted(alarm_ns)}")
 
 
 def list_baselines() -> dict[str, BaselineSpec]:

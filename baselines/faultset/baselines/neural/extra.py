@@ -6,10 +6,10 @@ import importlib
 import importlib.util
 from typing import Any
 
-from faultset.core.errors import UsageError
+from faultset.core.errors import EXTRAS, needs_extra
 
 EXTRA = "neural"
-_PACKAGES = ("jax", "optax")
+_PACKAGES = EXTRAS[EXTRA]
 
 
 def missing_packages() -> tuple[str, ...]:
@@ -28,9 +28,6 @@ def jax_and_optax() -> tuple[Any, Any]:
     try:
         jax, optax = (importlib.import_module(name) for name in _PACKAGES)
     except ImportError as error:
-        raise UsageError(
-            f"neural baselines are trained with JAX and optax, of which {error.name} is not installed; "
-            f'install them with: pip install "faultset[{EXTRA}]"'
-        ) from error
+        raise needs_extra("training of neural baselines", EXTRA) from error
     jax.config.update("jax_platforms", "cpu")
     return jax, optax

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_app", "check_fault", "check_host", "check_load_driver", "check_platform", "check_source"]
 
-__getattr__ = lazy_names(
+__getattr__, __dir__ = lazy_names(
     __name__,
     {
         "check_app": "faultset.collector.testing.app",

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 import numpy as np
 import pyarrow as pa
 
+from faultset.core.errors import how_to_install
 from faultset.core.times import SECOND_NS
 from faultset.datasets.checks.findings import Finding
 from faultset.datasets.format.context import IMPORTED
@@ -45,7 +46,7 @@ def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]
             _finding(
                 "warning",
                 "whether start times, order, length and files predict the fault was not tested, because scikit-learn "
-                "is not installed; run: pip install 'faultset[evaluate]'",
+                f"is not installed; {how_to_install('evaluate')}",
             )
         ]
     features = circumstances(views)

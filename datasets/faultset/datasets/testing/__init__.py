@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_exporter", "check_importer"]
 
-__getattr__ = lazy_names(
+__getattr__, __dir__ = lazy_names(
     __name__,
     {
         "check_exporter": "faultset.datasets.testing.exporter",

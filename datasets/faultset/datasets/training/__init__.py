@@ -38,7 +38,7 @@ __all__ = [
     "torch_dataset",
 ]
 
-__getattr__ = lazy_names(
+__getattr__, __dir__ = lazy_names(
     __name__,
     {
         "EpisodeLabel": "faultset.datasets.training.sides",

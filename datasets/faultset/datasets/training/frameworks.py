@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from faultset.core.errors import UsageError
+from faultset.core.errors import UsageError, needs_extra
 
 if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset
@@ -97,7 +97,7 @@ def polars_tables(dataset: Dataset) -> dict[str, Any]:
     UsageError
         polars is not installed.
     """
-    polars = _library("polars")
+    polars = _library("polars", extra="exports")
     files: dict[str, list[str]] = {}
     for episode, records in dataset.files.items():
         for name in records:
@@ -111,11 +111,13 @@ def _arrays(batch: WindowBatch) -> dict[str, np.ndarray]:
     return {name: getattr(batch, name) for name in PARTS}
 
 
-def _library(name: str, *also: str) -> Any:
+def _library(name: str, *also: str, extra: str = "") -> Any:
     try:
         for part in also:
             importlib.import_module(part)
         return importlib.import_module(name)
     except ImportError as error:
+        if extra:
+            raise needs_extra(f"reading with {name}", extra) from error
         package = name.partition(".")[0]
         raise UsageError(f"{package} is not installed ({error}); install it, or use EpisodeWindows.batches") from error

@@ -99,8 +99,8 @@ class AgentEvaluation:
         given = any(spec.name in detectors or spec.task != "detection" for spec in specs if spec.task in settings.tasks)
         if not given and any(one.run.protocol == "detected" and one.run.task != "detection" for one in self._runs):
             raise UsageError(
-                f"agents were given the alarm of {detectors[0]}, but no chosen baseline raises it; add it or a localizer "
-                "to --baselines"
+                f"agents were given the alarm of {detectors[0]}, but no chosen baseline raises it; add it or a "
+                "localizer to --baselines"
             )
 
     def results(self, rows: Iterable[ResultRow]) -> AgentResults:

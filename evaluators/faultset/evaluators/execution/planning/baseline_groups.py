@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from faultset.baselines.api.registry import BaselineSpec, get_baseline, list_baselines
 from faultset.baselines.neural.extra import EXTRA, missing_packages
-from faultset.core.errors import UsageError
+from faultset.core.errors import UsageError, needs_extra
 
 GROUPS = ("default", "all", "named", "methods", "rules", "controls")
 """What can be given instead of names: all but slow methods, all, or one kind."""
@@ -35,10 +35,7 @@ def choose_baselines(wanted: Iterable[str | BaselineSpec | type] = ()) -> list[B
             if not isinstance(spec, BaselineSpec):
                 raise UsageError(f"{item!r} is no baseline; give a name, or a class with the decorator baseline")
             if lacks_extra(spec):
-                raise UsageError(
-                    f'"{spec.name}" needs JAX and optax, of which {missing_packages()[0]} is not installed; '
-                    f'install them with: pip install "faultset[{spec.extra}]"'
-                )
+                raise needs_extra(f'"{spec.name}"', spec.extra)
             chosen[spec.name] = spec
     if any(isinstance(item, str) and item in GROUPS for item in items):
         return [chosen[name] for name in sorted(chosen)]

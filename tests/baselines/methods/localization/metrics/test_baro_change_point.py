@@ -33,6 +33,6 @@ def test_the_scale_of_the_future_does_not_move_the_change_point(world: World) ->
     for key in series:
         series[key] = np.where(np.arange(120) >= 100, 1e6, series[key])
     after = detector.detect(world(series))
-    known = int((before.times_ns <= world(series).view[0] + 100 * SECOND).sum())
+    known = int((before.times_ns <= world(series).window[0] + 100 * SECOND).sum())
     np.testing.assert_allclose(before.scores[:known], after.scores[:known])
     assert after.alarm_ns is not None

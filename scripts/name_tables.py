@@ -1,0 +1,53 @@
+"""Tables of public names in the reference of Python: `python scripts/name_tables.py docs/reference/python.md`.
+
+Before each `::: package` stands a table of its names with one line each, so that the page can be read in a clone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+import typing
+from pathlib import Path
+from types import ModuleType
+
+_TABLE = re.compile(r"(?:<!-- names -->\n.*?<!-- end of names -->\n\n)?^::: (\S+)$", re.DOTALL | re.MULTILINE)
+
+
+def public_names(module: ModuleType) -> list[str]:
+    """Return what a module offers: its `__all__`, or the classes and functions that it defines."""
+    if hasattr(module, "__all__"):
+        return sorted(module.__all__, key=str.lower)
+    own = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    return [n for n, v in own.items() if callable(v) and getattr(v, "__module__", "") == module.__name__]
+
+
+def name_table(package: str) -> str:
+    """Return a Markdown table of the public names of a package, with the first sentence about each."""
+    module = importlib.import_module(package)
+    lines = [f"From `{package}`:", "", "| name | what it is or does |", "|---|---|"]
+    lines += [f"| `{name}` | {_first_sentence(getattr(module, name))} |" for name in public_names(module)]
+    return "\n".join(lines)
+
+
+def _first_sentence(thing: object) -> str:
+    values = typing.get_args(thing)
+    if values:
+        return f"One of {', '.join(map(repr, values))}.".replace("'", '"')
+    if isinstance(thing, int | float | str):
+        return f"The constant {thing!r}."
+    return (inspect.getdoc(thing) or "").partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+
+
+def updated(text: str) -> str:
+    """Return a document with the table before each `:::` written anew."""
+    return _TABLE.sub(
+        lambda match: f"<!-- names -->\n{name_table(match[1])}\n<!-- end of names -->\n\n::: {match[1]}", text
+    )
+
+
+if __name__ == "__main__":
+    for document in map(Path, sys.argv[1:]):
+        document.write_text(updated(document.read_text(encoding="utf-8")), encoding="utf-8")
