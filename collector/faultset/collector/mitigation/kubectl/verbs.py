@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -11,13 +11,14 @@ from faultset.collector.mitigation.kubectl.errors import CommandRefused
 from faultset.collector.mitigation.kubectl.kinds import references
 from faultset.collector.mitigation.kubectl.session import KubectlSession
 from faultset.collector.platforms.api.capabilities import CommandExecutor, require
+from faultset.collector.runtime.stores.driver import AdminAction
 from faultset.core.command_line.console import DURATION
 from faultset.datasets.kubectl.documents import check_format
 from faultset.datasets.kubectl.kinds import full_name
 
 LONGEST_WAIT_S = 300.0
-PROGRAMS_IN_PODS = ("faultset-store",)
-"""Programs that `kubectl exec` may run."""
+COMMAND_IN_PODS = ("faultset-store", "admin")
+"""Begin of the commands that `kubectl exec` may run; a store and an action on its accounts or data follow."""
 
 
 class _Command(click.Command):
@@ -197,10 +198,11 @@ def exec_(
     session: KubectlSession, word: str, argv: tuple[str, ...], container: str | None, stdin: bool, tty: bool
 ) -> str:
     """Run a program in a pod."""
-    if argv[0] not in PROGRAMS_IN_PODS:
+    # other actions of administrators write files, and pods of the local platform are processes of this machine
+    if argv[:2] != COMMAND_IN_PODS or argv[3:4] not in [(action,) for action in get_args(AdminAction)]:
         raise CommandRefused(
-            f"programs that may be run in pods are {', '.join(PROGRAMS_IN_PODS)}, because pods of the local platform "
-            f"are processes of this machine; found {argv[0]!r}"
+            f"exec may run only {' '.join(COMMAND_IN_PODS)} STORE ACTION in pods, with one of the actions "
+            f"{', '.join(get_args(AdminAction))}; found {' '.join(argv)!r}"
         )
     pod = reading.pod_named(session, word)
     return require(session.platform, CommandExecutor).exec(pod, list(argv)).rstrip()
