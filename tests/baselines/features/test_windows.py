@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -39,6 +41,21 @@ def split(columns: dict[tuple[str, str], list[float]], at: int) -> Windows:
 )
 def test_resolution_is_a_sixtieth_of_the_reference_in_whole_steps(step, reference, expected) -> None:
     assert resolution_s(step, reference) == expected
+
+
+def test_series_that_never_move_are_left_out_by_name_unless_they_stop() -> None:
+    nan = np.nan
+    series = {
+        ("a", "limit"): [4.0] * 10,
+        ("a", "limit with a hole"): [4.0] * 6 + [nan] + [4.0] * 3,
+        ("a", "rss"): [1.0, 2.0] * 5,
+        ("a", "up"): [1.0] * 5 + [nan] * 5,
+    }
+    border: Any = {"step_ns": SECOND, "reference_end_ns": 5 * SECOND, "values_start_ns": 5 * SECOND}
+    windows = cut(wide(series), **border, keep_still=False)
+    assert windows.series == (("a", "rss"), ("a", "up"))
+    assert windows.left_out == (("a", "limit"), ("a", "limit with a hole"))
+    assert cut(wide(series), **border).left_out == ()
 
 
 def test_rows_across_the_border_are_not_healthy() -> None:

@@ -36,6 +36,14 @@ def test_a_counter_that_falls_began_again_at_zero(wide, sample):
     np.testing.assert_array_equal(values(frame, "c_total"), [NAN, 4, 3, 1, 0])
 
 
+def test_infinite_samples_and_counters_below_zero_are_missing(wide, sample):
+    rows = [sample("c_total", at + 0.5, value, "counter") for at, value in enumerate([10, -5, 12, 15, np.inf])]
+    rows += [sample("g", at + 0.5, value) for at, value in enumerate([-1, np.inf, 2, -np.inf, 4])]
+    frame = wide(rows)
+    np.testing.assert_array_equal(values(frame, "c_total"), [NAN, NAN, NAN, 3, NAN])
+    np.testing.assert_array_equal(values(frame, "g"), [-1, NAN, 2, NAN, 4])
+
+
 def test_a_rate_over_a_gap_is_the_average_and_stands_at_its_end(wide, sample):
     rows = [sample("c_total", at, value, "counter") for at, value in [(0.5, 10), (1.5, 12), (4.5, 21)]]
     np.testing.assert_allclose(values(wide(rows), "c_total"), [NAN, 2, NAN, NAN, 3])
