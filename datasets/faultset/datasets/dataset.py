@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +133,9 @@ class Dataset:
             )
         return self.root / EPISODES / episode
 
-    def check_files(self, threads: int = 4, progress: Progress | None = None) -> None:
+    def check_files(
+        self, threads: int = 4, progress: Progress | None = None, *, episodes: Iterable[str] | None = None
+    ) -> None:
         """Check every file of the version; those that passed and have not changed since are not read again.
 
         Parameters
@@ -141,14 +143,17 @@ class Dataset:
         threads
             Episodes that are read at once.
         progress
-            Told how many episodes are finished, and of how many.
+            Called with the number of finished episodes and of all.
+        episodes
+            Ids; all of the version by default.
 
         Raises
         ------
         DataError
             Of the first episode that is damaged; see `check_episode_files` for what is checked.
         """
-        check_dataset_files(self.root, self.files, threads, progress)
+        files = self.files if episodes is None else {episode: self[episode].files for episode in episodes}
+        check_dataset_files(self.root, files, threads, progress)
 
 
 def open_dataset(path: Path | str, version: str | None = None) -> Dataset:

@@ -75,8 +75,10 @@ def assert_refused(root: Path) -> None:
 def assert_commands_refuse(root: Path, out: Path) -> None:
     for command in ("show", "episodes"):
         assert_one_sentence(run("dataset", command, root), 0, 3)
+    assert_one_sentence(run("dataset", "explore", root, "--out", out.with_suffix(".html")), 3)
     assert_one_sentence(run("dataset", "export", root, out, "--as", "wide-csv"), 3)
     assert not out.exists()
+    assert not out.with_suffix(".html").exists()
 
 
 def assert_found(root: Path) -> None:

@@ -52,8 +52,11 @@ def write_page(
     ------
     UsageError
         The page would be larger than browsers open without a wait, or cannot be written.
+    DataError
+        An episode is damaged, or the version does not have it.
     """
     chosen = list(dataset.episodes if episodes is None else dict.fromkeys(episodes))
+    dataset.check_files(episodes=chosen)
     steps = StepCounter(len(chosen), progress)
     blocks = [_block("dataset", packed(dataset_content(dataset, chosen, truth=truth)))]
     size = len(blocks[0])

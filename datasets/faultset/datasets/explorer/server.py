@@ -67,6 +67,7 @@ def explorer_app(dataset: Dataset, token: str, *, truth: bool = True) -> web.App
 
 
 def _episode(dataset: Dataset, name: str, truth: bool) -> bytes:
+    dataset.check_files(episodes=[name])
     return packed(episode_content(dataset[name], truth=truth))
 
 
