@@ -377,7 +377,8 @@ def test_a_table_ends_with_the_best_method_against_the_strongest_control(make, r
         rows.append(make.row(truth, ranking=ranking("b" if number < right else "a")))
         rows.append(make.row(truth, "guess", kind="control", ranking=ranking("a")))
     table = table_of(rows, "localization")
-    standing = f"method against the strongest control, guess: {standing}"
+    difference, better = standing.split("; ")
+    standing = f"best method method: {difference} over the control guess; {better}"
     assert table.standing == standing
     board = leaderboard_of(rows)
     assert f"**{standing}.**" in markdown(board)

@@ -13,10 +13,11 @@ from faultset.core.times import SECOND_NS
 from faultset.evaluators.leaderboards.detection_facts import detection_facts
 from faultset.evaluators.leaderboards.diagnosis import diagnosis_facts
 from faultset.evaluators.leaderboards.localization import localization_facts
-from faultset.evaluators.leaderboards.records import ALL_APPS, Curve, CurvePoint, is_headline
+from faultset.evaluators.leaderboards.records import ALL_APPS, is_headline
 from faultset.evaluators.results.rows import ResultRow, amount_of
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.statistics.clusters import clustered_mean
+from faultset.evaluators.statistics.curves import Curve, CurvePoint
 
 _RIGHT = 0.5
 """Share from which on an episode counts as answered; ties and seeds make fractions."""

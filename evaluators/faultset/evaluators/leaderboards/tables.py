@@ -18,7 +18,7 @@ from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, UNKNOWN
 from faultset.evaluators.results.rows import PROTOCOLS, TASKS, ResultRow
 from faultset.evaluators.results.truth import UNFELT, Truth
 from faultset.evaluators.scorers.contract import Metric
-from faultset.evaluators.scorers.values import estimate
+from faultset.evaluators.scorers.values import Estimates, estimate, sort_key
 from faultset.evaluators.scorers.values import floor as scorer_floor
 from faultset.evaluators.statistics.comparison import PairedDifference, clusters_needed, holm, paired_difference
 from faultset.evaluators.statistics.estimates import Estimate, unknown
@@ -26,7 +26,6 @@ from faultset.evaluators.statistics.systems import prediction_interval
 
 VERDICTS: tuple[str, ...] = (HEADLINE, "latent", "silent", UNFELT)
 GROUPS = ("telemetry", "sli", "alarm_place")
-Estimates = Mapping[str, Mapping[str, Estimate]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +230,7 @@ def _table(
     floor = {**floor, **{m.name: found for m in own if (found := scorer_floor(m, truths)) is not None}}
     found = scores.rows[part.setting]
     kinds = {name: next(iter(found[name].values()))[0].kind for name in part.baselines}
-    key = _sort_key(metrics, estimates)
+    key = sort_key(metrics, estimates)
     names = sorted(part.baselines, key=lambda name: (key(name), name))
     control = next((name for name in names if name in scored and kinds[name] == "control"), None)
     against = {
@@ -288,22 +287,6 @@ def _table(
         no_p=no_p,
         threshold_rule=scores.threshold_rule if part.setting.task == "detection" else "",
     )
-
-
-def _sort_key(metrics: tuple[Metric, ...], estimates: Estimates) -> Callable[[str], tuple[float, ...]]:
-    """Best first by the first metrics in turn; unknown values last."""
-
-    def key(name: str) -> tuple[float, ...]:
-        values = []
-        for metric in metrics[:4]:
-            value = estimates[name][metric.name].value
-            if math.isnan(value):
-                values.append(math.inf)
-            else:
-                values.append(round(-value if metric.better == "higher" else value, 9))
-        return tuple(values)
-
-    return key
 
 
 def _compare(

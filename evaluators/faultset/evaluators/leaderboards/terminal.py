@@ -52,7 +52,8 @@ def show(board: Leaderboard, console: Console) -> None:
         text = f"Not shown in {console.width} columns: {', '.join(dict.fromkeys(left_out))}."
         console.print(text, style="dim", markup=False)
     others = len(board.tables) - len(shown)
-    more = f", and {others} more tables: by application, verdict and what methods are given" if others else ""
+    noun = "table" if others == 1 else "tables"
+    more = f", and {others} more {noun}: by application, verdict and what methods are given" if others else ""
     console.print(f"leaderboard.md has all methods and columns{more}.", style="dim", markup=False)
     for title, lines in groups_of(board.agents):
         console.print()

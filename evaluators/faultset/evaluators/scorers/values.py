@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from faultset.evaluators.statistics.estimates import Estimate, unknown
 
 _log = logging.getLogger(__name__)
 _reported: set[str] = set()
+
+Estimates = Mapping[str, Mapping[str, Estimate]]
+"""Baseline -> metric."""
 
 
 def value_on_episode(scorer: Metric, rows: Sequence[ResultRow]) -> float:
@@ -65,3 +68,19 @@ def floor(scorer: Metric, truths: Iterable[Truth]) -> Estimate | None:
 
 def _is_for(scorer: Metric, truth: Truth) -> bool:
     return scorer.episodes == "all" or truth.faulty == (scorer.episodes == "fault")
+
+
+def sort_key(metrics: tuple[Metric, ...], estimates: Estimates) -> Callable[[str], tuple[float, ...]]:
+    """Return a key that sorts the best first, by the first metrics in turn; unknown values come last."""
+
+    def key(name: str) -> tuple[float, ...]:
+        values = []
+        for metric in metrics[:4]:
+            value = estimates[name][metric.name].value
+            if math.isnan(value):
+                values.append(math.inf)
+            else:
+                values.append(round(-value if metric.better == "higher" else value, 9))
+        return tuple(values)
+
+    return key

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.episode_scores import EpisodeScores
-from faultset.evaluators.leaderboards.records import ALL_APPS, Curve, Table, is_headline
+from faultset.evaluators.leaderboards.records import ALL_APPS, Table, is_headline
 from faultset.evaluators.reports.episode_difficulty import episode_title
 from faultset.evaluators.reports.top_methods import top_methods
 from faultset.evaluators.scorers.contract import Metric
+from faultset.evaluators.statistics.curves import Curve
 
 CURVES_DRAWN = 6
 TIPS_UP_TO = 60
