@@ -234,7 +234,7 @@ def test_windows_in_another_time_zone_are_moved_to_the_telemetry(source, out):
     assert any("-8 h away" in issue.found for issue in examine(source).data_issues)
     dataset = imported(source, out)
     label = dataset.label(dataset.episodes[0])
-    assert dataset.view(dataset.episodes[0]).view == (START * SECOND, END * SECOND)
+    assert dataset.view(dataset.episodes[0]).window == (START * SECOND, END * SECOND)
     assert label.inject_start_ns == (START + 265) * SECOND
 
 
