@@ -93,7 +93,7 @@ def episode_means(dataset: Dataset) -> dict[str, Any]:
     by_table: Counter[str] = Counter()
     for name, record in records:
         by_table[name.rpartition("/")[2].partition(".")[0]] += record.bytes
-    views = [dataset.view(episode).view for episode in dataset.episodes]
+    views = [dataset.view(episode).window for episode in dataset.episodes]
     spans_s = []
     for episode in dataset.episodes:
         times = [record["time_ns"] for record in dataset[episode].journal]

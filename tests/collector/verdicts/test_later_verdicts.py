@@ -50,7 +50,7 @@ def unjudged(tmp_path: Path) -> Path:
 
 def unknown_episode(folder: Path) -> Episode:
     dataset = open_dataset(folder)
-    return next(e for e in map(dataset.episode, dataset.episodes) if e.label.verdict == "unknown")
+    return next(e for e in dataset if e.label.verdict == "unknown")
 
 
 def test_a_score_above_the_limit_is_latent_and_one_below_is_silent(unjudged: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_fault_that_only_left_messages_unprocessed_is_manifest(unjudged: Path,
 
 def test_a_root_cause_is_found_by_the_names_that_this_release_accepts(unjudged: Path) -> None:
     dataset = open_dataset(unjudged)
-    episode = next(e for e in map(dataset.episode, dataset.episodes) if e.label.fault == "redeploy-without-pv")
+    episode = next(e for e in dataset if e.label.fault == "redeploy-without-pv")
     (before,) = episode.label.root_causes
     earlier = replace(before, accepted=(before.service, "whoever-uses-it"))
     plan = Plan.from_json(next(record["args"] for record in episode.journal if record.get("verb") == "plan"))
