@@ -136,7 +136,7 @@ def baseline(
         )
         _check(spec)
         for method in ("fit", METHOD_OF_TASK[task]):
-            if getattr(cls, method) is not Untrained.fit:  # by which is told that nothing is learned
+            if getattr(cls, method) is not Untrained.fit:  # an evaluation recognises by it that nothing is learned
                 setattr(cls, method, _answering(getattr(cls, method)))
         for attribute in ("name", "needs", "tables"):
             setattr(cls, attribute, getattr(spec, attribute))
@@ -148,7 +148,7 @@ def baseline(
 
 
 def _answering(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that names an extra that it lacks, and refuses what is no time of an alarm."""
+    """Check the alarm of a method, and name the extra that it lacks."""
 
     @functools.wraps(method)
     def checked(self: Any, episode: Any, *alarm: Any) -> Any:
@@ -162,7 +162,7 @@ def _answering(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _check_alarm(alarm_ns: object) -> None:
     if alarm_ns is None:
-        raise UsageError("there was no alarm, so there is no time to start from; give UTC nanoseconds, not None")
+        raise UsageError("the alarm is missing: the detector stayed silent, or no time was given; give UTC nanoseconds")
     if not isinstance(alarm_ns, int | np.integer):
         raise UsageError(f"an alarm is an integer of UTC nanoseconds, not {quoted(alarm_ns)}")
 
