@@ -81,8 +81,7 @@ def check_stores(host: PlatformHost, apps: Iterable[AppSpec]) -> list[str]:
     if not replaced:
         return []
     return [
-        f"stores of the kind {' and '.join(replaced)} are played by Redis: no server of theirs is chosen, or none can "
-        "run there"
+        f"Redis runs the stores of the kind {' and '.join(replaced)}: their original server is not supported or chosen"
     ]
 
 
