@@ -241,7 +241,9 @@ def test_without_the_extra_logs_are_one_sentence(logs: Path, monkeypatch: pytest
 
 
 def test_an_alarm_that_nothing_raises_is_asked_for(logs: Path) -> None:
-    with pytest.raises(UsageError, match="add trace-errors or a localizer to --baselines"):
+    with pytest.raises(
+        UsageError, match="alarm of trace-errors, but no chosen baseline raises it; add it or a localizer"
+    ):
         evaluated(logs, baselines=("ksigma",))
 
 
