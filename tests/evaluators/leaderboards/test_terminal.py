@@ -65,3 +65,14 @@ def test_a_large_leaderboard_fits_a_screen_and_keeps_what_users_bring(make):
     assert ", the first 9 of 32 methods" in text
     assert "more tables" in text
     assert repr(Evaluation(rows=tuple(rows))) == text
+
+
+def test_the_table_of_a_task_is_that_in_which_answers_of_users_stand(make):
+    truths = [make.truth(f"e{i}", fault=f"f{i}") for i in range(6)]
+    both = [(truth, protocol) for truth in truths for protocol in ("detected", "oracle")]
+    rows = [make.row(truth, "method", ranking={"b": 1.0}, protocol=protocol) for truth, protocol in both]
+    rows += [make.row(truth, "mine", kind="external", ranking={"c": 1.0}, protocol="oracle") for truth in truths]
+    text = terminal.text_of(leaderboard_of(rows), 120)
+    assert "given: true onset" in text
+    assert "mine" in text
+    assert "1 more table:" in text

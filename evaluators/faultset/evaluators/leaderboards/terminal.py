@@ -52,8 +52,8 @@ def show(board: Leaderboard, console: Console) -> None:
         text = f"Not shown in {console.width} columns: {', '.join(dict.fromkeys(left_out))}."
         console.print(text, style="dim", markup=False)
     others = len(board.tables) - len(shown)
-    noun = "table" if others == 1 else "tables"
-    more = f", and {others} more {noun}: by application, verdict and what methods are given" if others else ""
+    tables = f"{others} more {'table' if others == 1 else 'tables'}"
+    more = f", and {tables}: by application, verdict and what methods are given" if others else ""
     console.print(f"leaderboard.md has all methods and columns{more}.", style="dim", markup=False)
     for title, lines in groups_of(board.agents):
         console.print()
@@ -73,10 +73,11 @@ def text_of(board: Leaderboard, width: int) -> str:
 
 
 def _first_table(board: Leaderboard, task: str) -> Table | None:
-    """Return the table of a task that counts most; None without one."""
+    """Return the table of a task that counts most, with most of what users bring themselves; None without one."""
 
-    def order(table: Table) -> tuple[bool, ...]:
-        return table.verdict != HEADLINE, table.app != ALL_APPS, table.group != "telemetry"
+    def order(table: Table) -> tuple[bool, bool, int, bool]:
+        of_users = sum(entry.kind in _OF_USERS for entry in table.entries)
+        return table.verdict != HEADLINE, table.app != ALL_APPS, -of_users, table.group != "telemetry"
 
     return min((table for table in board.tables if table.task == task), key=order, default=None)
 

@@ -40,8 +40,8 @@ def test_the_call_graph_is_that_of_the_original_where_the_workloads_go(social: A
 
 def test_faults_of_what_the_application_has_not_have_no_target_and_all_others_have_one(social: AppSpec) -> None:
     missing = {name for name, spec in faults().items() if unavailable_reason(spec, social)}
-    of_flags = {name for name, spec in faults().items() if ".faults.flags." in spec.inject.__module__}
-    of_operators = {name for name, spec in faults().items() if ".faults.operator." in spec.inject.__module__}
+    of_flags = {name for name, spec in faults().items() if ".faults.flags" in spec.inject.__module__}
+    of_operators = {name for name, spec in faults().items() if ".faults.operator" in spec.inject.__module__}
     assert (len(of_flags), len(of_operators)) == (11, 6)
     of_passwords_and_settings = {"revoke-auth", "user-unregistered", "wrong-secret", "wrong-config-key"}
     of_brokers = {"consumer-stopped", "poison-message"}
