@@ -36,6 +36,7 @@ HOME = {
     "evaluate": (ROOT / "evaluators",),
     "inspect": (AGENTS / "solvers", AGENTS / "interface", ROOT / "evaluators/faultset/evaluators/agent_tasks"),
     "kubernetes": (COLLECTOR / "platforms/kubernetes",),
+    "mcp": (AGENTS / "interface", ROOT / "evaluators/faultset/evaluators/agent_tasks"),  # anyio comes with Inspect, too
     "stores": (COLLECTOR / "runtime/stores/originals",),
 }
 """Folders whose modules may import an extra's packages at once."""
@@ -112,8 +113,10 @@ def complaints(path: Path) -> Iterator[str]:
             yield f"{where}: {module} belongs to no installed distribution"
         elif not found & BASE and not extras:
             yield f"{where}: {module} is of {sorted(found)}, which pyproject.toml does not declare"
-        elif not found & BASE and at_once and not any(
-            path.is_relative_to(folder) for extra in extras for folder in HOME.get(extra, ())
+        elif (
+            not found & BASE
+            and at_once
+            and not any(path.is_relative_to(folder) for extra in extras for folder in HOME.get(extra, ()))
         ):
             yield f"{where}: {module} comes with an extra: import it inside the function that needs it"
 
@@ -130,7 +133,7 @@ def test_every_declared_dependency_is_imported() -> None:
 
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_the_packages_of_an_extra_are_those_of_pyproject(extra: str) -> None:
-    others = {"urllib3", "openai"}  # one comes with requests too, the other is imported by Inspect
+    others = {"urllib3", "openai"}  # their users import them
     assert {name for package in EXTRAS[extra] for name in owners(package)} == OPTIONAL[extra] - others
 
 
