@@ -175,7 +175,7 @@ def test_what_the_decorator_of_a_rejected_one_announced_is_forgotten(
     monkeypatch.syspath_prepend(site)
     registry._load.cache_clear()
     if not all_first:
-        with pytest.raises(UsageError, match=r"cannot be loaded|must be"):
+        with pytest.raises(UsageError, match="must be"):
             ASK[group]("broken-name")
     assert set(ALL[group]()) == before
     with pytest.raises(UsageError, match=r'unknown \w+ "elsewhere"'):

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from faultset.baselines import Ranking, Untrained, baseline
 from faultset.core.errors import DataError, UsageError
-from faultset.datasets.dataset import open_dataset
+from faultset.datasets import EpisodeView, open_dataset
 from faultset.evaluators import evaluation_call
 from faultset.evaluators.cli.evaluate import evaluate
 from faultset.evaluators.cli.listing import baselines
@@ -173,12 +174,19 @@ def test_groups_stand_for_baselines_and_mix_with_names():
     assert mixed == named | {"baro"} | {name for name, spec in everything.items() if spec.kind == "control"}
 
 
+@pytest.mark.usefixtures("own_registries")
 def test_the_default_leaves_out_what_is_slow_but_no_named_method_and_no_control():
+    @baseline("slow-rule", title="S", task="localization", paper="none", kind="rule", tables=("metrics",), speed="slow")
+    class SlowRule(Untrained):
+        def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+            return Ranking()
+
     everything = {spec.name: spec for spec in choose_baselines(["all"])}
     default = {spec.name for spec in choose_baselines([])}
     absent = [spec for name, spec in everything.items() if name not in default]
     assert absent
     left_out = [spec for spec in absent if not spec.extra]
+    assert left_out
     assert all(spec.speed == "slow" and spec.kind in ("method", "own", "rule") for spec in left_out)
 
 

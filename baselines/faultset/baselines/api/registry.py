@@ -135,9 +135,11 @@ def baseline(
             developed_on=None if developed_on is None else tuple(developed_on),
         )
         _check(spec)
-        for method in ("fit", METHOD_OF_TASK[task]):
-            if getattr(cls, method) is not Untrained.fit:  # an evaluation recognises by it that nothing is learned
-                setattr(cls, method, _answering(getattr(cls, method)))
+        for name_of_method in ("fit", METHOD_OF_TASK[task]):
+            method = getattr(cls, name_of_method, None)  # a class that lacks one is refused when it is loaded
+            # an evaluation recognises by Untrained.fit that nothing is learned
+            if method is not None and method is not Untrained.fit:
+                setattr(cls, name_of_method, _answering(method))
         for attribute in ("name", "needs", "tables"):
             setattr(cls, attribute, getattr(spec, attribute))
         cls.spec = spec  # type: ignore[attr-defined]
