@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import sys
 from collections.abc import Callable
@@ -27,6 +28,12 @@ from tests.agents.chat_server import Scripted, chat_server, failed, in_turn, sai
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 """Of the connections that Inspect keeps to its models."""
+
+
+def teardown_module() -> None:
+    """Free those connections while the filter holds, so that no later test is blamed for them."""
+    gc.collect()
+
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 FAULTY = "a5edb68659bc"
