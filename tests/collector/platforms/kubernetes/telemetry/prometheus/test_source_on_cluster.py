@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import time
@@ -84,9 +85,12 @@ def test_native_histograms_of_a_real_server_become_the_rows_that_it_would_comput
     reader, family = SampleReader(endpoint), "prometheus_http_request_duration_seconds"
     handler = f'{family}{{handler="/api/v1/query"}}'
     deadline = time.monotonic() + 90
-    while not reader.instant(f"histogram_count({handler}) > 20"):
+    histograms: object = None
+    while not histograms:
         assert time.monotonic() < deadline, "no native histogram arrives"
         time.sleep(0.2)
+        with contextlib.suppress(NotFound):  # the API server's proxy learns of a new Service a moment later
+            histograms = reader.instant(f"histogram_count({handler}) > 20")
     source = PrometheusSource(
         endpoint,
         namespace,
