@@ -26,8 +26,8 @@ from scipy import sparse
 from scipy.stats import kendalltau
 
 from faultset.baselines.api.registry import get_baseline
-from faultset.baselines.methods.localization.traces.spectrum import trace_weights
-from faultset.baselines.methods.localization.traces.trace_rca import jaccard
+from faultset.baselines.methods.localization.spectrum import trace_weights
+from faultset.baselines.methods.localization.trace_rca import jaccard
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.exports.exporter import export_dataset
 

@@ -96,7 +96,7 @@ def test_a_broken_plugin_hides_no_other_and_says_why_when_asked(announced, monke
 
 
 def test_an_entry_point_to_something_else_is_refused(announced, monkeypatch) -> None:
-    wrong = EntryPoint(name="wrong", value="faultset.baselines.methods.rules.ksigma:KSigma", group=registry.GROUP)
+    wrong = EntryPoint(name="wrong", value="faultset.baselines.methods.rules.metric_rules:KSigma", group=registry.GROUP)
     monkeypatch.setattr(plugins, "entry_points", lambda **_: [wrong])
     with pytest.raises(UsageError, match='must be the class of the baseline "wrong"'):
         registry.get_baseline("wrong")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.features.kpi_flags import (
+from faultset.baselines.features.metric_alarms import (
     kde_tail,
     kpi_flags,
     queue_features,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from faultset.baselines.evidence.metric_evidence import metric_evidence
-from faultset.baselines.features.rollouts import Rollout, planned_rollouts
+from faultset.baselines.features.object_states import Rollout, planned_rollouts
 from faultset.baselines.features.windows import localization_windows
 from tests.baselines.conftest import SECOND, Observe
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from faultset.baselines.features.series_scores import rank_by_series
+from faultset.baselines.features.metric_alarms import rank_by_series
 
 
 def test_services_stand_where_their_first_series_stands() -> None:

@@ -14,7 +14,7 @@ from faultset.baselines.features.service_latency import (
     service_latency,
     similarity_to_front,
 )
-from faultset.baselines.stats.mutual_information import binned_information
+from faultset.baselines.stats.dependence import binned_information
 from tests.baselines.conversations import SECOND, START, conversation, span, spoken
 
 

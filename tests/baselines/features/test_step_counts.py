@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from faultset.baselines.features.step_counts import Steps, excess_surprise, recent_durations, recent_sums, steps_of
+from faultset.baselines.features.role_streams import Steps, excess_surprise, recent_durations, recent_sums, steps_of
 
 
 def test_an_excess_is_as_surprising_as_its_binomial_tail() -> None:

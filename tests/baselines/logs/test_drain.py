@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultset.baselines.logs.drain import WILDCARD, Drain, split_variables
+from faultset.baselines.logs.templates import WILDCARD, Drain, split_variables
 
 
 def test_variables_are_taken_out_of_messages() -> None:

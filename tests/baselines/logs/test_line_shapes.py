@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from faultset.baselines.logs.line_shapes import shape_counts
+from faultset.baselines.logs.templates import shape_counts
 from tests.baselines.conversations import SECOND, START, spoken
 
 

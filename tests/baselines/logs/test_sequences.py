@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.logs.sequences import NextTemplate, binned_share, combined_score, parameter_anomalies
+from faultset.baselines.logs.scores import NextTemplate, binned_share, combined_score, parameter_anomalies
 
 CODES = {letter: code for code, letter in enumerate("ABCDX")}
 TRAINING = [CODES[letter] for letter in "ABCABCABDABC"]

@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 
 from faultset.baselines.api.registry import get_baseline
-from faultset.baselines.methods.detection.neural import lstm_autoencoder, tran_ad, usad
-from faultset.baselines.methods.detection.neural.lstm_autoencoder import LSTMAutoencoder
-from faultset.baselines.methods.localization.multimodal.eadro import padded
-from faultset.baselines.neural import extra
-from faultset.baselines.neural.networks import lstm_last, lstm_parameters
-from faultset.baselines.neural.training import trained
+from faultset.baselines.methods.detection import neural as networks
+from faultset.baselines.methods.detection.neural import USAD, LSTMAutoencoder, TranAD
+from faultset.baselines.methods.localization.eadro import padded
+from faultset.baselines.neural import jax_and_optax, lstm_last, lstm_parameters, missing_packages, trained
 from faultset.core.errors import UsageError
 from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
 
 ROLES = 4
-needs_extra = pytest.mark.skipif(bool(extra.missing_packages()), reason="the extra neural is not installed")
+needs_extra = pytest.mark.skipif(bool(missing_packages()), reason="the extra neural is not installed")
 
 
 def windows(count: int = 64, seed: int = 0) -> np.ndarray:
@@ -45,13 +43,13 @@ def test_an_lstm_step_is_the_published_formula():
 @pytest.mark.parametrize(
     ("made", "run"),
     [
-        (LSTMAutoencoder, lstm_autoencoder.reconstructed),
-        (usad.USAD, lambda xp, p, w: usad.passes(xp, p, w)[3]),
-        (tran_ad.TranAD, lambda xp, p, w: tran_ad.phases(xp, p, w)[1]),
+        (LSTMAutoencoder, networks.reconstructed),
+        (USAD, lambda xp, p, w: networks.passes(xp, p, w)[3]),
+        (TranAD, lambda xp, p, w: networks.phases(xp, p, w)[1]),
     ],
 )
 def test_numpy_and_jax_give_the_same_numbers(made, run):
-    jax, _ = extra.jax_and_optax()
+    jax, _ = jax_and_optax()
     parameters = made(updates=0)._initial(np.random.default_rng(1), ROLES)
     np.testing.assert_allclose(
         run(np, parameters, windows()), np.asarray(run(jax.numpy, parameters, windows())), atol=1e-4
@@ -63,7 +61,7 @@ def test_training_makes_the_loss_smaller_and_is_decided_by_its_seed():
     before = LSTMAutoencoder(updates=0)._initial(np.random.default_rng(0), ROLES)
     losses = LSTMAutoencoder.losses
     after, again = (trained(before, losses, [windows()], updates=60, batch=32, seed=3) for _ in range(2))
-    first, last = (lstm_autoencoder.squared_error(np, one, (windows(seed=1),), 0.0) for one in (before, after))
+    first, last = (networks.squared_error(np, one, (windows(seed=1),), 0.0) for one in (before, after))
     assert last < 0.5 * first
     np.testing.assert_array_equal(after["encoder"]["x"], again["encoder"]["x"])
 
@@ -73,7 +71,7 @@ def test_without_the_extra_one_sentence_says_what_to_install(monkeypatch: pytest
     with pytest.raises(
         UsageError, match=r"training .* needs the extra \"neural\"; run: pip install 'faultset\[neural\]'"
     ):
-        extra.jax_and_optax()
+        jax_and_optax()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"\"usad\" needs the extra \"neural\""):
         choose_baselines(["usad"])

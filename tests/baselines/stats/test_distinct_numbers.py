@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.stats.distinct_numbers import distinct
+from faultset.baselines.stats.scaling import distinct
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 500, 20_000])

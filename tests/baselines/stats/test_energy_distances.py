@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from faultset.baselines.stats.energy_distances import energy_distances, permutation_p_values, ranked_samples
+from faultset.baselines.stats.dependence import energy_distances, permutation_p_values, ranked_samples
 
 BASE = np.array([0.0, 2, 1, -1, 0, 2, 1, -1])
 REFERENCE = np.column_stack([10 + BASE, 50 + np.tile([0.0, 0, 1, -1], 2), 20 + BASE, 100 + BASE])

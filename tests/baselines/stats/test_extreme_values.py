@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from faultset.baselines.stats.extreme_values import Spot, fit_pareto, tail_quantile
+from faultset.baselines.stats.change_points import Spot, fit_pareto, tail_quantile
 
 
 @pytest.mark.parametrize(("gamma", "expected"), [(0.1, 16.9857), (0.0, 15.9915)])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from faultset.baselines.stats.independence_tests import (
+from faultset.baselines.stats.dependence import (
     chi_square,
     correlation_p_value,
     kmeans_bins,

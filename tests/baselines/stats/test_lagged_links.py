@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from faultset.baselines.stats.lagged_links import lagged_links
+from faultset.baselines.stats.dependence import lagged_links
 
 
 def test_a_delayed_cause_is_linked_and_a_cause_of_the_cause_is_not() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from faultset.baselines.stats.limits import bonferroni_sigmas, reference_limit
+from faultset.baselines.stats.scaling import bonferroni_sigmas, reference_limit
 
 
 def test_k_sigma_uses_the_limit_of_the_textbook() -> None:

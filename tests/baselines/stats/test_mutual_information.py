@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.stats.mutual_information import binned_information, knn_information
+from faultset.baselines.stats.dependence import binned_information, knn_information
 
 SHARE = np.array([0, 0, 1 / 3, 1, 1, 1 / 3])
 

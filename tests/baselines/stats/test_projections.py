@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from faultset.baselines.stats.projections import (
+from faultset.baselines.stats.outlier_scores import (
     Projection,
     equivalent_sigma,
     out_of_fold_maximum,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.features.healthy_spreads import CLIP, healthy_spreads
+from faultset.baselines.features.metric_alarms import CLIP, healthy_spreads
 from faultset.baselines.features.windows import Windows
 from faultset.baselines.stats.scaling import (
     ABSENT_Z,

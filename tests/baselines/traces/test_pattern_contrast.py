@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from faultset.baselines.traces.pattern_contrast import (
+from faultset.baselines.traces.abnormal_traces import (
     Observations,
     come_first,
     contrast,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from faultset.baselines.traces.slow_spans import exclusive_durations, parent_rows, slow_spans
+from faultset.baselines.traces.spans import exclusive_durations, parent_rows, slow_spans
 
 
 def test_exclusive_time_leaves_out_children_once() -> None:

@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.evidence.metric_evidence import ServiceEvidence
-from faultset.baselines.features.step_counts import Ints
-from faultset.baselines.logs.keywords import BAD_LEVELS, keyword_mask
-from faultset.baselines.stats.distinct_numbers import distinct
-from faultset.baselines.stats.scaling import Matrix
+from faultset.baselines.features.role_streams import Ints
+from faultset.baselines.logs.templates import BAD_LEVELS, keyword_mask
+from faultset.baselines.stats.scaling import Matrix, distinct
 from faultset.datasets.log_masks import masked_column
 
 if TYPE_CHECKING:

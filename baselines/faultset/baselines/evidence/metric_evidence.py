@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from faultset.baselines.features.rollouts import Rollout
+from faultset.baselines.features.object_states import Rollout
 from faultset.baselines.features.windows import Windows, localization_windows
 from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
 from faultset.core.times import SECOND_NS

@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from faultset.baselines.api.contract import CONSECUTIVE, Detection, Evidence, first_alarm
-from faultset.baselines.features.series_scores import largest_deviations
+from faultset.baselines.features.metric_alarms import largest_deviations
 from faultset.baselines.features.windows import Windows, detection_windows
-from faultset.baselines.stats.limits import reference_limit
-from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
+from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, reference_limit, with_metric_floor
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

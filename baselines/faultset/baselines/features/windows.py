@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from faultset.baselines.api.tables import read_wide
-from faultset.baselines.stats.scaling import Matrix, varies
+from faultset.baselines.stats.scaling import Matrix, sustained, varies
 from faultset.core.times import SECOND_NS
 from faultset.datasets.metrics.roles import Catalogue, is_health_metric
 
@@ -226,3 +226,32 @@ def _is_still(raw: Matrix, present: npt.NDArray[np.bool_]) -> npt.NDArray[np.boo
         missing = missing[1:] & missing[:-1]
     still[still] = ~missing.any(axis=0)
     return still
+
+
+SUSTAINED = 3
+
+
+def most_deviating(episode: EpisodeView, windows: Windows, since: Matrix, *, per_service: int) -> list[int]:
+    """Choose, for each service, the series that deviate longest and most, each of another role.
+
+    Parameters
+    ----------
+    since
+        [T, d] test window in healthy spreads.
+
+    Returns
+    -------
+    list of int
+        Columns in order; series that never moved are not among them.
+    """
+    lasting = sustained(since, min(SUSTAINED, len(since))).max(axis=0)
+    role = episode.catalogue.role_of
+    taken: dict[str, set[str]] = {}
+    chosen: list[int] = []
+    for column in sorted(range(len(windows.series)), key=lambda place: (-lasting[place], windows.series[place])):
+        service, metric = windows.series[column]
+        roles = taken.setdefault(service, set())
+        if lasting[column] > 0 and len(roles) < per_service and role(metric) not in roles:
+            roles.add(role(metric))
+            chosen.append(column)
+    return sorted(chosen)

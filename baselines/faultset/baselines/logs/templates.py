@@ -2,21 +2,292 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.baselines.api.tables import read_table
-from faultset.baselines.features.step_counts import Ints
-from faultset.baselines.logs.drain import Drain
-from faultset.baselines.stats.distinct_numbers import distinct
-from faultset.datasets.log_masks import masked_column
+from faultset.baselines.features.role_streams import Ints
+from faultset.baselines.stats.scaling import Matrix, distinct
+from faultset.core.times import SECOND_NS
+from faultset.datasets.log_masks import WILDCARD, masked, masked_column
 
 if TYPE_CHECKING:
+    from faultset.baselines.features.windows import TimeWindow
     from faultset.datasets.views import EpisodeView
+
+# One pass over a line finds all that varies; only what the group catches is a number that means something.
+_VARIABLE = re.compile(
+    r"""
+      \d{1,3}(?:\.\d{1,3}){3}(?::\d+)?                                     # address, with port
+    | \b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b               # UUID
+    | \b0x[0-9a-fA-F]+\b
+    | \b(?=[a-fA-F]*\d)(?=\d*[a-fA-F])[0-9a-fA-F]{8,}\b                      # trace id, hash
+    | (?<![\w.])([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?=[a-zµ%]{0,2}(?![\w])) # number, with a short unit
+    """,
+    re.VERBOSE,
+)
+
+
+def split_variables(message: str) -> tuple[str, list[float]]:
+    """Separate what is constant in a message from its numeric parameters.
+
+    Addresses and ids become wildcards like numbers do, but are no parameters.
+
+    >>> split_variables("dial 10.0.0.7:6379 took 12.5ms after 3 tries, id 4bf92f3577b34da6")
+    ('dial <*> took <*>ms after <*> tries, id <*>', [12.5, 3.0])
+    """
+    parts = _VARIABLE.split(message)
+    if len(parts) == 1:
+        return message, []
+    return WILDCARD.join(parts[::2]), [float(number) for number in parts[1::2] if number is not None]
+
+
+@dataclass
+class Template:
+    """Messages that differ only where the template has a wildcard."""
+
+    id: int
+    """Stable, unlike the words, which change as wildcards appear."""
+    words: list[str]
+    count: int = 1
+
+    @property
+    def text(self) -> str:
+        """The template as people read it."""
+        return " ".join(self.words)
+
+
+@dataclass
+class _Leaf:
+    templates: list[Template] = field(default_factory=list)
+    changes: int = 0
+
+
+class Drain:
+    """Group messages into templates as they come.
+
+    Parameters
+    ----------
+    depth
+        Levels of the tree, counting the root, the level of message lengths and the leaves: with 4, messages
+        of one length are told apart by their first word before they are compared in full.
+    similarity
+        Share of words that must agree with a template; a wildcard agrees with nothing.
+    max_children
+        Branches per node; further words share one branch.
+    """
+
+    def __init__(self, *, depth: int = 4, similarity: float = 0.4, max_children: int = 100) -> None:
+        self.depth = depth
+        self.similarity = similarity
+        self.max_children = max_children
+        self.templates: list[Template] = []
+        self._leaves: dict[tuple[str, ...], _Leaf] = {}
+        self._children: dict[tuple[str, ...], set[str]] = {}
+        self._seen: dict[str, tuple[_Leaf, int, Template]] = {}
+
+    def add(self, masked: str) -> int:
+        """Find or make the template of a message without its variables and return the template's id."""
+        cached = self._seen.get(masked)
+        if cached is not None:
+            leaf, changes, template = cached
+            # As long as its leaf is what it was, the search would end where it ended before.
+            if leaf.changes == changes:
+                template.count += 1
+                return template.id
+        words = masked.split()
+        leaf = self._leaves.setdefault(self._path(words), _Leaf())
+        template = self._best(leaf.templates, words)
+        if template is None:
+            template = Template(len(self.templates), words)
+            self.templates.append(template)
+            leaf.templates.append(template)
+            leaf.changes += 1
+        else:
+            template.count += 1
+            merged = [old if old == new else WILDCARD for old, new in zip(template.words, words, strict=True)]
+            if merged != template.words:
+                template.words = merged
+                leaf.changes += 1
+        self._seen[masked] = (leaf, leaf.changes, template)
+        return template.id
+
+    def add_all(self, messages: Iterable[str]) -> tuple[list[int], list[list[float]]]:
+        """Return template id and numeric parameters of each message, in order."""
+        ids, parameters = [], []
+        for message in messages:
+            masked, numbers = split_variables(message)
+            ids.append(self.add(masked))
+            parameters.append(numbers)
+        return ids, parameters
+
+    def _path(self, words: list[str]) -> tuple[str, ...]:
+        path: tuple[str, ...] = (str(len(words)),)
+        for word in words[: max(0, self.depth - 3)]:
+            branch = WILDCARD if any(letter.isdigit() for letter in word) else word
+            children = self._children.setdefault(path, set())
+            if branch not in children and len(children) >= self.max_children:
+                branch = WILDCARD
+            children.add(branch)
+            path = (*path, branch)
+        return path
+
+    def _best(self, templates: list[Template], words: list[str]) -> Template | None:
+        best, found = (self.similarity, -1), None
+        for template in templates:
+            same = sum(old == new != WILDCARD for old, new in zip(template.words, words, strict=True))
+            rank = (same / len(words) if words else 1.0, template.words.count(WILDCARD))
+            if rank > best:
+                best, found = rank, template
+        return found
+
+
+KEYWORDS = "error|fail|exception|problem|timeout|refused|fatal|panic"
+BAD_LEVELS = ("error", "fatal")
+
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+def log_excess(found: Mapping[Name, float], reference: Mapping[Name, float], length_ratio: float) -> dict[Name, float]:
+    """Lines beyond what the reference, scaled by the ratio of window lengths, leads to expect.
+
+    >>> log_excess({"cart": 2, "front": 1}, {"front": 1}, 0.5)
+    {'cart': 2.0, 'front': 0.5}
+    """
+    return {name: max(0.0, count - length_ratio * reference.get(name, 0.0)) for name, count in found.items()}
+
+
+def error_lines(episode: EpisodeView, *, levels: bool = True) -> pa.Table:
+    """Return the lines with a keyword, and with `levels` those at level error or fatal: time, service, pod, message."""
+    columns = ("time", "service", "pod", "message")
+
+    def make() -> pa.Table:
+        logs = read_table(episode, "logs", (*columns, "level") if levels else columns)
+        hit = keyword_mask(episode)
+        if levels:
+            level = logs["level"].cast("string")
+            for bad in BAD_LEVELS:
+                hit = pc.or_kleene(hit, pc.equal(level, bad))  # type: ignore[attr-defined]
+        return logs.select(list(columns)).filter(hit)
+
+    return episode.once(("error lines", levels), make)
+
+
+def keyword_mask(episode: EpisodeView) -> pa.ChunkedArray:
+    """Tell which lines of an episode have a keyword in their text."""
+
+    def make() -> pa.ChunkedArray:
+        messages = read_table(episode, "logs", ("message",))["message"]
+        return pc.match_substring_regex(messages, KEYWORDS, ignore_case=True)  # type: ignore[attr-defined]
+
+    return episode.once("lines with a keyword", make)
+
+
+def error_line_excess(lines: pa.Table, time_window: TimeWindow) -> dict[str, float]:
+    """Count error lines per service in a time window, beyond what its healthy part had."""
+    return {service: count for (service,), count in excess_by(lines, time_window, ("service",)).items()}
+
+
+def excess_by(lines: pa.Table, time_window: TimeWindow, owner: tuple[str, ...]) -> dict[tuple[str, ...], float]:
+    """Count them by the columns that tell whose a line is, such as service and pod; lines of nobody are left out."""
+    times = lines["time"].cast("int64").to_numpy()
+    owners = list(zip(*(lines[column].cast("string").to_pylist() for column in owner), strict=True))
+    counts: list[dict[tuple[str, ...], float]] = []
+    for start, end in (
+        (time_window.start_ns, time_window.end_ns),
+        (time_window.healthy_start_ns, time_window.healthy_end_ns),
+    ):
+        here = Counter(owners[row] for row in np.flatnonzero((times >= start) & (times < end)))
+        counts.append({names: float(here[names]) for names in sorted(names for names in here if None not in names)})
+    return log_excess(counts[0], counts[1], time_window.length_ratio)
+
+
+BEGINNINGS = (64, 40, 24, 16)
+PROBED = 4000
+MOST_DIFFERENT = 1000
+MOST_SHAPES = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapeCounts:
+    """Lines of candidate services on a grid over the view."""
+
+    shapes: tuple[tuple[str, str], ...]
+    """(service, beginning of the line with numbers masked) of each column."""
+    ends_ns: np.ndarray
+    """[T] end of each step."""
+    counts: Matrix
+    """[T, L]"""
+
+
+def shape_of(beginning: str, length: int) -> str:
+    """First words of a line with numbers and hexadecimal ids masked; a word that may be cut off is dropped.
+
+    >>> shape_of("server.go:124 > in Nearby id=ad32e2", 35)
+    'server.go:<*> > in Nearby'
+    >>> shape_of("server.go:124 > in Nearby", 35)
+    'server.go:<*> > in Nearby'
+    """
+    whole = len(beginning) < length
+    return masked(beginning if whole else beginning.rpartition(" ")[0] or beginning)
+
+
+def shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
+    """Count lines by service, shape and step; the rarest shapes are left out where there are thousands."""
+    return episode.once(("shape counts", step_s), lambda: _shape_counts(episode, step_s))
+
+
+def _shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
+    start_ns, end_ns = episode.window
+    step_ns = round(step_s * SECOND_NS)
+    steps = -(-(end_ns - start_ns) // step_ns)
+    names = tuple(sorted(episode.services))
+    table = read_table(episode, "logs", ("time", "service", "message"))
+    time = table["time"].cast("int64").to_numpy()
+    owner = pc.index_in(table["service"].cast("string"), value_set=pa.array(names, pa.string()))  # type: ignore[attr-defined]
+    owner = owner.fill_null(-1).to_numpy().astype(np.int64)
+    coded, length = _beginnings(table["message"])
+    texts, code = np.unique([shape_of(text, length) for text in coded.dictionary.to_pylist()], return_inverse=True)
+    shape = code[coded.indices.to_numpy(zero_copy_only=False)] if len(texts) else np.empty(0, dtype=np.int64)
+    kept = (time >= start_ns) & (time < end_ns) & (owner >= 0)
+    column = owner[kept] * max(1, len(texts)) + shape[kept]
+    columns, _, place = distinct(column)
+    lines = np.bincount(place, minlength=len(columns))
+    row = (time[kept] - start_ns) // step_ns
+    counts = np.bincount(row * len(columns) + place, minlength=steps * len(columns)).reshape(steps, -1)
+    frequent = np.sort(np.argsort(-lines, kind="stable")[:MOST_SHAPES])
+    return ShapeCounts(
+        shapes=tuple(
+            (names[found // len(texts)], str(texts[found % len(texts)])) for found in columns[frequent].tolist()
+        ),
+        ends_ns=np.minimum(start_ns + step_ns * np.arange(1, steps + 1), end_ns),
+        counts=counts[:, frequent].astype(float),
+    )
+
+
+def _beginnings(messages: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
+    """Cut lines short enough that they repeat: masking numbers in every line anew would cost too much."""
+    probe = messages.take(np.arange(0, len(messages), max(1, len(messages) // PROBED)))
+    length = BEGINNINGS[-1]
+    for longer in BEGINNINGS:
+        if len(_coded(probe, longer).dictionary) <= MOST_DIFFERENT:
+            length = longer
+            break
+    return _coded(messages, length), length
+
+
+def _coded(messages: pa.ChunkedArray, length: int) -> pa.DictionaryArray:
+    begun = pc.utf8_slice_codeunits(messages, 0, length)  # type: ignore[attr-defined]
+    coded = begun.combine_chunks().dictionary_encode()
+    return coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,13 @@ what is measured, never amounts: a series in bytes and the same in gigabytes dev
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+from scipy.special import ndtri, stdtrit
 
 Matrix = npt.NDArray[np.float64]
 
@@ -120,3 +124,90 @@ def sustained(z: Matrix, steps: int) -> Matrix:
     """Smallest |z| of each series over the last `steps` rows: what a single spike does not reach."""
     padded = np.vstack([np.zeros((steps - 1, z.shape[1])), np.abs(z)])
     return np.lib.stride_tricks.sliding_window_view(padded, steps, axis=0).min(axis=-1)
+
+
+LEVEL = 0.0027
+"""Probability that a normal value lies beyond three standard deviations."""
+
+
+def bonferroni_sigmas(series: int, *, level: float = LEVEL, samples: int | None = None) -> float:
+    """Sigmas beyond which one of `series` independent normal values lies with probability `level`.
+
+    With a number of samples, it allows for mean and spread being estimated from them: Student's prediction interval.
+
+    >>> round(bonferroni_sigmas(1), 2), round(bonferroni_sigmas(100), 2)
+    (3.0, 4.2)
+    >>> round(bonferroni_sigmas(100, samples=40), 2)
+    4.81
+    """
+    tail = level / (2 * max(series, 1))
+    if samples is None or samples < 2:
+        return -float(ndtri(tail))
+    return -float(stdtrit(samples - 1, tail) * np.sqrt(1 + 1 / samples))
+
+
+def reference_limit(scores: Matrix, *, least: float = 0.0, level: float = LEVEL) -> float:
+    """Limit that a healthy sample passes with probability `level`, and none of the held-out scores does.
+
+    Student's prediction interval from as many scores as there are.
+
+    >>> round(reference_limit(np.array([1.0, 2.0, 3.0] * 16)), 2)
+    4.64
+    """
+    if len(scores) < 2:
+        return max(least, float(scores.max(initial=0.0)))
+    sigmas = bonferroni_sigmas(1, level=level, samples=len(scores))
+    return max(least, float(scores.max()), float(scores.mean() + sigmas * scores.std(ddof=1)))
+
+
+def trusted_input() -> AbstractContextManager[None]:
+    """Let scikit-learn take parameters for valid and input for finite, under `with`."""
+    from sklearn import config_context
+
+    return config_context(skip_parameter_validation=True, assume_finite=True)
+
+
+Ints = npt.NDArray[np.int64]
+_LEAST_TABLE = 1 << 12
+
+
+class Distinct(NamedTuple):
+    """The distinct numbers of some rows."""
+
+    values: Ints
+    """[k] ascending."""
+    first: Ints
+    """[k] row in which each comes first."""
+    code: Ints
+    """[n] place of each row's number in `values`."""
+
+
+def distinct(numbers: Ints) -> Distinct:
+    """Find the distinct numbers, as `numpy.unique` does with its index and its inverse.
+
+    >>> distinct(np.array([70, 20, 70]))
+    Distinct(values=array([20, 70]), first=array([1, 0]), code=array([1, 0, 1]))
+    """
+    rows = len(numbers)
+    if not rows:
+        nothing = np.zeros(0, dtype=np.int64)
+        return Distinct(nothing, nothing, nothing)
+    lowest = int(numbers.min())
+    width = int(numbers.max()) - lowest + 1
+    if width <= max(_LEAST_TABLE, rows):
+        key = numbers - lowest
+        first = _first_rows(key, width)
+        present = np.flatnonzero(first >= 0)
+        place = np.empty(width, dtype=np.int64)
+        place[present] = np.arange(len(present))
+        return Distinct(present + lowest, first[present], place[key])
+    code, values = pd.factorize(numbers, sort=True)
+    return Distinct(values, _first_rows(code, len(values)), code)
+
+
+def _first_rows(key: npt.NDArray[np.integer], width: int) -> Ints:
+    """Return the first row of each key below `width`, -1 for those that no row has."""
+    first = np.full(width, -1, dtype=np.int64)
+    # the last assignment stands
+    first[key[::-1]] = np.arange(len(key) - 1, -1, -1)
+    return first

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.stats.distinct_numbers import distinct
-from faultset.baselines.stats.scaling import Matrix
-from faultset.baselines.traces.slow_spans import SD_FLOOR, Ints
-from faultset.baselines.traces.spans import Flags, Spans
+from faultset.baselines.stats.scaling import Matrix, distinct
+from faultset.baselines.traces.events import (
+    LOG,
+    RETURN,
+    Clients,
+    Events,
+    client_spans,
+    code_events,
+    read_log_events,
+    read_own_events,
+)
+from faultset.baselines.traces.spans import SD_FLOOR, Flags, Ints, Spans, only_pods
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
 
 HEALTHY_ERROR_LIMIT = 0.1
 
@@ -76,3 +89,292 @@ def healthy_share(groups: Ints, flags: Flags, known: Flags) -> Matrix:
     count = np.bincount(groups[known], minlength=size)
     hits = np.bincount(groups[known], weights=flags[known], minlength=size)
     return (hits / np.maximum(count, 1))[groups]
+
+
+LEAST_SUPPORT = 5
+SIMILARITY = 0.05
+# The value that chance exceeds once in a hundred, for one degree of freedom.
+LEAST_G = 6.63
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observations:
+    """[n] times that something was seen to follow a source, all of one sort."""
+
+    source: Ints
+    target: Ints
+    blamed: Ints
+    """Number of the service that a change here speaks against."""
+    pod: Ints
+    """Number of its pod, or -1 where that is not known."""
+    trace: Ints
+    began_ns: Ints
+    known_ns: Ints
+    """When the target was there to be seen."""
+    certainty: Matrix
+    """Between 0 and 1: less where the change may as well lie elsewhere."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrast:
+    """[p] patterns of one sort of observations."""
+
+    code: Ints
+    """[n] pattern of each observation."""
+    example: Ints
+    """Row of an observation that shows the pattern."""
+    expected_row: Ints
+    """Row of an observation of what followed the same source most often in the healthy time."""
+    g: Matrix
+    """Evidence that the pattern's share changed, twice the log-likelihood ratio."""
+    surprise: Matrix
+    """Logarithm of how much more often the target follows now; 0 for patterns that are not more frequent."""
+    counts: Matrix
+    """[p, 4] pattern and source in the healthy time, pattern and source since the alarm."""
+
+
+def g_statistic(hits: Matrix, total: Matrix, other_hits: Matrix, other_total: Matrix) -> Matrix:
+    """Twice the log-likelihood ratio of two shares against a common one.
+
+    >>> g_statistic(np.array([0.0]), np.array([6.0]), np.array([9.0]), np.array([9.0])).round(2).tolist()
+    [20.19]
+    """
+    both, everything = hits + other_hits, total + other_total
+    cells = sum(map(_x_log_x, (hits, other_hits, total - hits, other_total - other_hits, everything)))
+    margins = sum(map(_x_log_x, (total, other_total, both, everything - both)))
+    return np.maximum(0.0, 2.0 * (cells - margins))
+
+
+def _x_log_x(values: Matrix) -> Matrix:
+    return np.where(values > 0, values * np.log(np.maximum(values, 1e-12)), 0.0)
+
+
+def effective(counts: Matrix, similarity: float) -> Matrix:
+    """Number of independent observations that as many similar ones are worth.
+
+    Requests of one minute are not independent: users ask for similar things, and a busy source would drown all
+    others. With a similarity of 0.05 no source counts for more than twenty.
+    """
+    return counts / (1.0 + np.maximum(counts - 1.0, 0.0) * similarity)
+
+
+def contrast(
+    seen: Observations,
+    healthy: Flags,
+    suffering: Sequence[Flags],
+    *,
+    least_support: int = LEAST_SUPPORT,
+    similarity: float = SIMILARITY,
+    least_g: float = LEAST_G,
+) -> Contrast:
+    """Compare what follows each source in the healthy time and since the alarm.
+
+    Parameters
+    ----------
+    healthy
+        [n] which observations are healthy.
+    suffering
+        Time windows of observations since the alarm; a pattern is judged by the one in which it changed most, so that
+        a fault which comes late, or shows late, is not diluted.
+    least_support
+        Sources seen less often in the healthy time are not judged.
+    """
+    source = distinct(seen.source).code
+    width = int(seen.target.max(initial=0)) + 1
+    _, example, code = distinct(source * width + seen.target)
+    of_source = source[example]
+    before, before_all = _counted(code, source, healthy, of_source)
+    most = np.zeros(int(of_source.max(initial=0)) + 1, dtype=np.int64)
+    order = np.argsort(before, kind="stable")
+    most[of_source[order]] = order
+    shrink = effective(before_all, similarity) / np.maximum(before_all, 1.0)
+    best = np.zeros(len(example))
+    surprise = np.zeros(len(example))
+    counts = np.zeros((len(example), 4))
+    for part in suffering:
+        now, now_all = _counted(code, source, part, of_source)
+        shrink_now = effective(now_all, similarity) / np.maximum(now_all, 1.0)
+        cells = (before * shrink, before_all * shrink, now * shrink_now, now_all * shrink_now)
+        g = np.where((before_all >= least_support) & (now_all > 0), g_statistic(*cells), 0.0)
+        rise = np.log((cells[2] + 0.5) / (cells[3] + 1.0)) - np.log((cells[0] + 0.5) / (cells[1] + 1.0))
+        better = (g > best) & (rise > 0)
+        best = np.where(better, g, best)
+        surprise = np.where(better & (g > least_g), rise, surprise)
+        counts[better] = np.stack([before, before_all, now, now_all], axis=1)[better]
+    return Contrast(
+        code=code,
+        example=example,
+        expected_row=example[most[of_source]],
+        g=best,
+        surprise=surprise,
+        counts=counts,
+    )
+
+
+def _counted(code: Ints, source: Ints, chosen: Flags, of_source: Ints) -> tuple[Matrix, Matrix]:
+    patterns = np.bincount(code[chosen], minlength=len(of_source)).astype(float)
+    sources = np.bincount(source[chosen], minlength=int(of_source.max(initial=0)) + 1).astype(float)
+    return patterns, sources[of_source]
+
+
+def come_first(surprise: Matrix, trace: Ints, known_ns: Ints, share: float = 0.5) -> Flags:
+    """Tell which surprises have no earlier one in their trace that is at least `share` as great.
+
+    What happens after a surprise in the same request may be its consequence.
+
+    >>> come_first(np.array([0.0, 2.0, 3.0, 3.0]), np.array([0, 0, 0, 1]), np.array([1, 2, 3, 9])).tolist()
+    [False, True, False, True]
+    """
+    found = np.zeros(len(surprise), dtype=bool)
+    rows = np.flatnonzero(surprise > 0)
+    if not len(rows):
+        return found
+    rows = rows[np.lexsort([rows, known_ns[rows], trace[rows]])]
+    family = np.cumsum(np.diff(trace[rows], prepend=trace[rows[0]]) != 0)
+    # Traces are laid out one above the other, so that one running maximum serves them all.
+    height = float(surprise.max()) + 1.0
+    greatest = np.maximum.accumulate(surprise[rows] + family * height)
+    before = np.concatenate([[0.0], greatest[:-1]]) - family * height
+    found[rows] = before < share * surprise[rows]
+    return found
+
+
+SLOW_FACTOR = 3.0
+SLOW_QUANTILE = 0.9
+SLOW_LEAST_NS = 2_000_000
+AFTER_ANSWER = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sort:
+    """One sort of observations, with a way to tell people what a row shows."""
+
+    seen: Observations
+    text: Callable[[int, int], str]
+    """Says what a row shows, given a row of what was usual."""
+    rows_count: bool = True
+    """Whether a change takes part in what came first; timing does not, since it leaves out the time of others."""
+
+
+def observed(spans: Spans, episode: EpisodeView, healthy_end_ns: int) -> list[Sort]:
+    """Observe an episode's requests: what follows what, and what takes longer than it did when healthy."""
+    return episode.once(("requests observed", healthy_end_ns), lambda: _observed(spans, episode, healthy_end_ns))
+
+
+def _observed(spans: Spans, episode: EpisodeView, healthy_end_ns: int) -> list[Sort]:
+    logs = read_log_events(episode, spans)
+    clients = client_spans(spans, logs)
+    lines, calls = read_own_events(episode, spans), code_events(spans, logs, clients)
+    return [
+        _successions(spans, lines, np.flatnonzero(~clients.is_client[lines.span])),
+        _successions(spans, calls, np.flatnonzero(calls.kind != LOG)),
+        *_paces(spans, clients, healthy_end_ns),
+    ]
+
+
+def _successions(spans: Spans, events: Events, kept: Ints) -> Sort:
+    """What follows each event in its span, told apart by the operation that the span was called from."""
+    source, target = kept[:-1], kept[1:]
+    joined = events.span[source] == events.span[target]
+    joined &= spans.service[events.span[source]] >= 0
+    source, target = source[joined], target[joined]
+    span = events.span[source]
+    owner = spans.service[span]
+    above = spans.parent[span]
+    caller = np.where(above >= 0, spans.operation[above], -1) + 1
+    key = events.key
+    place = distinct(owner * (len(spans.operations) + 1) + caller).code
+    failed_answer = (events.kind[target] == RETURN) & events.failed[target] & (events.service[target] >= 0)
+    # What a service does after an answer depends on what the answer was.
+    after_answer = (events.kind[source] == RETURN) & (events.service[source] != owner)
+    # Numbered anew, so that their product with the number of places fits.
+    kinds = distinct(key).code
+    seen = Observations(
+        source=place * (int(kinds.max(initial=0)) + 1) + kinds[source],
+        target=kinds[target],
+        blamed=np.where(failed_answer, events.service[target], owner),
+        pod=np.where(failed_answer, only_pods(spans)[events.service[target]], spans.pod[span]),
+        trace=spans.trace[span],
+        began_ns=events.time_ns[source],
+        known_ns=events.time_ns[target],
+        certainty=np.where(after_answer, AFTER_ANSWER, 1.0),
+    )
+
+    def text(row: int, expected_row: int) -> str:
+        expected = "" if expected_row == row else f", usually {events.text(int(target[expected_row]))}"
+        return f"{events.text(int(source[row]))} -> {events.text(int(target[row]))}{expected}"
+
+    return Sort(seen=seen, text=text)
+
+
+def _paces(spans: Spans, clients: Clients, healthy_end_ns: int) -> list[Sort]:
+    """Usual or slow: the own time of each service's code, the way to each service, and the way from each one."""
+    own = spans.own_ns
+    code = np.flatnonzero(~clients.is_client & (spans.service >= 0))
+    calls = np.flatnonzero(clients.is_client & (clients.called >= 0) & (spans.service >= 0))
+    shown = np.where(clients.answer[calls] >= 0, clients.answer[calls], calls)
+    answered_ns = np.where(clients.answer[calls] >= 0, spans.duration_ns[shown], 0)
+    spent = (spans.duration_ns[calls] - answered_ns).astype(float)
+    called = np.where(clients.answer[calls] >= 0, spans.pod[shown], only_pods(spans)[clients.called[calls]])
+    group = (spans.service[calls] * len(spans.names) + clients.called[calls]) * len(spans.operations)
+    group = group + spans.operation[shown]
+    return [
+        _pace(
+            spans,
+            code,
+            own[code],
+            spans.service[code] * len(spans.operations) + spans.operation[code],
+            spans.service[code],
+            spans.pod[code],
+            healthy_end_ns,
+            "slow code",
+        ),
+        _pace(spans, calls, spent, group, clients.called[calls], called, healthy_end_ns, "slow way to the service"),
+        _pace(
+            spans,
+            calls,
+            spent,
+            group,
+            spans.service[calls],
+            spans.pod[calls],
+            healthy_end_ns,
+            "slow way from the service",
+        ),
+    ]
+
+
+def _pace(
+    spans: Spans, rows: Ints, spent_ns: Matrix, group: Ints, service: Ints, pod: Ints, healthy_end_ns: int, words: str
+) -> Sort:
+    known = spans.end_ns[rows] < healthy_end_ns
+    slow = spent_ns > slow_limits(group, spent_ns, known)
+    return Sort(
+        seen=Observations(
+            source=service,
+            target=slow.astype(np.int64),
+            blamed=service,
+            pod=pod,
+            trace=spans.trace[rows],
+            began_ns=spans.start_ns[rows],
+            known_ns=spans.end_ns[rows],
+            # Becoming fast again is no trouble.
+            certainty=slow.astype(float),
+        ),
+        text=lambda row, expected_row: words,
+        rows_count=False,
+    )
+
+
+def slow_limits(group: Ints, spent_ns: Matrix, known: Flags, *, least: int = 3) -> Matrix:
+    """Some times what nearly all known rows of each row's group spent; infinite for groups of fewer than `least`."""
+    group = distinct(group).code
+    size = int(group.max()) + 1 if len(group) else 0
+    order = np.lexsort([spent_ns[known], group[known]])
+    sorted_groups, spent = group[known][order], spent_ns[known][order]
+    begin = np.searchsorted(sorted_groups, np.arange(size))
+    count = np.bincount(sorted_groups, minlength=size)
+    limit = np.full(size, np.inf)
+    enough = np.flatnonzero(count >= least)
+    place = begin[enough] + np.ceil(SLOW_QUANTILE * count[enough]).astype(int) - 1
+    limit[enough] = np.maximum(SLOW_FACTOR * spent[place], SLOW_LEAST_NS)
+    return limit[group]

@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.baselines.api.tables import read_table
-from faultset.baselines.logs.drain import Drain
-from faultset.baselines.stats.distinct_numbers import distinct
-from faultset.baselines.traces.slow_spans import Ints
-from faultset.baselines.traces.spans import Flags, Spans, called_operations
+from faultset.baselines.logs.templates import Drain
+from faultset.baselines.stats.scaling import distinct
+from faultset.baselines.traces.spans import Flags, Ints, Spans, called_operations
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

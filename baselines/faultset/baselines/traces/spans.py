@@ -18,13 +18,78 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.baselines.api.tables import read_table
-from faultset.baselines.stats.distinct_numbers import distinct
-from faultset.baselines.stats.scaling import Matrix
-from faultset.baselines.traces.slow_spans import Ints, exclusive_durations
+from faultset.baselines.stats.scaling import Matrix, distinct
 from faultset.datasets.status_codes import is_error_code
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
+
+Ints = npt.NDArray[np.int64]
+SD_FLOOR = 0.05
+
+
+def exclusive_durations(starts_ns: Ints, durations_ns: Ints, parents: Ints) -> Matrix:
+    """Duration of each span minus the time covered by its children.
+
+    Parameters
+    ----------
+    parents
+        Row of each span's parent, or -1 where the parent is not there.
+
+    Returns
+    -------
+    ndarray
+        Nanoseconds. Children that overlap are not subtracted twice, and only where they lie within the
+        parent.
+    """
+    own = durations_ns.astype(float)
+    children = np.flatnonzero(parents >= 0)
+    if len(children) == 0:
+        return own
+    owner = parents[children]
+    lower, upper = starts_ns[owner], starts_ns[owner] + durations_ns[owner]
+    begin = np.clip(starts_ns[children], lower, upper)
+    end = np.clip(starts_ns[children] + durations_ns[children], lower, upper)
+    order = np.lexsort([begin, owner])
+    owner, begin, end = owner[order], begin[order], end[order]
+    # Families are laid out one after the other on a common axis, so that one running maximum serves them all.
+    family = np.cumsum(np.diff(owner, prepend=owner[0]) != 0)
+    offset = family * (int(durations_ns.max()) + 1) - starts_ns[owner]
+    begin, end = begin + offset, end + offset
+    reached = np.maximum.accumulate(end)
+    before = np.concatenate([begin[:1], reached[:-1]])
+    covered = np.maximum(0, end - np.maximum(begin, before))
+    return np.asarray(own - np.bincount(owner, weights=covered, minlength=len(own)), dtype=float)
+
+
+def parent_rows(trace_ids: npt.NDArray, span_ids: npt.NDArray, parent_ids: npt.NDArray) -> Ints:
+    """Row of each span's parent within the same trace; -1 for roots and for parents that were not
+    recorded."""
+    import pandas as pd
+
+    keys = pd.MultiIndex.from_arrays([trace_ids, span_ids])
+    first = ~keys.duplicated()
+    known = pd.Series(np.flatnonzero(first), index=keys[first])
+    wanted = pd.MultiIndex.from_arrays([trace_ids, parent_ids])
+    return known.reindex(wanted, fill_value=-1).to_numpy(dtype=np.int64)
+
+
+def slow_spans(
+    groups: Ints, durations: Matrix, reference: npt.NDArray[np.bool_], *, sigmas: float = 3.0
+) -> npt.NDArray[np.bool_]:
+    """Spans longer than mean + `sigmas` sd of the same group in the reference.
+
+    The spread is at least five percent of the mean; a group that the reference does not have is never slow.
+    """
+    count = int(groups.max()) + 1 if len(groups) else 0
+    there = groups[reference]
+    lines = np.maximum(np.bincount(there, minlength=count), 1)
+    mean = np.bincount(there, weights=durations[reference], minlength=count) / lines
+    squares = np.bincount(there, weights=(durations[reference] - mean[there]) ** 2, minlength=count)
+    sd = np.maximum(np.sqrt(squares / np.maximum(lines - 1, 1)), SD_FLOOR * mean)
+    limit = np.where(np.bincount(there, minlength=count) > 0, mean + sigmas * sd, np.inf)
+    return durations > limit[groups]
+
 
 Flags = npt.NDArray[np.bool_]
 _COLUMNS = (
@@ -267,3 +332,71 @@ def called_operations(caller: Ints, callee: Ints, asked: Ints, shown: Ints, answ
 def operation_of_parent(spans: Spans) -> Ints:
     """[n] operation of each span's parent, or -1."""
     return np.where(spans.parent >= 0, spans.operation[spans.parent], -1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndedSpans:
+    """[n] spans of candidate services."""
+
+    ends_ns: Ints
+    """Before, nobody knew of the span."""
+    durations_ns: Ints
+    services: Ints
+    """Place in the sorted candidates."""
+    operations: Ints
+    """Place in `names`."""
+    names: tuple[tuple[str, str], ...]
+    """(service, operation) of each kind of span."""
+    failed: Flags
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calls:
+    """[m] calls between two candidates."""
+
+    known_ns: Ints
+    """When spans of both sides had ended; of the caller alone where it names whom it called."""
+    edges: Ints
+    """Caller times the number of candidates, plus callee."""
+
+
+def read_ended_spans(episode: EpisodeView) -> EndedSpans:
+    """Read an episode's spans with their operations."""
+    return episode.once("ended spans", lambda: ended_spans(read_spans(episode)))
+
+
+def read_calls(episode: EpisodeView) -> Calls:
+    """Read the calls that an episode's spans show."""
+    return episode.once("calls", lambda: calls_of(read_spans(episode)))
+
+
+def ended_spans(spans: Spans) -> EndedSpans:
+    """Choose the spans of candidates and number their operations."""
+    rows = np.flatnonzero(spans.service >= 0)
+    width = max(1, len(spans.operations))
+    kinds, _, operation = distinct(spans.service[rows] * width + spans.operation[rows])
+    return EndedSpans(
+        ends_ns=spans.end_ns[rows],
+        durations_ns=spans.duration_ns[rows],
+        services=spans.service[rows],
+        operations=operation,
+        names=tuple((spans.names[kind // width], spans.operations[kind % width]) for kind in kinds.tolist()),
+        failed=spans.error[rows],
+    )
+
+
+def calls_of(spans: Spans) -> Calls:
+    """Find the calls: a span that names its peer, or one below a span of another service that names none."""
+    if not len(spans):
+        return Calls(known_ns=np.zeros(0, dtype=np.int64), edges=np.zeros(0, dtype=np.int64))
+    has_parent = spans.parent >= 0
+    above = np.where(has_parent, spans.service[spans.parent], -1)
+    named = np.where(has_parent, spans.peer[spans.parent], -1)
+    names_peer = (spans.service >= 0) & (spans.peer >= 0) & (spans.peer != spans.service)
+    below = ~names_peer & (spans.service >= 0) & (above >= 0) & (above != spans.service) & (named != spans.service)
+    ends = spans.end_ns
+    known = np.where(below, np.maximum(ends, ends[spans.parent]), ends)
+    caller = np.where(names_peer, spans.service, above)
+    callee = np.where(names_peer, spans.peer, spans.service)
+    rows = np.flatnonzero(names_peer | below)
+    return Calls(known_ns=known[rows], edges=caller[rows] * len(spans.names) + callee[rows])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from faultset.baselines.api.contract import Labelled
-from faultset.baselines.methods.controls.evidence_free import (
+from faultset.baselines.methods.controls import (
     AlwaysNo,
     AlwaysYes,
     Clock,

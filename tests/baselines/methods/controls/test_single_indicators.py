@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultset.baselines.methods.controls.single_indicators import LoudestLog
+from faultset.baselines.methods.controls import LoudestLog
 
 SECOND = 1_000_000_000
 

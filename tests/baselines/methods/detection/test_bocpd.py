@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from faultset.baselines.methods.detection.bocpd import recent_change, run_lengths
+from faultset.baselines.methods.detection.streaming import recent_change, run_lengths
 
 RNG = np.random.default_rng(0)
 

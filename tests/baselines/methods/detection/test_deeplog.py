@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.logs.sequences import NextTemplate
+from faultset.baselines.logs.scores import NextTemplate
 from faultset.baselines.methods.detection.deeplog import unexpected_lines
 
 

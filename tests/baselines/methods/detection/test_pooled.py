@@ -6,11 +6,16 @@ import numpy as np
 import pytest
 
 from faultset.baselines.api.registry import get_baseline
-from faultset.baselines.features.role_vectors import healthy_sequences, role_vectors
-from faultset.baselines.methods.detection.pooled.forecasts import ForecastResidual
-from faultset.baselines.methods.detection.pooled.neighbours import NearestWindow, PooledIsolationForest
-from faultset.baselines.methods.detection.pooled.pooled_detector import thinned
-from faultset.baselines.methods.detection.pooled.reconstruction import Autoencoder, PooledPCA, UntrainedAutoencoder
+from faultset.baselines.features.role_streams import healthy_sequences, role_vectors
+from faultset.baselines.methods.detection.pooled import (
+    Autoencoder,
+    ForecastResidual,
+    NearestWindow,
+    PooledIsolationForest,
+    PooledPCA,
+    UntrainedAutoencoder,
+    thinned,
+)
 from faultset.baselines.testing.episodes import ExampleEpisodes, context_renaming, example_episodes, renaming
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.metrics.roles import ROLES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.detection.spectral_residual import extended, residual_scores, saliency
+from faultset.baselines.methods.detection.streaming import extended, residual_scores, saliency
 
 RNG = np.random.default_rng(0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultset.baselines.methods.detection.spot import SPOTDetector
+from faultset.baselines.methods.detection.streaming import SPOTDetector
 
 
 def test_a_strict_level_raises_the_limit(example, faulty) -> None:

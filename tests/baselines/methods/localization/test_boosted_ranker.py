@@ -7,8 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.localization.multimodal.boosted_ranker import BoostedRanker
-from faultset.baselines.methods.localization.multimodal.service_signatures import NAMES, service_signatures
+from faultset.baselines.methods.localization.trained_rankers import NAMES, BoostedRanker, service_signatures
 from faultset.baselines.testing.episodes import EMPTY, ExampleEpisodes, example_episodes
 
 SECOND = 1_000_000_000

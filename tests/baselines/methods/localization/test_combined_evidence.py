@@ -8,7 +8,7 @@ import pytest
 from faultset.baselines.evidence.line_evidence import count_evidence, log_evidence
 from faultset.baselines.evidence.metric_evidence import metric_evidence
 from faultset.baselines.features.windows import Windows, localization_windows
-from faultset.baselines.methods.localization.multimodal.combined_evidence import CombinedEvidence, explain
+from faultset.baselines.methods.localization.combined_evidence import CombinedEvidence, explain
 from faultset.baselines.testing.episodes import ExampleEpisodes, example_episodes
 
 SECOND = 1_000_000_000

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.rules.deviation_rankings import Baro, NSigma, published_scores
-from faultset.baselines.methods.rules.max_z import MaxZ
+from faultset.baselines.methods.rules.metric_rules import Baro, MaxZ, NSigma, published_scores
 from tests.baselines.metric_series import World, ask, dropped, healthy_series
 
 NAN = np.nan

@@ -10,7 +10,7 @@ import pytest
 
 from faultset.baselines.api.contract import Ranking
 from faultset.baselines.api.registry import get_baseline
-from faultset.baselines.methods.rules.event_logs import blame
+from faultset.baselines.methods.rules.log_rules import blame
 from faultset.datasets.format.schemas import TABLES
 
 SECOND = 1_000_000_000

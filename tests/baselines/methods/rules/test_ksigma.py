@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from faultset.baselines.methods.controls.single_indicators import SeriesStopped
-from faultset.baselines.methods.rules.ksigma import KSigma
+from faultset.baselines.methods.controls import SeriesStopped
+from faultset.baselines.methods.rules.metric_rules import KSigma
 
 SECOND = 1_000_000_000
 

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from faultset.baselines.methods.detection.deeplog import DeepLogMarkovDetector
-from faultset.baselines.methods.rules.log_rates import LogRateDetector, count_surprise
+from faultset.baselines.methods.rules.log_rules import LogRateDetector, count_surprise
 
 SECOND = 1_000_000_000
 

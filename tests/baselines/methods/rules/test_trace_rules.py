@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from faultset.baselines.features.step_counts import Steps, idle_share, silences
+from faultset.baselines.features.role_streams import Steps, idle_share, silences
 from faultset.baselines.methods.rules.trace_rules import (
     CLASS,
     MissingEdgeDetector,
@@ -15,7 +15,7 @@ from faultset.baselines.methods.rules.trace_rules import (
     high_percentiles,
     recent_percentiles,
 )
-from faultset.baselines.traces.span_columns import EndedSpans, read_calls, read_ended_spans
+from faultset.baselines.traces.spans import EndedSpans, read_calls, read_ended_spans
 
 SECOND = 1_000_000_000
 

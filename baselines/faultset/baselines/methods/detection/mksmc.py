@@ -11,7 +11,7 @@ from faultset.baselines.api.contract import Detection, Evidence, Untrained, firs
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.windows import Windows, detection_windows
-from faultset.baselines.stats.projections import (
+from faultset.baselines.stats.outlier_scores import (
     CLIP,
     Projection,
     equivalent_sigma,

@@ -11,7 +11,6 @@ from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import folds, held_out_scores, read_held_out
 from faultset.baselines.features.role_streams import service_roles, system_signals
-from faultset.baselines.stats.limits import reference_limit
 from faultset.baselines.stats.outlier_scores import (
     ecod_scores,
     forest_scores,
@@ -20,7 +19,7 @@ from faultset.baselines.stats.outlier_scores import (
     robust_mahalanobis,
     shrunk_mahalanobis,
 )
-from faultset.baselines.stats.scaling import Matrix
+from faultset.baselines.stats.scaling import Matrix, reference_limit
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

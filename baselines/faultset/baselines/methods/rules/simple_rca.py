@@ -14,7 +14,7 @@ from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.features.service_latency import name_codes
 from faultset.baselines.features.windows import TimeWindow, Windows, localization_windows, window_after
-from faultset.baselines.logs.keywords import error_line_excess, error_lines
+from faultset.baselines.logs.templates import error_line_excess, error_lines
 from faultset.baselines.stats.scaling import deviations, mean_and_sd, sustained, with_metric_floor
 from faultset.core.times import SECOND_NS
 

@@ -10,8 +10,14 @@ from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import parse_state, read_frame
-from faultset.baselines.features.object_histories import SAMPLING_NS, object_histories, read_object_states
-from faultset.baselines.features.object_states import restarts, signs, specified
+from faultset.baselines.features.object_states import (
+    SAMPLING_NS,
+    object_histories,
+    read_object_states,
+    restarts,
+    signs,
+    specified,
+)
 from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from faultset.baselines.api.contract import Detection, Evidence, Untrained, firs
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import CORE, OWN, OWN_CAMPAIGNS_ALL_APPS
 from faultset.baselines.features.held_out import LEAST_SAMPLES, own_limits
-from faultset.baselines.features.step_counts import (
+from faultset.baselines.features.role_streams import (
     Ints,
     Steps,
     excess_surprise,
@@ -21,10 +21,8 @@ from faultset.baselines.features.step_counts import (
     silences,
     steps_of,
 )
-from faultset.baselines.stats.distinct_numbers import distinct
-from faultset.baselines.stats.limits import LEVEL, reference_limit
-from faultset.baselines.stats.scaling import Matrix
-from faultset.baselines.traces.span_columns import EndedSpans, read_calls, read_ended_spans
+from faultset.baselines.stats.scaling import LEVEL, Matrix, distinct, reference_limit
+from faultset.baselines.traces.spans import EndedSpans, read_calls, read_ended_spans
 from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:

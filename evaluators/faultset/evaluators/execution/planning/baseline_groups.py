@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from faultset.baselines.api.registry import BaselineSpec, get_baseline, list_baselines
-from faultset.baselines.neural.extra import EXTRA, missing_packages
+from faultset.baselines.neural import EXTRA, missing_packages
 from faultset.core.errors import UsageError, needs_extra
 
 GROUPS = ("default", "all", "named", "methods", "rules", "controls")

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from faultset.baselines.logs.templates import TemplateLines
-from faultset.baselines.methods.detection.neural.deeplog_lstm import HISTORY, NextTemplateNetwork, surprise
-from faultset.baselines.neural.extra import missing_packages
-from faultset.baselines.neural.networks import dense_parameters, lstm_parameters
-from faultset.baselines.neural.training import trained
+from faultset.baselines.methods.detection.deeplog import HISTORY, NextTemplateNetwork, surprise
+from faultset.baselines.neural import dense_parameters, lstm_parameters, missing_packages, trained
 
 
 def lines(templates: list[int], services: list[int]) -> TemplateLines:

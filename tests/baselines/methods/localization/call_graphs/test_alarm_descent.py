@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from faultset.baselines.methods.localization.call_graphs.alarm_descent import UNREACHED, AlarmDescent, divided_blame
+from faultset.baselines.methods.localization.graph_traversal import UNREACHED, AlarmDescent, divided_blame
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.alarm_place import AlarmPlace

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from faultset.baselines.features.windows import Windows
-from faultset.baselines.methods.localization.call_graphs.graph_traversal import MOST_Z, explained, suffering
+from faultset.baselines.methods.localization.graph_traversal import MOST_Z, explained, suffering
 from faultset.core.times import SECOND_NS
 
 ALARM_NS = 30 * SECOND_NS

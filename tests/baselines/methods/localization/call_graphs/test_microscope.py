@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultset.baselines.methods.localization.call_graphs.microscope import Microscope, descent_ends
+from faultset.baselines.methods.localization.graph_traversal import Microscope, descent_ends
 from tests.baselines.conversations import SECOND, START, conversation, spoken
 
 

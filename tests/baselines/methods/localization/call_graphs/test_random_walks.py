@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.localization.call_graphs.microscope import Microscope
-from faultset.baselines.methods.localization.call_graphs.random_walks import MonitorRank, visits, walk_graph
+from faultset.baselines.methods.localization.graph_traversal import Microscope
+from faultset.baselines.methods.localization.random_walks import MonitorRank, visits, walk_graph
 from tests.baselines.conversations import SECOND, START, conversation, spoken
 
 

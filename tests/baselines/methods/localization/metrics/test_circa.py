@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.localization.metrics.circa import (
+from faultset.baselines.methods.localization.circa import (
     adjusted,
     measured_parents,
     regression_scores,

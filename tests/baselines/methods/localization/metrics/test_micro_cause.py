@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.localization.metrics.micro_cause import expected_visits, transition_matrix
-from faultset.baselines.stats.lagged_links import LaggedLinks
+from faultset.baselines.methods.localization.causal_discovery import expected_visits, transition_matrix
+from faultset.baselines.stats.dependence import LaggedLinks
 
 
 def test_the_walk_prefers_causes_and_rests_where_none_is_stronger() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.localization.metrics.rcd import FNodeTests, mean_reciprocal_ranks
+from faultset.baselines.methods.localization.causal_discovery import FNodeTests, mean_reciprocal_ranks
 
 
 def chain(rng: np.random.Generator, samples: int, shift: float = 0.0, nodes: int = 4) -> np.ndarray:

@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from faultset.baselines.features.kpi_flags import (
+from faultset.baselines.features.metric_alarms import (
     kpi_flags,
 )
 from faultset.baselines.features.windows import cut
-from faultset.baselines.logs.keywords import log_excess
-from faultset.baselines.methods.localization.multimodal import pdiagnose
-from faultset.baselines.methods.localization.multimodal.pdiagnose import PDiagnose, PDiagnoseTrigger, vote
-from faultset.baselines.traces.slow_spans import slow_spans
+from faultset.baselines.logs.templates import log_excess
+from faultset.baselines.methods.localization import pdiagnose
+from faultset.baselines.methods.localization.pdiagnose import PDiagnose, PDiagnoseTrigger, vote
+from faultset.baselines.traces.spans import slow_spans
 from faultset.core.times import SECOND_NS
 
 PATTERN = np.array([0, 2, 1, -1, 0, 2, 1, -1], dtype=float)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from faultset.baselines.methods.localization.multimodal.rmlad import RMLAD, association, candidate_series
+from faultset.baselines.methods.localization.rmlad import RMLAD, association, candidate_series
 
 EIGHT = np.array([0, 0, 0, 0, 1, 1, 1, 1], dtype=float)
 EIGHT_SERIES = np.array(

@@ -12,7 +12,7 @@ import pytest
 from faultset.baselines.api.contract import Ranking
 from faultset.baselines.api.registry import get_baseline
 from faultset.baselines.features.metric_alarms import MetricAlarm
-from faultset.baselines.methods.localization.traces.nezha import follows_lost, span_depths
+from faultset.baselines.methods.localization.nezha import follows_lost, span_depths
 from faultset.baselines.traces.events import (
     CALL,
     RETURN,
@@ -226,7 +226,7 @@ def test_a_metric_far_from_its_reference_speaks_against_its_service(acted, fault
 def test_a_metric_of_a_service_speaks_against_its_pods_alike(acted, monkeypatch) -> None:
     alarm = MetricAlarm(service="geo", metric="cpu", share=1.0, z=9.0)
     monkeypatch.setattr(
-        "faultset.baselines.methods.localization.traces.nezha_patterns.metric_alarms", lambda episode, alarm_ns: [alarm]
+        "faultset.baselines.methods.localization.nezha.metric_alarms", lambda episode, alarm_ns: [alarm]
     )
     ranking = asked("nezha-patterns", acted(usual, usual))
     assert ranking.ordered == ("geo",)

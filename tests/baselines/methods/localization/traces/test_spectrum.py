@@ -11,7 +11,7 @@ import pytest
 
 from faultset.baselines.api.contract import Ranking
 from faultset.baselines.api.registry import get_baseline
-from faultset.baselines.methods.localization.traces.spectrum import spectrum_scores
+from faultset.baselines.methods.localization.spectrum import spectrum_scores
 from faultset.baselines.traces.abnormal_traces import trace_health
 from faultset.baselines.traces.spans import invocations, read_spans
 from faultset.datasets.format.schemas import TABLES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.localization.traces.trace_rca import jaccard, severities
+from faultset.baselines.methods.localization.trace_rca import jaccard, severities
 
 
 def test_jaccard_of_support_and_confidence_as_computed_by_hand() -> None:

@@ -1,0 +1,270 @@
+"""Controls that ignore the evidence: constant answers, random answers, the clock, and label frequencies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from faultset.baselines.api.contract import Detection, Evidence, Labelled, Ranking, Untrained
+from faultset.baselines.api.randomness import episode_rng
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import NOTHING, OWN_AND_PUBLISHED
+from faultset.baselines.features.metric_alarms import rank_by_series
+from faultset.baselines.features.windows import localization_windows, step_ends, window_after
+from faultset.baselines.logs.templates import error_line_excess, error_lines, excess_by
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+BASELINE_REFERENCE = 0.8
+"""Share of the healthy phase that every view gives as its reference; the mean onset is at the phase's end."""
+
+
+@baseline(
+    "always-yes",
+    title="Always yes",
+    task="detection",
+    paper="None; a control",
+    kind="control",
+    developed_on=NOTHING,
+    tables=(),
+    speed="instant",
+    complexity="O(1)",
+)
+class AlwaysYes(Untrained):
+    """Control: alarm as soon as the reference ends, in every episode."""
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Say yes."""
+        times = step_ends(episode)
+        return Detection.from_scores(times, np.ones(len(times)), 0.5, consecutive=1)
+
+
+@baseline(
+    "always-no",
+    title="Always no",
+    task="detection",
+    paper="None; a control",
+    kind="control",
+    developed_on=NOTHING,
+    tables=(),
+    speed="instant",
+    complexity="O(1)",
+)
+class AlwaysNo(Untrained):
+    """Control: never alarm."""
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Say no."""
+        times = step_ends(episode)
+        return Detection.from_scores(times, np.zeros(len(times)), 0.5)
+
+
+@baseline(
+    "random-detector",
+    title="Random",
+    task="detection",
+    paper="None; a control",
+    kind="control",
+    developed_on=NOTHING,
+    tables=(),
+    stochastic=True,
+    speed="instant",
+    complexity="O(T)",
+)
+class RandomDetector(Untrained):
+    """Control: toss a coin, and if it says yes alarm at a random instant.
+
+    Parameters
+    ----------
+    probability
+        Of an alarm.
+    """
+
+    def __init__(self, *, probability: float = 0.5, seed: int = 0) -> None:
+        self.probability = probability
+        self.seed = seed
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Draw an answer."""
+        rng = episode_rng(self.seed, episode.episode)
+        times = step_ends(episode)
+        scores = rng.uniform(0.0, 0.5, len(times))
+        first = int(rng.integers(max(1, len(times) - 1)))
+        if rng.random() < self.probability:
+            scores[first : first + 2] += 0.5
+        return Detection.from_scores(times, scores, 0.5)
+
+
+@baseline(
+    "clock",
+    title="Clock",
+    task="detection",
+    paper="None; a control",
+    kind="control",
+    developed_on=NOTHING,
+    tables=(),
+    needs=("labels",),
+    speed="instant",
+    complexity="O(T)",
+)
+class Clock:
+    """Control: alarm at the best constant instant.
+
+    That is the latest onset of the training episodes, as a share of the view: the earliest instant at which every
+    alarm would have been a true one there. Without any onset it is the end of the healthy phase, of which the
+    reference is a declared share. What a detector finds and how fast has to be read beside this.
+
+    Parameters
+    ----------
+    share
+        The instant as a share of the view's length, instead of the learned one.
+    """
+
+    name: str
+    needs: frozenset[str]
+    tables: tuple[str, ...]
+
+    def __init__(self, *, share: float | None = None) -> None:
+        self.share = share
+        self.onset_: float | None = None
+
+    def fit(self, training: Sequence[Labelled]) -> Self:
+        """Learn the latest onset from the episodes that have one."""
+        shares = []
+        for item in training:
+            if item.onset_ns is not None:
+                start_ns, end_ns = item.view.window
+                shares.append((item.onset_ns - start_ns) / (end_ns - start_ns))
+        self.onset_ = max(shares, default=None)
+        return self
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Alarm at that instant."""
+        start_ns, end_ns = episode.window
+        share = self.share if self.share is not None else self.onset_
+        if share is None:
+            share = (episode.reference[1] - start_ns) / BASELINE_REFERENCE / (end_ns - start_ns)
+        times = step_ends(episode)
+        past = times >= start_ns + round(share * (end_ns - start_ns))
+        return Detection.from_scores(times, past.astype(float), 0.5, consecutive=1)
+
+
+@baseline(
+    "random",
+    title="Random",
+    task="localization",
+    paper="None; a control",
+    kind="control",
+    developed_on=NOTHING,
+    tables=(),
+    stochastic=True,
+    speed="instant",
+    complexity="O(V)",
+)
+class RandomRanking(Untrained):
+    """Control: put the candidates in a random order."""
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self.seed = seed
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Draw a ranking."""
+        names = sorted(episode.services)
+        draws = 1.0 - episode_rng(self.seed, episode.episode).random(len(names))
+        return Ranking.of(dict(zip(names, draws.tolist(), strict=True)), episode.services)
+
+
+@baseline(
+    "most-frequent",
+    title="Most frequent cause",
+    task="localization",
+    paper="None; a control",
+    kind="control",
+    developed_on=NOTHING,
+    tables=(),
+    needs=("labels",),
+    speed="instant",
+    complexity="O(V)",
+)
+class MostFrequent:
+    """Control: blame the service that was at fault most often in the training episodes; abstain without any."""
+
+    name: str
+    needs: frozenset[str]
+    tables: tuple[str, ...]
+
+    def __init__(self) -> None:
+        self.counts_: dict[str, int] = {}
+
+    def fit(self, training: Sequence[Labelled]) -> Self:
+        """Count how often each service was at fault."""
+        self.counts_ = dict(sorted(Counter(cause for item in training for cause in item.causes).items()))
+        return self
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by how often they were the cause."""
+        return Ranking.of(self.counts_, episode.services)
+
+
+@baseline(
+    "series-stopped",
+    title="Series stopped",
+    task="localization",
+    paper="None; a control",
+    kind="control",
+    developed_on=OWN_AND_PUBLISHED,
+    tables=("metrics",),
+    speed="instant",
+    complexity="O(S·T)",
+)
+class SeriesStopped(Untrained):
+    """Control: blame the service whose series have no samples any more.
+
+    The score is the mean over its series of the share of steps since the alarm in which they are absent.
+    """
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by how much of their telemetry is gone."""
+        windows = localization_windows(episode, alarm_ns)
+        if windows.empty:
+            return Ranking.abstain()
+        gone = windows.absent.mean(axis=0)
+        reported = rank_by_series(gone, windows.series, episode.services, detail="share of steps without a sample")
+        owner = np.array(windows.services)
+        share = {service: float(gone[owner == service].mean()) for service in set(windows.services)}
+        return Ranking.of(share, episode.services, [item for item in reported.evidence if item.score > 0])
+
+
+@baseline(
+    "loudest-log",
+    title="Loudest log",
+    task="localization",
+    paper="None; a control",
+    kind="control",
+    developed_on=OWN_AND_PUBLISHED,
+    tables=("logs",),
+    speed="instant",
+    complexity="O(L)",
+)
+class LoudestLog(Untrained):
+    """Control: blame the service with most error lines since the alarm.
+
+    An error line is a line at level error or fatal, or with a word like "failed"; the usual rate is subtracted.
+    """
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by error lines."""
+        time_window = window_after(episode, alarm_ns, episode.context.resolution_s)
+        lines = error_lines(episode)
+        counts = error_line_excess(lines, time_window)
+        by_pod = excess_by(lines, time_window, ("service", "pod"))
+        pods = {(service, pod): count for (service, pod), count in by_pod.items()}
+        evidence = [
+            Evidence(service=name, subject="log lines", score=count, detail="error lines beyond the usual")
+            for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        ]
+        return Ranking.of(counts, episode.services, evidence, pods=pods)

@@ -1,1 +1,0 @@
-"""Controls: methods that ignore the evidence, or look at one trivial sign of it."""

@@ -1,1 +1,0 @@
-"""Detectors that learn across episodes: one model of all services of all training episodes."""

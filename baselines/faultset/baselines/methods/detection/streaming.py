@@ -1,0 +1,339 @@
+"""Detectors of single series: BOCPD, SPOT and the spectral residual."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import gammaln
+
+from faultset.baselines.api.contract import CONSECUTIVE, Detection, Untrained
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN
+from faultset.baselines.features.held_out import HeldOut, read_held_out
+from faultset.baselines.features.role_streams import service_roles, services
+from faultset.baselines.stats.change_points import Spot
+from faultset.baselines.stats.scaling import LEVEL, Matrix, bonferroni_sigmas, reference_limit, sustained
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+EXPECTED_RUN = 250.0
+LONGEST = 60
+RECENT = 5
+LEAST_SPREAD = 0.1
+_CERTAIN = 1e-12
+_NEVER = 1e-300
+
+
+def run_lengths(
+    streams: Matrix,
+    starts: Sequence[int],
+    *,
+    expected_run: float = EXPECTED_RUN,
+    known: float = 2.0,
+    longest: int = LONGEST,
+) -> Matrix:
+    """Posterior of the run length of each group of streams after each sample.
+
+    Within a run each stream is normal with unknown mean and variance, whose prior is normal-gamma around 0 and 1;
+    the streams of a group change together, and the hazard is constant. A stream has no say as long as it is 0.
+
+    Parameters
+    ----------
+    streams
+        [T, p] standardised, those of a group side by side.
+    starts
+        First column of each of the g groups.
+    expected_run
+        Mean samples between changes.
+    known
+        Samples that the prior of the variance is worth.
+    longest
+        Runs of so many samples and more are one, and are judged by their last samples.
+
+    Returns
+    -------
+    ndarray
+        [T, g, longest + 1]; entry r is the probability that the last r samples belong to the present run.
+    """
+    steps, count = streams.shape
+    hazard = 1 / expected_run
+    lengths = np.arange(longest + 1)
+    kappa, alpha = 1.0 + lengths, (known + lengths) / 2
+    widening = (kappa + 1) / (kappa * alpha)
+    constant = gammaln(alpha + 0.5) - gammaln(alpha) - 0.5 * np.log(2 * np.pi * alpha)
+    mean = np.zeros((count, longest + 1))
+    beta = np.full((count, longest + 1), known / 2)
+    belief = np.zeros((len(starts), longest + 1))
+    belief[:, 0] = 1.0
+    moved = np.maximum.accumulate(streams != 0, axis=0)
+    posterior = np.empty((steps, len(starts), longest + 1))
+    for step, values in enumerate(streams):
+        off = values[:, None] - mean
+        variance = beta * widening
+        density = constant - 0.5 * np.log(variance) - (alpha + 0.5) * np.log1p(off**2 / (2 * alpha * variance))
+        joint = np.log(np.maximum(belief, _NEVER)) + np.add.reduceat(density * moved[step][:, None], starts, axis=0)
+        joint = np.exp(joint - joint.max(axis=1, keepdims=True))
+        grown = joint * ((1 - hazard) / joint.sum(axis=1, keepdims=True))
+        belief[:, 0] = hazard
+        belief[:, 1:] = grown[:, :-1]
+        belief[:, -1] += grown[:, -1]
+        posterior[step] = belief
+        mean, beta = (
+            _shifted(mean + off / (kappa + 1), 0.0),
+            _shifted(beta + kappa * off**2 / (2 * (kappa + 1)), known / 2),
+        )
+    return posterior
+
+
+def _shifted(statistics: Matrix, prior: float) -> Matrix:
+    """Statistics of runs that are one sample longer; a new run has those of the prior."""
+    return np.hstack([np.full((len(statistics), 1), prior), statistics[:, :-1]])
+
+
+def recent_change(posterior: Matrix, recent: int = RECENT) -> Matrix:
+    """Log odds, in powers of ten, that the run of the last sample began within the last `recent` samples."""
+    known = posterior[..., 1:]
+    probability = (known[..., :recent].sum(axis=-1) / known.sum(axis=-1)).clip(_CERTAIN, 1 - _CERTAIN)
+    return np.log10(probability / (1 - probability))
+
+
+@baseline(
+    "bocpd",
+    title="Bayesian online change points",
+    task="detection",
+    paper="Adams, MacKay, arXiv 0710.3742; Pham, Ha, Zhang, BARO, FSE 2024",
+    kind="method",
+    developed_on=OWN,
+    tables=("metrics",),
+    speed="instant",
+    complexity="O(S·T + p·T·R)",
+    departures=(
+        "Looks at log(1 + largest |z| that lasts for two samples) of each role of each service; the roles of a service "
+        "change together, where BARO has one model of all metrics.",
+        "Streams are standardised by the reference alone, where BARO uses the whole window and so looks ahead.",
+        "The variance has a prior worth as many samples as the reference has: else a few quiet ones would be a change.",
+        "Runs of sixty samples and more are one.",
+        "The score is the largest log odds of a change within five samples, for two samples in a row, and stays at the "
+        "largest so far; its threshold is even odds, or what the reference reaches where that is more.",
+    ),
+)
+class BOCPDDetector(Untrained):
+    """Detect the beginning of a new run in the streams of some service.
+
+    Parameters
+    ----------
+    expected_run
+        Mean samples between changes when nothing is wrong.
+
+    References
+    ----------
+    Adams, MacKay, Bayesian Online Changepoint Detection, 2007; Pham, Ha, Zhang, BARO: Robust Root Cause Analysis for
+    Microservices via Multivariate Bayesian Online Change Point Detection, FSE 2024.
+    """
+
+    def __init__(self, *, expected_run: float = EXPECTED_RUN) -> None:
+        self.expected_run = expected_run
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Score every sample after the reference by the odds of a recent change."""
+        found = read_held_out(episode)
+        if found is None:
+            return Detection.silent()
+        streams = service_roles(episode, found.lasting)
+        center, spread = streams.normal.mean(axis=0), np.maximum(streams.normal.std(axis=0), LEAST_SPREAD)
+        owners = [service for service, _ in streams.names]
+        starts = [column for column, owner in enumerate(owners) if column == 0 or owners[column - 1] != owner]
+        posterior = run_lengths(
+            (streams.both - center) / spread, starts, expected_run=self.expected_run, known=len(streams.normal)
+        )
+        moved = np.logical_or.reduceat(np.maximum.accumulate(streams.both != 0, axis=0), starts, axis=1)
+        odds = np.where(moved, recent_change(posterior), np.log10(_CERTAIN)).max(axis=1)
+        healthy = len(streams.normal)
+        # At first every run is recent.
+        limit = reference_limit(odds[2 * RECENT : healthy])
+        # A change that was found stays found, though its run grows old; a spike alone must not stay.
+        lasting = np.minimum(odds[healthy:], np.concatenate([odds[healthy : healthy + 1], odds[healthy:-1]]))
+        return found.detection(np.maximum.accumulate(lasting), limit, consecutive=1)
+
+
+_PAPER = "Siffer, Fouque, Termier, Largouet, KDD 2017"
+_DEPARTURES = (
+    "A series has too few samples for a tail of its own: deviations of all series that move are pooled after "
+    "standardisation, each block of the reference by the others.",
+    "The level is that of one sample of all series together, divided by their number.",
+    "What has a tail is the smaller of two neighbouring deviations of a series, which a single spike does not raise.",
+    "The tail is fitted anew when it has a twentieth more excesses; with fewer than ten, K-sigma's limit holds.",
+)
+_DETAIL = "sigmas for two samples"
+
+
+def detect_extremes(found: HeldOut, level: float) -> Detection:
+    """Score each sample by its largest sustained deviation, in units of the limit that holds at that time.
+
+    What is streamed is the smaller of two neighbouring deviations of a series, in the reference too.
+    """
+    # Series that stood still would fill the pool with zeros.
+    moving = np.abs(found.normal).max(axis=0) > 1e-6
+    count = max(1, int(moving.sum()))
+    otherwise = bonferroni_sigmas(count, level=level, samples=len(found.normal))
+    healthy = sustained(found.normal[:, moving], CONSECUTIVE)[CONSECUTIVE - 1 :]
+    spot = Spot(level / count, otherwise).start(healthy.ravel())
+    lasting = sustained(found.z, CONSECUTIVE)
+    limits = np.empty(len(lasting))
+    for row, values in enumerate(lasting):
+        limits[row] = spot.limit
+        spot.learn(values[moving])
+    scores = lasting.max(axis=1) / np.maximum(limits, 1e-9)
+    return found.detection(scores, 1.0, by_series=np.sign(found.z) * lasting, detail=_DETAIL, consecutive=1)
+
+
+@baseline(
+    "spot",
+    title="SPOT",
+    task="detection",
+    paper=_PAPER,
+    kind="method",
+    developed_on=OWN,
+    tables=("metrics",),
+    speed="instant",
+    complexity="O(S·T + fits·excesses)",
+    departures=_DEPARTURES,
+)
+class SPOTDetector(Untrained):
+    """Detect deviations that a Pareto tail, fitted to the largest healthy ones, finds too rare.
+
+    Parameters
+    ----------
+    level
+        Probability that a healthy sample is flagged.
+
+    References
+    ----------
+    Siffer, Fouque, Termier, Largouet, Anomaly Detection in Streams with Extreme Value Theory, KDD 2017.
+    """
+
+    def __init__(self, *, level: float = LEVEL) -> None:
+        self.level = level
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Score every sample after the reference; 1 is the limit of its time."""
+        found = read_held_out(episode)
+        if found is None:
+            return Detection.silent(1.0)
+        return detect_extremes(found, self.level)
+
+
+AVERAGED = 3
+COMPARED = 21
+AHEAD = 5
+LIMIT = 3.0
+LEAST_WINDOW = 8
+STILL = 0.05
+_TINY = 1e-8
+
+
+def saliency(streams: Matrix) -> Matrix:
+    """Saliency map of each stream along the last axis.
+
+    `|IFFT(exp(R + i·phase))|`, where R is the log amplitude spectrum without its moving average over three
+    frequencies.
+
+    >>> series = np.ones(16)
+    >>> series[10] = 5
+    >>> int(saliency(series).argmax())
+    10
+    """
+    spectrum = np.fft.fft(streams, axis=-1)
+    amplitude = np.abs(spectrum)
+    # Frequencies that are absent have no phase and must not become infinitely quiet.
+    log_amplitude = np.log(np.maximum(amplitude, _TINY))
+    padding = [(0, 0)] * (streams.ndim - 1) + [(AVERAGED // 2, AVERAGED // 2)]
+    padded = np.pad(log_amplitude, padding, mode="edge")
+    smooth = np.lib.stride_tricks.sliding_window_view(padded, AVERAGED, axis=-1).mean(axis=-1)
+    phase = spectrum / np.maximum(amplitude, _TINY)
+    return np.abs(np.fft.ifft(np.exp(log_amplitude - smooth) * phase, axis=-1))
+
+
+def extended(streams: Matrix, ahead: int = AHEAD) -> Matrix:
+    """Append to each stream what was to be expected, so that the last sample is not at the edge.
+
+    The last sample itself is left out of the estimate, as in the published code: otherwise what is appended would be
+    further off than an outlier is.
+
+    >>> extended(np.array([0.0, 1, 2, 3, 4, 5, 6, 60]), 2)[-3:].tolist()
+    [60.0, 7.0, 7.0]
+    """
+    known = streams[..., -2 - ahead : -1]
+    steps = np.arange(known.shape[-1] - 1, 0, -1)
+    gradient = ((known[..., -1:] - known[..., :-1]) / steps).mean(axis=-1)
+    return np.concatenate([streams, np.repeat((known[..., -1] + gradient)[..., None], ahead, axis=-1)], axis=-1)
+
+
+def residual_scores(streams: Matrix, window: int) -> Matrix:
+    """Score of each row by the `window` rows up to and with it.
+
+    Parameters
+    ----------
+    streams
+        [T, p]; the first `window - 1` rows have no score.
+
+    Returns
+    -------
+    ndarray
+        [T - window + 1, p] how far the saliency of the last sample exceeds the mean of those before it, in units of
+        this mean.
+    """
+    pieces = np.lib.stride_tricks.sliding_window_view(streams, window, axis=0)
+    found = saliency(extended(pieces))
+    before = found[..., max(0, window - 1 - COMPARED) : window - 1].mean(axis=-1)
+    scores = (found[..., window - 1] - before) / np.maximum(before, _TINY)
+    # Saliency has no scale, so in a stream that stands still rounding errors would stand out.
+    return np.where(pieces.std(axis=-1) > STILL, scores, 0.0)
+
+
+@baseline(
+    "spectral-residual",
+    title="Spectral residual",
+    task="detection",
+    paper="Ren et al., KDD 2019 (SR)",
+    kind="method",
+    developed_on=OWN,
+    tables=("metrics",),
+    speed="instant",
+    complexity="O(S·T + p·T·w·log w)",
+    departures=(
+        "Looks at log(1 + largest |z| that lasts for two samples) of each service, and scores an instant by its most "
+        "salient stream: a single series often stands still, and then any wiggle is salient.",
+        "The window ends at the instant that is scored and is half as long as the reference.",
+        "The threshold is three, or what the reference reaches where that is more.",
+        "The score stays at the largest so far, since a fault that lasts is salient only when it comes.",
+        "Without the convolutional network that the paper trains on top.",
+    ),
+)
+class SpectralResidualDetector(Untrained):
+    """Detect samples that stand out of the recent course of some stream.
+
+    It is made for spikes and steps: of a fault that lasts it sees the beginning.
+
+    References
+    ----------
+    Ren, Xu, Wang, Yi, Huang, Kou, Xing, Yang, Tong, Zhang, Time-Series Anomaly Detection Service at Microsoft, KDD
+    2019.
+    """
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Score every sample after the reference by its most salient stream."""
+        found = read_held_out(episode)
+        if found is None:
+            return Detection.silent(LIMIT)
+        streams = services(found.lasting)
+        healthy = len(streams.normal)
+        window = max(LEAST_WINDOW, healthy // 2)
+        scores = residual_scores(streams.both, window).max(axis=1)
+        first = healthy - window + 1
+        # It sees changes, not states: what stood out counts until the end.
+        standing = np.maximum.accumulate(scores[first:])
+        return found.detection(standing, reference_limit(scores[:first], least=LIMIT), consecutive=1)

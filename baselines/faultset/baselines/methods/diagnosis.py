@@ -1,0 +1,472 @@
+"""What a fault looks like, in numbers that mean the same in every application.
+
+A signature has no names of services, operations or log templates: what it says of a service is said of the one that
+deviates most, and of all others together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from faultset.baselines.api.contract import Diagnosis, Evidence, Labelled
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import NOTHING, OWN
+from faultset.baselines.api.tables import parse_state, read_frame, read_table
+from faultset.baselines.features.object_states import object_histories, read_object_states, specified
+from faultset.baselines.features.windows import TimeWindow, localization_windows
+from faultset.baselines.logs.templates import error_lines
+from faultset.baselines.methods.rules.state_rules import KubernetesState
+from faultset.baselines.stats.scaling import ABSENT_Z, Matrix, deviations, median_and_mad, with_metric_floor
+from faultset.baselines.traces.spans import invocations, read_spans
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+TABLES_READ = ("metrics", "spans", "logs", "events", "objects")
+FAR = 6.0
+MOST_Z = 50.0
+# What error lines are about, in the words that clients, drivers and runtimes of any language use.
+TOPICS: Mapping[str, str] = {
+    "access": r"auth|not allowed|permission|denied|credential|password|forbidden|NOPERM|WRONGPASS|NOAUTH",
+    "absent": r"not found|no such|unknown|missing|does not exist|not registered|NoSuch|undefined",
+    "connection": r"refused|unreachable|reset by|broken pipe|no route|EOF|unavailable|cannot connect|no reachable",
+    "time": r"time.?out|timed out|deadline|too slow|took too long",
+    "crash": r"panic|exception|traceback|fatal|segfault|out of memory|OOM|killed|null pointer",
+    "storage": r"disk|volume|mount|read.only|no space|corrupt|i/o error",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    """Features of one episode; what is not named is 0."""
+
+    features: Mapping[str, float]
+    suspect: str | None
+    """Service that deviates most, for the evidence only."""
+
+
+def signature(episode: EpisodeView) -> Signature | None:
+    """Describe how an episode differs from its reference; None when no table has a row to go by.
+
+    The time of the alarm is not used, since a training episode comes without one: everything after the reference is
+    looked at, and levels are taken from the second half of it, which is the fault's in all but odd cases.
+    """
+    return episode.once("signature", lambda: _signature(episode))
+
+
+def _signature(episode: EpisodeView) -> Signature | None:
+    start_ns, end_ns = episode.window
+    healthy_end_ns = episode.reference[1]
+    late_ns = healthy_end_ns + (end_ns - healthy_end_ns) // 2
+    time_window = TimeWindow(
+        start_ns=healthy_end_ns, end_ns=end_ns, healthy_start_ns=start_ns, healthy_end_ns=healthy_end_ns
+    )
+    weights: dict[str, float] = defaultdict(float)
+    parts = (
+        _objects(episode, healthy_end_ns, weights),
+        _metrics(episode, late_ns, weights),
+        _spans(episode, healthy_end_ns, late_ns),
+        _logs(episode, time_window),
+        _events(episode, time_window),
+    )
+    if all(part is None for part in parts):
+        return None
+    features = {name: value for part in parts if part for name, value in part.items() if value}
+    suspect = min(weights, key=lambda name: (-weights[name], name)) if weights else None
+    return Signature(features=features, suspect=suspect)
+
+
+def _metrics(episode: EpisodeView, late_ns: int, weights: dict[str, float]) -> dict[str, float] | None:
+    """Per role: the largest deviation of the suspect with its sign, and how far the others moved."""
+    windows = localization_windows(episode, episode.reference[1], before=0)
+    if windows.empty:
+        return None
+    catalogue = episode.catalogue
+    center, spread = median_and_mad(windows.reference)
+    scale = with_metric_floor(spread, windows.series)
+    z = deviations(windows.values, center, scale, np.zeros_like(windows.absent))
+    late = windows.times_ns > late_ns
+    level = np.median(z[late], axis=0) if late.any() else np.zeros(z.shape[1])
+    gone = windows.absent[late].mean(axis=0) > 0.5 if late.any() else np.zeros(z.shape[1], dtype=bool)
+    level = np.clip(np.where(gone, 0.0, level), -MOST_Z, MOST_Z)
+    names, owner = np.unique(windows.services, return_inverse=True)
+    roles, role = np.unique([catalogue.role_of(metric) for _, metric in windows.series], return_inverse=True)
+    table = np.zeros((len(names), len(roles)))
+    order = np.argsort(np.abs(level), kind="stable")
+    table[owner[order], role[order]] = level[order]
+    strength = np.minimum(np.abs(table) / FAR, 3.0).sum(axis=1)
+    missing = np.bincount(owner, weights=gone, minlength=len(names)) / np.bincount(owner, minlength=len(names))
+    for name, value in zip(names.tolist(), (strength + ABSENT_Z * missing).tolist(), strict=True):
+        weights[name] += value
+    suspect = min(range(len(names)), key=lambda code: (-weights[names[code]], names[code]))
+    others = np.delete(table, suspect, axis=0)
+    found = {"series gone, suspect": float(missing[suspect]), "series gone": float((missing > 0.5).mean())}
+    for column, name in enumerate(roles.tolist()):
+        found[f"{name}, suspect"] = float(np.sign(table[suspect, column]) * np.log1p(abs(table[suspect, column])))
+        if len(others):
+            found[f"{name}, share of the others that rise"] = float((others[:, column] > FAR).mean())
+            found[f"{name}, share of the others that fall"] = float((others[:, column] < -FAR).mean())
+    return found
+
+
+def _objects(episode: EpisodeView, healthy_end_ns: int, weights: dict[str, float]) -> dict[str, float] | None:
+    """Signs of trouble that Kubernetes reports, and which kinds of fields someone changed."""
+    frame = read_object_states(episode)
+    if frame.empty:
+        return None
+    found: dict[str, float] = defaultdict(float)
+    for item in KubernetesState().localize(episode, healthy_end_ns).evidence:
+        amount = np.log1p(item.score) if item.detail == "restarts" else item.score
+        found[f"object: {item.detail}"] = max(found[f"object: {item.detail}"], float(amount))
+        weights[item.service] += 3.0 * item.score
+    for seen in object_histories(frame):
+        before, after = (specified(seen.kind, parse_state(seen.texts[place])) for place in (0, -1))
+        if before is not None and after is not None:
+            for field in before.keys() | after.keys():
+                if before.get(field) != after.get(field):
+                    found[f"changed: {seen.kind} {field}"] = 1.0
+        if seen.times_ns[0] > healthy_end_ns and seen.kind != "Pod":
+            found[f"made: {seen.kind}"] = 1.0
+    return dict(found)
+
+
+def _spans(episode: EpisodeView, healthy_end_ns: int, late_ns: int) -> dict[str, float] | None:
+    """Errors, missing answers and slowness of calls between services, over all and of the worst one called."""
+    spans = read_spans(episode)
+    calls = invocations(spans)
+    before = spans.end_ns[calls.row] < healthy_end_ns
+    since = spans.start_ns[calls.row] >= late_ns
+    if not before.any() or not since.any():
+        return None
+    size = len(spans.names)
+    failed = spans.error[calls.row]
+    lost = spans.service[calls.row] != calls.callee
+    rise = {}
+    for word, hits in (("failed", failed), ("unanswered", lost)):
+        by_service = np.zeros(size)
+        for code in np.unique(calls.callee[since]):
+            called = calls.callee == code
+            healthy_share = hits[called & before].mean() if (called & before).any() else 0.0
+            by_service[code] = hits[called & since].mean() - healthy_share
+        rise[f"calls {word}"] = float(hits[since].mean() - hits[before].mean())
+        rise[f"calls {word}, worst"] = float(by_service.max(initial=0.0))
+        rise[f"calls {word}, share of services"] = float(
+            (by_service > 0.1).sum() / max(1, len(np.unique(calls.callee)))
+        )
+    times = np.log10(np.maximum(spans.duration_ns[calls.row], 1.0))
+    ratio = np.array(
+        [
+            np.median(times[(calls.kind == kind) & since]) - np.median(times[(calls.kind == kind) & before])
+            for kind in np.intersect1d(calls.kind[since], calls.kind[before])
+        ]
+    )
+    rise["calls slower, median"] = float(np.median(ratio)) if len(ratio) else 0.0
+    rise["calls slower, worst"] = float(ratio.max(initial=0.0))
+    rise["calls faster, worst"] = float(ratio.min(initial=0.0))
+    healthy_rate = before.sum() / max(1, healthy_end_ns - episode.window[0])
+    rise["calls more"] = float(np.log(since.sum() / max(1, episode.window[1] - late_ns) / healthy_rate))
+    return rise
+
+
+def _logs(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] | None:
+    """How much more is logged and complained, about what, and by how many services."""
+    times = read_table(episode, "logs", ("time",))["time"].cast("int64").to_numpy()
+    since, before = _inside(times, time_window)
+    if not since.any() and not before.any():
+        return None
+    expected = before.sum() * time_window.length_ratio
+    found = {"lines more": float(np.log((since.sum() + 1) / (expected + 1)))}
+    bad = error_lines(episode)
+    bad_since, bad_before = _inside(bad["time"].cast("int64").to_numpy(), time_window)
+    excess = bad_since.sum() - bad_before.sum() * time_window.length_ratio
+    found["error lines"] = float(np.log1p(max(0.0, excess)))
+    for topic, words in TOPICS.items():
+        hit = pc.match_substring_regex(bad["message"], words, ignore_case=True)  # type: ignore[attr-defined]
+        hits = hit.fill_null(False).to_numpy()
+        more = hits[bad_since].sum() - hits[bad_before].sum() * time_window.length_ratio
+        found[f"error lines of {topic}"] = float(max(0.0, more) / max(1.0, excess))
+    writers = bad["service"].filter(pa.array(bad_since)).drop_null()
+    found["complaining services"] = len(writers.unique()) / max(1, len(episode.services))
+    return found
+
+
+def _events(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] | None:
+    """How often each reason came up among the cluster's events, beyond what the reference had."""
+    frame = read_frame(episode, "events", ("time", "reason", "service"))
+    if frame.empty:
+        return None
+    since, before = _inside(frame["time"].to_numpy(), time_window)
+    healthy_counts = frame.loc[before, "reason"].astype(str).value_counts()
+    now = frame.loc[since, "reason"].astype(str).value_counts()
+    return {
+        f"event: {reason}": float(np.log1p(max(0.0, count - healthy_counts.get(reason, 0) * time_window.length_ratio)))
+        for reason, count in now.items()
+    }
+
+
+def _inside(times: np.ndarray, time_window: TimeWindow) -> tuple[np.ndarray, np.ndarray]:
+    since = (times >= time_window.start_ns) & (times < time_window.end_ns)
+    before = (times >= time_window.healthy_start_ns) & (times < time_window.healthy_end_ns)
+    return since, before
+
+
+Pair = tuple[str | None, str | None]
+_COMPLEXITY = "O(S·T + N + L + O), as much for each training episode"
+_OWN = "None; signatures of deviations by role, as operators' runbooks have them"
+
+
+@baseline(
+    "constant-pair",
+    title="Constant pair",
+    task="rca",
+    paper="None; a control",
+    kind="control",
+    developed_on=NOTHING,
+    tables=(),
+    needs=("labels",),
+    speed="instant",
+    complexity="O(1)",
+)
+class ConstantPair:
+    """Control: answer with the pair that is most frequent in the training episodes."""
+
+    name: str
+    needs: frozenset[str]
+    tables: tuple[str, ...]
+
+    def __init__(self) -> None:
+        self.pair_: Pair | None = None
+        self.share_ = 0.0
+
+    def fit(self, training: Sequence[Labelled]) -> Self:
+        """Count pairs."""
+        counts = Counter(pair for pair in map(_pair, training) if pair is not None)
+        self.pair_, self.share_ = None, 0.0
+        if counts:
+            self.pair_ = min(counts, key=lambda pair: (-counts[pair], str(pair)))
+            self.share_ = counts[self.pair_] / counts.total()
+        return self
+
+    def diagnose(self, episode: EpisodeView, alarm_ns: int) -> Diagnosis:
+        """Return the most frequent pair."""
+        if self.pair_ is None:
+            return Diagnosis.abstain()
+        return Diagnosis(system_level=self.pair_[0], fault_type=self.pair_[1], confidence=self.share_)
+
+
+class _SignatureDiagnoser:
+    """What both diagnosers share: signatures of the training faults, on a common scale."""
+
+    name: str
+    needs: frozenset[str]
+    tables: tuple[str, ...]
+
+    def fit(self, training: Sequence[Labelled]) -> Self:
+        """Take the signatures of the faults; episodes without a fault only say what is usual."""
+        known = [(signature(item.view), _pair(item)) for item in training]
+        found = [(shown, pair) for shown, pair in known if shown is not None]
+        self.names_ = tuple(sorted({name for shown, _ in found for name in shown.features}))
+        self.pairs_ = [pair for _, pair in found if pair is not None]
+        self.classes_ = sorted(set(self.pairs_), key=str)
+        every = self._matrix([shown for shown, _ in found])
+        self.scale_ = np.maximum(np.sqrt((every**2).mean(axis=0)), 1e-6) if len(every) else np.ones(len(self.names_))
+        self.training_matrix_ = self._matrix([shown for shown, pair in found if pair is not None]) / self.scale_
+        self._learn()
+        return self
+
+    def diagnose(self, episode: EpisodeView, alarm_ns: int) -> Diagnosis:
+        """Compare the episode's signature with those of the training faults."""
+        if not getattr(self, "pairs_", None):
+            return Diagnosis.abstain()
+        shown = signature(episode)
+        if shown is None:
+            return Diagnosis.abstain()
+        row = (self._matrix([shown]) / self.scale_)[0]
+        pair, confidence, reported = self._answer(row)
+        evidence = tuple(
+            Evidence(service=shown.suspect, subject=name, score=float(row[self.names_.index(name)]), detail=text)
+            for name, text in reported
+            if shown.suspect is not None
+        )
+        return Diagnosis(system_level=pair[0], fault_type=pair[1], confidence=confidence, evidence=evidence)
+
+    def _matrix(self, shown: Sequence[Signature]) -> Matrix:
+        return np.array([[item.features.get(name, 0.0) for name in self.names_] for item in shown]).reshape(
+            len(shown), len(self.names_)
+        )
+
+    def _learn(self) -> None:
+        """Learn from `training_matrix_` and `pairs_`."""
+
+    def _answer(self, row: Matrix) -> tuple[Pair, float, list[tuple[str, str]]]:
+        raise NotImplementedError
+
+
+@baseline(
+    "nearest-signature",
+    title="Nearest signature",
+    task="rca",
+    paper=_OWN,
+    kind="own",
+    developed_on=OWN,
+    tables=TABLES_READ,
+    needs=("labels",),
+    speed="instant",
+    complexity=_COMPLEXITY,
+    departures=("The time of the alarm is not used, because training episodes come without one.",),
+)
+class NearestSignature(_SignatureDiagnoser):
+    """Answer with the pair whose faults in the training episodes look most like this one.
+
+    Features are divided by their root mean square; likeness is the cosine, so that it is the kind of deviation that
+    counts, not its size. The nearest faults vote with their likeness.
+
+    Parameters
+    ----------
+    neighbours
+        Training faults that vote.
+
+    References
+    ----------
+    Cover, Hart, Nearest neighbor pattern classification, IEEE Trans. Inf. Theory 1967; the signature is our own.
+    """
+
+    def __init__(self, *, neighbours: int = 3) -> None:
+        self.neighbours = neighbours
+
+    def _answer(self, row: Matrix) -> tuple[Pair, float, list[tuple[str, str]]]:
+        squashed, training = np.tanh(row), np.tanh(self.training_matrix_)
+        length = np.linalg.norm(training, axis=1) * np.linalg.norm(squashed)
+        likeness = np.divide(training @ squashed, length, out=np.zeros(len(training)), where=length > 0)
+        nearest = np.argsort(-likeness, kind="stable")[: self.neighbours]
+        votes: dict[Pair, float] = {}
+        for number in nearest.tolist():
+            pair = self.pairs_[number]
+            votes[pair] = votes.get(pair, 0.0) + max(0.0, float(likeness[number])) + 1e-9
+        pair = min(votes, key=lambda one: (-votes[one], str(one)))
+        match = next(number for number in nearest.tolist() if self.pairs_[number] == pair)
+        common = squashed * training[match]
+        reported = [
+            (self.names_[column], "also in a training episode of the kind")
+            for column in np.argsort(-common, kind="stable")[:5]
+            if common[column] > 0
+        ]
+        return pair, votes[pair] / sum(votes.values()), reported
+
+
+class _Trees(_SignatureDiagnoser):
+    """Trees on signatures; the scale does not matter to them."""
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self.seed = seed
+
+    def _model(self) -> Any:
+        raise NotImplementedError
+
+    def _learn(self) -> None:
+        self.model_ = self._model()
+        if self.pairs_:
+            self.model_.fit(self.training_matrix_, [self.classes_.index(pair) for pair in self.pairs_])
+            # a forest adds them up anew whenever it is asked
+            self.importances_ = self.model_.feature_importances_
+
+    def _shares(self, row: Matrix) -> Matrix:
+        """Return the probability of each class."""
+        return self.model_.predict_proba(row[None])[0]
+
+    def _answer(self, row: Matrix) -> tuple[Pair, float, list[tuple[str, str]]]:
+        shares = self._shares(row)
+        best = int(shares.argmax())
+        weight = self.importances_ * np.abs(row)
+        reported = [
+            (self.names_[column], "told the classes apart in training")
+            for column in np.argsort(-weight, kind="stable")[:5]
+            if weight[column] > 0
+        ]
+        return self.classes_[int(self.model_.classes_[best])], float(shares[best]), reported
+
+
+@baseline(
+    "rca-tree",
+    title="Tree on signatures",
+    task="rca",
+    paper="Breiman et al., CART, 1984; the features are our own",
+    kind="own",
+    developed_on=OWN,
+    tables=TABLES_READ,
+    needs=("labels",),
+    stochastic=True,
+    speed="instant",
+    complexity=_COMPLEXITY,
+    departures=("The time of the alarm is not used, because training episodes come without one.",),
+)
+class RCATree(_Trees):
+    """Answer with the leaf of a small decision tree that the episode's signature falls into.
+
+    Parameters
+    ----------
+    seed
+        Decides between splits that are equally good.
+
+    References
+    ----------
+    Breiman, Friedman, Olshen, Stone, Classification and regression trees, 1984.
+    """
+
+    def _model(self) -> Any:
+        from sklearn.tree import DecisionTreeClassifier
+
+        return DecisionTreeClassifier(max_depth=6, class_weight="balanced", random_state=self.seed)
+
+
+@baseline(
+    "rca-forest",
+    title="Forest on signatures",
+    task="rca",
+    paper="Geurts, Ernst, Wehenkel, Extremely randomized trees, 2006; the features are our own",
+    kind="own",
+    developed_on=OWN,
+    tables=TABLES_READ,
+    needs=("labels",),
+    stochastic=True,
+    speed="instant",
+    complexity=_COMPLEXITY,
+    departures=("The time of the alarm is not used, because training episodes come without one.",),
+)
+class RCAForest(_Trees):
+    """Answer with the vote of a hundred random trees on the episode's signature.
+
+    Parameters
+    ----------
+    seed
+        Of the trees.
+
+    References
+    ----------
+    Geurts, Ernst, Wehenkel, Extremely randomized trees, Machine Learning 2006.
+    """
+
+    def _model(self) -> Any:
+        from sklearn.ensemble import ExtraTreesClassifier
+
+        return ExtraTreesClassifier(n_estimators=100, class_weight="balanced", random_state=self.seed)
+
+    def _shares(self, row: Matrix) -> Matrix:
+        # as `predict_proba` does, without what that does around each tree
+        one = row[None].astype(np.float32)
+        trees = self.model_.estimators_
+        return np.sum([tree.tree_.predict(one)[0] for tree in trees], axis=0) / len(trees)
+
+
+def _pair(item: Labelled) -> Pair | None:
+    """Level and type of a training episode; None without a fault or where both are unknown."""
+    if item.fault_type is None and item.system_level is None:
+        return None
+    return item.system_level, item.fault_type

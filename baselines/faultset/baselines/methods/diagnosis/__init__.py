@@ -1,1 +1,0 @@
-"""Methods that name the system level and the type of a fault."""

@@ -1,1 +1,0 @@
-"""Localizers that follow the calls between services."""

@@ -1,0 +1,332 @@
+"""Rank services on a causal graph learned from metrics: RCD and MicroCause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.randomness import episode_rng
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
+from faultset.baselines.features.metric_alarms import healthy_spreads
+from faultset.baselines.features.windows import Windows, localization_windows, most_deviating
+from faultset.baselines.stats.dependence import (
+    Codes,
+    LaggedLinks,
+    chi_square,
+    kmeans_bins,
+    lagged_links,
+    partial_correlation,
+)
+from faultset.baselines.stats.scaling import Matrix, bonferroni_sigmas, sustained
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+CHUNK = 5
+BINS = 5
+LOCAL_LEVEL = 0.01
+LAST_LEVEL = 0.001
+LEVEL_STEP = 0.1
+MOST_LAST = 10
+MOST_GIVEN = 3
+RCD_SERIES_PER_SERVICE = 3
+RUNS = 10
+
+
+class FNodeTests:
+    """Chi-square tests of binned series against a node that says whether a sample is from before or after.
+
+    Results are kept, because runs that differ in their chunks ask the same questions.
+
+    Parameters
+    ----------
+    reference, values
+        [n, d] and [T, d]
+    """
+
+    def __init__(self, reference: Matrix, values: Matrix, *, bins: int = BINS) -> None:
+        # rounded, or the last digit of a unit's conversion could move a value into the next bin
+        self._codes: Codes = kmeans_bins(np.round(np.vstack([reference, values]), 9), bins=bins)
+        self._after = np.repeat([0, 1], [len(reference), len(values)]).astype(np.int64)
+        self._known: dict[tuple[int, tuple[int, ...]], tuple[float, float]] = {}
+
+    def test(self, column: int, given: tuple[int, ...] = ()) -> tuple[float, float]:
+        """Return p-value and statistic of one column against the node, given others."""
+        key = (column, tuple(sorted(given)))
+        if key not in self._known:
+            others = [self._codes[:, other] for other in key[1]]
+            self._known[key] = chi_square(self._after, self._codes[:, column], others)
+        return self._known[key]
+
+    def neighbours(self, columns: Sequence[int], level: float) -> list[int]:
+        """Columns that stay dependent on the node given any few others that do; smallest p-value alone first."""
+        near = [column for column in columns if self.test(column)[0] <= level]
+        for size in range(1, MOST_GIVEN + 1):
+            if len(near) <= size:
+                break
+            for column in list(near):
+                for given in combinations([other for other in near if other != column], size):
+                    if self.test(column, given)[0] > level:
+                        near.remove(column)
+                        break
+        return sorted(near, key=lambda column: (self.test(column)[0], -self.test(column)[1], column))
+
+
+def rank_by_f_node(tests: FNodeTests, columns: Sequence[int], rng: np.random.Generator) -> list[int]:
+    """One run of RCD: columns in order of suspicion, those that were ruled out early left out."""
+    left = list(columns)
+    while True:
+        before = len(left)
+        mixed = rng.permutation(sorted(left)).tolist()
+        chunks = [mixed[start : start + CHUNK] for start in range(0, len(mixed), CHUNK)]
+        left = [column for chunk in chunks for column in _first_neighbours(tests, chunk)]
+        if len(left) <= CHUNK or len(left) >= before:
+            break
+    left = sorted(left, key=lambda column: (-tests.test(column)[1], column))[:MOST_LAST]
+    ranked: list[int] = []
+    for level in np.arange(LAST_LEVEL, 1.0, LEVEL_STEP):
+        ranked += [column for column in tests.neighbours(left, float(level)) if column not in ranked]
+        if len(ranked) == len(left):
+            break
+    return ranked
+
+
+def _first_neighbours(tests: FNodeTests, chunk: Sequence[int]) -> list[int]:
+    for level in np.arange(LOCAL_LEVEL, 1.0, LEVEL_STEP):
+        found = tests.neighbours(chunk, float(level))
+        if found:
+            return found
+    return []
+
+
+def mean_reciprocal_ranks(
+    tests: FNodeTests, columns: Sequence[int], rng: np.random.Generator, *, runs: int = RUNS
+) -> dict[int, float]:
+    """Mean over runs of one over the place of each column; columns that no run names are left out."""
+    total: dict[int, float] = {}
+    for _ in range(runs):
+        for place, column in enumerate(rank_by_f_node(tests, columns, rng)):
+            total[column] = total.get(column, 0.0) + 1 / (place + 1) / runs
+    return total
+
+
+@baseline(
+    "rcd",
+    title="RCD",
+    task="localization",
+    paper="Ikram et al., RCD, NeurIPS 2022",
+    kind="method",
+    developed_on=OWN_AND_PUBLISHED,
+    tables=("metrics",),
+    stochastic=True,
+    speed="fast",
+    complexity="O(R·V·2^c·T), R runs, V ≤ 3 per service in chunks of c = 5",
+    departures=(
+        "Only the three series of each service that deviate most take part, each of another role.",
+        "Conditioning sets have at most three series, and the last phase at most ten.",
+        "Ten runs with other chunks are averaged, each series by one over its place.",
+        "Samples are those of the metrics' own interval, because the tests have no power with tens of them.",
+    ),
+)
+class RCD(Untrained):
+    """Rank services by the series that an intervention at the alarm changes directly.
+
+    A node that is 0 before and 1 after the alarm is added to the series; a constraint-based search keeps those that
+    depend on it given any others. Series are searched in random chunks, and what is left again, until few are left.
+
+    Parameters
+    ----------
+    runs
+        How many runs with other chunks are averaged.
+    per_service
+        Series of each service that take part.
+
+    References
+    ----------
+    Ikram, Chakraborty, Mitra, Saini, Bagchi, Kocaoglu, Root cause analysis of failures in microservices through
+    causal discovery, NeurIPS 2022.
+    """
+
+    def __init__(self, *, runs: int = RUNS, per_service: int = RCD_SERIES_PER_SERVICE, seed: int = 0) -> None:
+        self.runs = runs
+        self.per_service = per_service
+        self.seed = seed
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by their first series."""
+        windows = localization_windows(episode, alarm_ns, step_s=episode.context.sampling_step_s)
+        if windows.empty:
+            return Ranking.abstain()
+        healthy, since = healthy_spreads(windows)
+        columns = most_deviating(episode, windows, since, per_service=self.per_service)
+        tests = FNodeTests(healthy[:, columns], since[:, columns])
+        rng = episode_rng(self.seed, episode.episode)
+        found = mean_reciprocal_ranks(tests, range(len(columns)), rng, runs=self.runs)
+        metrics = {windows.series[columns[place]]: score for place, score in found.items()}
+        scores: dict[str, float] = {}
+        for (service, _), score in metrics.items():
+            scores[service] = max(scores.get(service, 0.0), score)
+        evidence = [
+            Evidence(service=service, subject=metric, score=score, detail="mean of 1 / place over runs")
+            for (service, metric), score in sorted(metrics.items(), key=lambda item: (-item[1], item[0]))
+        ]
+        return Ranking.of(scores, episode.services, evidence[:10], metrics)
+
+
+MICROCAUSE_SERIES_PER_SERVICE = 2
+LAGS = 3
+BACKWARD = 0.2
+SHARE = 0.5
+STEPS = 1000
+SUSTAINED = 3
+FRONT_ROLES = ("latency", "errors")
+
+
+def transition_matrix(links: LaggedLinks, strength: Matrix, front: int, *, backward: float = BACKWARD) -> Matrix:
+    """[k, k] probabilities of going from row to column.
+
+    From an effect to its causes by their strength, back to effects at a share of theirs, and on the spot where no
+    cause is as strong; the walk never rests at the front end if it can leave. A series without neighbours is left
+    for nowhere.
+    """
+    count = len(strength)
+    weight = np.zeros((count, count))
+    best = np.zeros(count)
+    for cause, effect in sorted(links.links):
+        weight[effect, cause] = max(weight[effect, cause], strength[cause])
+        weight[cause, effect] = max(weight[cause, effect], backward * strength[effect])
+        best[effect] = max(best[effect], strength[cause])
+    rest = np.maximum(0.0, strength - best)
+    rest[front] = 0.0
+    weight[np.arange(count), np.arange(count)] = rest
+    total = weight.sum(axis=1)
+    weight[total <= 0, :] = np.eye(count)[total <= 0]
+    return weight / weight.sum(axis=1, keepdims=True)
+
+
+def expected_visits(transitions: Matrix, front: int, *, steps: int = STEPS) -> Matrix:
+    """[k] expected number of visits of a walk of some steps that begins at the front end, which does not count."""
+    here = np.zeros(len(transitions))
+    here[front] = 1.0
+    total = np.zeros(len(transitions))
+    for _ in range(steps):
+        here = here @ transitions
+        total += here
+    return total
+
+
+@baseline(
+    "micro-cause",
+    title="MicroCause",
+    task="localization",
+    paper="Meng et al., MicroCause, IWQoS 2020",
+    kind="method",
+    developed_on=OWN_AND_PUBLISHED,
+    tables=("metrics",),
+    speed="fast",
+    complexity="O(V²·L·T + V²·c²·T), V ≤ 2 series per service, L lags, c ≤ 6 conditions",
+    departures=(
+        "Only the two series of each service that deviate most take part, each of another role; the paper ranks series "
+        "within one service.",
+        "Delays are at most three steps of the episode's grid, and a series has at most three causes to condition on.",
+        "Links within one step are followed both ways, since calls take less time than a step.",
+        "The degree of anomaly is the excess over the limit of k-sigma, at a hundred healthy spreads at most: samples "
+        "are too few for SPOT.",
+        "Visits are expected values of a walk of 1000 steps and not simulated.",
+    ),
+)
+class MicroCause(Untrained):
+    """Rank series by how often a walk from the front end comes by, and by how anomalous they are.
+
+    Parameters
+    ----------
+    share
+        Weight of visits against the degree of anomaly.
+    backward
+        Weight of going from a cause to its effect, as a share of the effect's strength.
+
+    References
+    ----------
+    Meng et al., Localizing failure root causes in a microservice through causality inference, IWQoS 2020.
+    """
+
+    def __init__(
+        self, *, per_service: int = MICROCAUSE_SERIES_PER_SERVICE, share: float = SHARE, backward: float = BACKWARD
+    ) -> None:
+        self.per_service = per_service
+        self.share = share
+        self.backward = backward
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by their highest series."""
+        windows = localization_windows(episode, alarm_ns)
+        if windows.empty:
+            return Ranking.abstain()
+        healthy, since = healthy_spreads(windows)
+        columns = most_deviating(episode, windows, since, per_service=self.per_service)
+        front_column = front_series(episode, windows, since)
+        if front_column is None:
+            return Ranking.abstain()
+        columns = sorted({*columns, front_column})
+        front = columns.index(front_column)
+        series = np.vstack([healthy, since])[:, columns]
+        found = lagged_links(series, lags=LAGS)
+        strength = front_strength(series, found, front)
+        visits = expected_visits(transition_matrix(found, strength, front, backward=self.backward), front)
+        visits[front] = 0.0
+        limit = bonferroni_sigmas(len(windows.series), samples=len(windows.reference))
+        lasting = sustained(since[:, columns], min(SUSTAINED, len(since))).max(axis=0)
+        excess = np.maximum(0.0, lasting / limit - 1)
+        score = self.share * _of_largest(visits) + (1 - self.share) * _of_largest(excess)
+        metrics = {windows.series[column]: float(score[place]) for place, column in enumerate(columns)}
+        scores: dict[str, float] = {}
+        for (service, _), value in metrics.items():
+            scores[service] = max(scores.get(service, 0.0), value)
+        order = sorted(range(len(columns)), key=lambda place: (-score[place], windows.series[columns[place]]))
+        evidence = [
+            Evidence(
+                service=windows.series[columns[place]][0],
+                subject=windows.series[columns[place]][1],
+                score=float(score[place]),
+                detail=f"{visits[place]:.0f} visits, {lasting[place]:.1f} sigmas",
+            )
+            for place in order[:10]
+        ]
+        return Ranking.of(scores, episode.services, evidence, metrics)
+
+
+def front_series(episode: EpisodeView, windows: Windows, since: Matrix) -> int | None:
+    """Column of the front end's latency, else of its errors, that moves most; None where neither moves."""
+    size = np.abs(since).max(axis=0)
+    for role in FRONT_ROLES:
+        own = [
+            column
+            for column, (service, metric) in enumerate(windows.series)
+            if service == episode.context.workload_entry and episode.catalogue.role_of(metric) == role
+        ]
+        if own and size[own].max() > 0:
+            return max(own, key=lambda column: (size[column], -column))
+    return None
+
+
+def front_strength(series: Matrix, links: LaggedLinks, front: int) -> Matrix:
+    """[k] |partial correlation| of each series with the front end's, given the delayed causes of both."""
+    earliest = max([lag for causes in links.causes for _, lag in causes], default=0)
+    strength = np.zeros(series.shape[1])
+    for place in range(series.shape[1]):
+        given = sorted({*links.causes[front], *links.causes[place]})
+        conditions = [series[earliest - lag : len(series) - lag, other] for other, lag in given]
+        matrix = np.column_stack(conditions) if conditions else np.empty((len(series) - earliest, 0))
+        if matrix.shape[1] + 3 < len(matrix):
+            strength[place] = abs(partial_correlation(series[earliest:, place], series[earliest:, front], matrix))
+    strength[front] = 0.0
+    return strength
+
+
+def _of_largest(values: Matrix) -> Matrix:
+    return values / values.max() if values.max(initial=0.0) > 0 else np.zeros_like(values)

@@ -1,0 +1,236 @@
+"""CIRCA on the call graph: which series moved more than the series that drive it explain?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
+from faultset.baselines.features.metric_alarms import CLIP, healthy_spreads
+from faultset.baselines.features.service_latency import call_graph
+from faultset.baselines.features.windows import localization_windows
+from faultset.baselines.stats.scaling import ABSENT_Z, Matrix
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+THRESHOLD = 3.0
+SPREAD_FLOOR = 0.1
+SIGNALS: Mapping[str, str] = {
+    "traffic": "traffic",
+    "latency": "latency",
+    "errors": "errors",
+    **dict.fromkeys(
+        ("cpu", "throttling", "memory", "network", "disk", "saturation", "threads", "descriptors"), "saturation"
+    ),
+}
+"""Golden signal of each role; series of other roles have no parents and are compared with themselves only."""
+WITHIN = {
+    "traffic": (),
+    "saturation": ("traffic",),
+    "latency": ("traffic", "saturation"),
+    "errors": ("traffic", "saturation", "latency"),
+}
+"""Signals of the same service that drive a signal."""
+
+Node = tuple[str, str]
+"""(service, signal)"""
+
+
+def signal_parents(
+    services: Sequence[str], calls: Sequence[tuple[str, str]], entry: str
+) -> dict[Node, tuple[Node, ...]]:
+    """Draw the causal graph that an architecture implies.
+
+    Traffic is caused by the callers' traffic, latencies and errors by those of the callees; within a service
+    traffic drives saturation, both drive latency, all drive errors. A call that closes a cycle, looked at from the
+    entry on, is left out.
+
+    >>> signal_parents(("a", "b"), [("a", "b")], "a")[("a", "latency")]
+    (('a', 'saturation'), ('a', 'traffic'), ('b', 'latency'))
+    """
+    import networkx as nx
+
+    graph: nx.DiGraph = nx.DiGraph()
+    graph.add_nodes_from(sorted(services))
+    far = nx.single_source_shortest_path_length(nx.DiGraph([(entry, entry), *calls]), entry)
+    for caller, callee in sorted(calls, key=lambda pair: (far.get(pair[0], len(far)), pair)):
+        if caller in graph and callee in graph and not nx.has_path(graph, callee, caller):
+            graph.add_edge(caller, callee)
+    parents: dict[Node, tuple[Node, ...]] = {}
+    for service in graph:
+        for signal, within in WITHIN.items():
+            found = [(service, other) for other in within]
+            if signal == "traffic":
+                found += [(caller, signal) for caller in graph.predecessors(service)]
+            elif signal != "saturation":
+                found += [(callee, signal) for callee in graph.successors(service)]
+            parents[service, signal] = tuple(sorted(found))
+    return parents
+
+
+def measured_parents(parents: Mapping[Node, Sequence[Node]], measured: set[Node]) -> dict[Node, tuple[Node, ...]]:
+    """Put in place of parents that nothing measures their own parents, and so on."""
+    found: dict[Node, tuple[Node, ...]] = {}
+
+    def through(node: Node) -> set[Node]:
+        if node in measured:
+            return {node}
+        return set(found_of(node))
+
+    def found_of(node: Node) -> tuple[Node, ...]:
+        if node not in found:
+            found[node] = tuple(sorted(set().union(*(through(parent) for parent in parents.get(node, ())))))
+        return found[node]
+
+    return {node: found_of(node) for node in sorted(measured)}
+
+
+def regression_scores(reference: Matrix, values: Matrix, reference_causes: Matrix, causes: Matrix) -> Matrix:
+    """Largest |residual| of each series after its causes, in what the causes leave of its healthy spread.
+
+    Parameters
+    ----------
+    reference, values
+        [n, k] and [T, k] series in healthy spreads; where a spread was raised to a floor, the floor stays.
+    reference_causes, causes
+        [n, p] and [T, p]; with too few samples for p of them, series are compared with themselves only.
+    """
+    n, p = reference_causes.shape
+    if n < 2 * (p + 1):
+        reference_causes, causes, p = reference_causes[:, :0], causes[:, :0], 0
+    before = np.column_stack([np.ones(n), reference_causes])
+    after = np.column_stack([np.ones(len(values)), causes])
+    weights = np.linalg.lstsq(before, reference, rcond=None)[0]
+    rest = np.sqrt(((reference - before @ weights) ** 2).sum(axis=0) / max(1, n - p - 1))
+    own = np.sqrt(((reference - reference.mean(axis=0)) ** 2).sum(axis=0) / max(1, n - 1))
+    left = np.divide(rest, own, out=np.ones_like(own), where=own > 1e-9)
+    return np.abs((values - after @ weights) / np.clip(left, SPREAD_FLOOR, 1.0)).max(axis=0)
+
+
+def adjusted(
+    scores: Mapping[Node, float], parents: Mapping[Node, Sequence[Node]], *, threshold: float = THRESHOLD
+) -> dict[Node, float]:
+    """Add to each anomalous node the largest score among its effects; normal effects stand for their own effects.
+
+    Returns
+    -------
+    dict
+        What is added to each node: 0 for normal ones and for those without effects.
+    """
+    children: dict[Node, list[Node]] = {node: [] for node in scores}
+    for node in scores:
+        for parent in parents.get(node, ()):
+            if parent in children:
+                children[parent].append(node)
+    below: dict[Node, float] = {}
+
+    def largest_below(node: Node) -> float:
+        if node not in below:
+            below[node] = 0.0
+            found = 0.0
+            for child in children[node]:
+                found = max(found, scores[child])
+                if scores[child] < threshold:
+                    found = max(found, largest_below(child))
+            below[node] = found
+        return below[node]
+
+    return {node: largest_below(node) if score >= threshold else 0.0 for node, score in scores.items()}
+
+
+@baseline(
+    "circa",
+    title="CIRCA on the call graph",
+    task="localization",
+    paper="Li et al., CIRCA, KDD 2022",
+    kind="method",
+    developed_on=OWN_AND_PUBLISHED,
+    tables=("metrics", "spans"),
+    speed="instant",
+    complexity="O(S·T·p + G·p²·T), G service signals with p causes each",
+    departures=(
+        "Causes are signals of a service (the mean of its series of that kind), not single series, because tens of "
+        "samples do not bear a regression on many.",
+        "Series of state, restarts and unknown roles have no causes.",
+        "Two-sided; deviations are cut at a hundred healthy spreads, where the number of moving series decides.",
+        "A residual's spread is at least a tenth of the series' own, and a call that closes a cycle is left out.",
+    ),
+)
+class CIRCA(Untrained):
+    """Rank services by the series that moved most beyond what its causes in the call graph explain.
+
+    References
+    ----------
+    Li et al., Causal inference-based root cause analysis for online service systems with intervention recognition,
+    KDD 2022.
+    """
+
+    def __init__(self, *, threshold: float = THRESHOLD) -> None:
+        self.threshold = threshold
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by regression residuals with descendant adjustment."""
+        windows = localization_windows(episode, alarm_ns)
+        if windows.empty:
+            return Ranking.abstain()
+        healthy, since = healthy_spreads(windows, stopped=False)
+        parents = signal_parents(episode.services, call_graph(episode), episode.context.workload_entry)
+        role = episode.catalogue.role_of
+        members: dict[Node, list[int]] = {}
+        for column, (service, metric) in enumerate(windows.series):
+            members.setdefault((service, SIGNALS.get(role(metric), "state")), []).append(column)
+        groups = {node: np.array(columns) for node, columns in members.items()}
+        parents = measured_parents(parents, set(groups))
+        score = _scores(groups, parents, healthy, since)
+        score = np.maximum(score, np.where(windows.absent.any(axis=0), ABSENT_Z, 0.0))
+        added = adjusted(
+            {node: float(score[columns].max()) for node, columns in groups.items()}, parents, threshold=self.threshold
+        )
+        total = score.copy()
+        for node, columns in groups.items():
+            total[columns] += np.where(score[columns] >= self.threshold, added[node], 0.0)
+        return _ranking(total, score, windows.series, episode.services)
+
+
+def _scores(
+    groups: Mapping[Node, npt.NDArray[np.int64]],
+    parents: Mapping[Node, Sequence[Node]],
+    healthy: Matrix,
+    since: Matrix,
+) -> Matrix:
+    means = {
+        node: (healthy[:, columns].mean(axis=1), since[:, columns].mean(axis=1)) for node, columns in groups.items()
+    }
+    score = np.zeros(healthy.shape[1])
+    for node, columns in groups.items():
+        causes = [means[parent] for parent in parents[node]]
+        before = np.column_stack([cause for cause, _ in causes]) if causes else healthy[:, :0]
+        after = np.column_stack([cause for _, cause in causes]) if causes else since[:, :0]
+        score[columns] = np.minimum(regression_scores(healthy[:, columns], since[:, columns], before, after), CLIP)
+    return score
+
+
+def _ranking(total: Matrix, score: Matrix, series: tuple[tuple[str, str], ...], services: tuple[str, ...]) -> Ranking:
+    owner = np.array([service for service, _ in series])
+    scores = {
+        service: float(total[owner == service].max() + score[owner == service].mean() / CLIP)
+        for service in services
+        if (owner == service).any()
+    }
+    order = sorted(range(len(series)), key=lambda column: (-total[column], series[column]))
+    evidence = [
+        Evidence(
+            service=series[column][0],
+            subject=series[column][1],
+            score=float(score[column]),
+            detail="largest residual in healthy spreads",
+        )
+        for column in order[:10]
+    ]
+    return Ranking.of(scores, services, evidence, {series[column]: float(total[column]) for column in order})

@@ -1,0 +1,286 @@
+"""Evidence of every kind of telemetry against each service, and what of it other services explain."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import CORE, NEZHA_SHOP, OPENSTACK, OWN_AND_PUBLISHED, RCAEVAL_CASE
+from faultset.baselines.api.tables import read_table
+from faultset.baselines.evidence.line_evidence import count_evidence, log_evidence
+from faultset.baselines.evidence.metric_evidence import ServiceEvidence, metric_evidence
+from faultset.baselines.features.object_states import SAMPLING_NS, Rollout, planned_rollouts
+from faultset.baselines.features.service_latency import CallSeries, call_graph, call_series
+from faultset.baselines.methods.localization.graph_traversal import GraphTraversal
+from faultset.baselines.methods.localization.nezha import NezhaPatterns
+from faultset.baselines.methods.rules.state_rules import KubernetesState
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+ILL = 1.0
+EXPLAINING = 0.5
+LEFT = 0.1
+CREDIT = 0.25
+STATE = 4.0
+TRAVERSAL = 0.5
+OBJECTS = "objects"
+_G_PER_TEN = 2 * float(np.log(10.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """What is left of the evidence against services when the calls between them are considered."""
+
+    scores: Mapping[str, float]
+    edges: Mapping[str, tuple[str, float]]
+    """Caller -> the callee that explains its symptoms, and how much of them is left."""
+
+
+def explain(
+    own: Mapping[str, float],
+    symptoms: Mapping[str, float],
+    calls: Iterable[tuple[str, str]],
+    blind: Iterable[str] = (),
+    *,
+    front: str = "",
+    unavailable: Collection[str] = (),
+    ill: float = ILL,
+    explaining: float = EXPLAINING,
+) -> Explanation:
+    """Take off the symptoms of services that call an ill one, and credit that one with a part of them.
+
+    Parameters
+    ----------
+    own, symptoms
+        Service -> strength of what cannot, and of what can, come from a service that it calls.
+    calls
+        (caller, callee).
+    blind
+        Services without any telemetry of their own. One that several ill services call, whose symptoms nothing else
+        explains, is taken for as ill as the least of them.
+    front
+        Service that the load talks to. When it is ill, symptoms of services that it does not reach through ill ones
+        are of something else.
+    unavailable
+        Services whose pods do not serve. Whatever services show that call one may come from that.
+
+    Examples
+    --------
+    >>> found = explain({"db": 3.0}, {"front": 4.0, "cart": 5.0, "ads": 1.0}, [("front", "cart"), ("cart", "db")])
+    >>> sorted(found.scores, key=found.scores.get, reverse=True), found.edges["front"][0]
+    (['db', 'cart', 'ads', 'front'], 'cart')
+    """
+    names = sorted({*own, *symptoms})
+    total = {name: own.get(name, 0.0) + symptoms.get(name, 0.0) for name in names}
+    callees: dict[str, set[str]] = {}
+    for caller, callee in calls:
+        if caller != callee:
+            callees.setdefault(caller, set()).add(callee)
+    suffering = {name for name in names if not callees.get(name, set()).isdisjoint(unavailable)}
+    own = {name: 0.0 if name in suffering else value for name, value in own.items()}
+    symptoms = {name: total[name] if name in suffering else symptoms.get(name, 0.0) for name in names}
+    reached = _reached(front, callees, {name for name, value in total.items() if value >= ill})
+    if len(reached) > 1 and symptoms.get(front, 0.0) >= ill:
+        symptoms = {name: value * (1.0 if name in reached else LEFT) for name, value in symptoms.items()}
+    edges: dict[str, tuple[str, float]] = {}
+    scores = {name: own.get(name, 0.0) for name in names}
+    for name in names:
+        symptom = symptoms.get(name, 0.0)
+        below = [
+            c for c in callees.get(name, ()) if c in unavailable or total.get(c, 0.0) >= max(ill, explaining * symptom)
+        ]
+        if not below or not symptom:
+            scores[name] += symptom
+            continue
+        callee = max(sorted(below), key=lambda one: total[one])
+        edges[name] = (callee, LEFT * symptom)
+        scores[name] += LEFT * symptom
+        scores[callee] = scores.get(callee, 0.0) + CREDIT * min(symptom, total[callee])
+    for name in blind:
+        callers = [c for c, called in callees.items() if name in called and c not in edges]
+        unexplained = [symptoms[c] for c in callers if symptoms.get(c, 0.0) >= ill]
+        if len(unexplained) > 1:
+            scores[name] = scores.get(name, 0.0) + min(unexplained)
+    return Explanation(scores=scores, edges=edges)
+
+
+def _reached(front: str, callees: Mapping[str, set[str]], ill: set[str]) -> set[str]:
+    """Return what is reached from the front end along calls of ill services."""
+    reached, open_ends = {front}, [front]
+    while open_ends:
+        new = {name for name in callees.get(open_ends.pop(), ()) if name in ill} - reached
+        reached |= new
+        open_ends += new
+    return reached
+
+
+@baseline(
+    "combined-evidence",
+    title="Combined evidence",
+    task="localization",
+    paper="None; our own",
+    kind="own",
+    developed_on=(*OWN_AND_PUBLISHED, NEZHA_SHOP, RCAEVAL_CASE, OPENSTACK, CORE),
+    tables=("metrics", "logs", "spans", "objects"),
+    speed="fast",
+    complexity="O(S·T + (N + L)·log(N + L) + E)",
+)
+class CombinedEvidence(Untrained):
+    """Rank services by how unlikely it is by chance what they show, less what services that they call explain.
+
+    Every kind of telemetry that is there gives -log10 of how likely what it shows is by chance, given the reference:
+    metrics by blocks and Student's t, error lines, failed calls and silence by rates, requests by conditional patterns
+    (`nezha-patterns`), objects by their state. Without spans, `graph-traversal` follows symptoms through metrics. Kinds
+    add up. Latency, errors, traffic and complaints are symptoms that a callee may explain.
+
+    Parameters
+    ----------
+    ill
+        Strength from which on a service can explain its callers' symptoms.
+    explaining
+        Share of the symptoms of a caller that it must reach for that.
+
+    References
+    ----------
+    None; our own. Requests are compared as Nezha does (Yu et al., FSE 2023).
+    """
+
+    def __init__(self, *, ill: float = ILL, explaining: float = EXPLAINING) -> None:
+        self.ill = ill
+        self.explaining = explaining
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by the evidence that nothing else explains."""
+        calls = call_series(episode)
+        graph = call_graph(episode, calls)
+        candidates = set(episode.services)
+        found = [one for one in self._evidence(episode, alarm_ns, calls) if one.service in candidates]
+        if not found:
+            return Ranking.abstain()
+        own, symptoms = (_strongest(found, own=own) for own in (True, False))
+        blind = sorted(candidates - _seen(episode))
+        front = episode.context.workload_entry
+        unavailable = {one.service for one in found if one.subject == OBJECTS and one.strength >= self.ill}
+        told = explain(
+            own,
+            symptoms,
+            graph,
+            blind,
+            front=front,
+            unavailable=unavailable,
+            ill=self.ill,
+            explaining=self.explaining,
+        )
+        return Ranking.of(told.scores, episode.services, _reasons(found, told))
+
+    def _evidence(self, episode: EpisodeView, alarm_ns: int, calls: CallSeries) -> list[ServiceEvidence]:
+        rollouts = planned_rollouts(episode, alarm_ns)
+        metrics = metric_evidence(episode, alarm_ns, rollouts)
+        if not calls.services and episode.calls and episode.context.workload_entry:
+            # without spans, symptoms are followed through the metrics of the services that call each other
+            metrics = [one for one in metrics if one.own]
+            metrics += _of_ranking(GraphTraversal().localize(episode, alarm_ns), "calls", TRAVERSAL)
+        found = [*metrics, *log_evidence(episode, alarm_ns)]
+        found += _failed_calls(episode, alarm_ns, calls)
+        found += _of_requests(episode, alarm_ns, rollouts)
+        return [*found, *_of_objects(episode, alarm_ns, rollouts)]
+
+
+def _of_requests(episode: EpisodeView, alarm_ns: int, rollouts: Collection[str]) -> list[ServiceEvidence]:
+    """Take what follows what in requests, and of services with a rollout that without their metrics."""
+    ranking = NezhaPatterns().localize(episode, alarm_ns)
+    of_metrics = {
+        service: sum(
+            item.score
+            for item in ranking.evidence
+            if item.service == service and (service, item.subject) in ranking.metrics
+        )
+        for service in rollouts
+    }
+    scores = {service: score - of_metrics.get(service, 0.0) for service, score in ranking.scores.items()}
+    return _of_ranking(replace(ranking, scores=scores), "requests", 1 / _G_PER_TEN)
+
+
+def _of_objects(episode: EpisodeView, alarm_ns: int, rollouts: Mapping[str, Rollout]) -> list[ServiceEvidence]:
+    """Take the states of objects since the alarm, and of services with a rollout those since its end."""
+    found = _of_ranking(KubernetesState().localize(episode, alarm_ns), OBJECTS, STATE)
+    found = [one for one in found if one.service not in rollouts]
+    for service, rollout in rollouts.items():
+        # a look back as far as the method takes would see the rollout
+        since_ns = max(alarm_ns, rollout.end_ns + 2 * SAMPLING_NS)
+        later = KubernetesState().localize(episode, since_ns) if since_ns < episode.window[1] else Ranking.abstain()
+        found += [one for one in _of_ranking(later, OBJECTS, STATE) if one.service == service]
+    return found
+
+
+def _of_ranking(ranking: Ranking, subject: str, factor: float) -> list[ServiceEvidence]:
+    """Take the scores of a method that has explained away itself what it could."""
+    reasons = {item.service: f"{item.subject}: {item.detail}" for item in reversed(ranking.evidence)}
+    return [
+        ServiceEvidence(
+            service=service, subject=subject, strength=factor * score, own=True, detail=reasons.get(service, "")
+        )
+        for service, score in ranking.scores.items()
+    ]
+
+
+def _failed_calls(episode: EpisodeView, alarm_ns: int, calls: CallSeries) -> list[ServiceEvidence]:
+    if not calls.services:
+        return []
+    ends_ns = calls.starts_ns + calls.step_ns
+    end_ns = min(episode.reference[1], alarm_ns)
+    healthy, since = ends_ns <= end_ns, ends_ns > alarm_ns
+    if not healthy.any() or not since.any():
+        return []
+    before, now = calls.errors[healthy].sum(axis=0), calls.errors[since].sum(axis=0)
+    strength = count_evidence(before, now, float(healthy.sum()), float(since.sum()))
+    return [
+        ServiceEvidence(
+            service=calls.services[place],
+            subject="calls to it",
+            strength=float(strength[place]),
+            own=False,
+            detail=f"{before[place]:.0f} failed in the reference, {now[place]:.0f} since the alarm",
+        )
+        for place in np.flatnonzero(strength > 0)
+    ]
+
+
+def _strongest(found: Sequence[ServiceEvidence], *, own: bool) -> dict[str, float]:
+    """Add up the kinds of evidence against each service; of one subject the strongest counts."""
+    scores: dict[str, float] = {}
+    for one in found:
+        if one.own == own:
+            scores[one.service] = scores.get(one.service, 0.0) + one.strength
+    return scores
+
+
+def _seen(episode: EpisodeView) -> set[str]:
+    """Return the services that have metrics, lines or spans of their own."""
+    seen: set[str] = set()
+    for table in ("metrics", "logs", "spans"):
+        seen.update(str(name) for name in read_table(episode, table, ("service",))["service"].unique().to_pylist())
+    return seen
+
+
+def _reasons(found: Sequence[ServiceEvidence], told: Explanation) -> list[Evidence]:
+    """Say for the services in front what speaks against them, and for those behind which call explains them."""
+    ordered = sorted(found, key=lambda one: (-told.scores.get(one.service, 0.0), one.service, -one.strength))
+    kept: dict[str, int] = {}
+    reasons = []
+    for one in ordered:
+        kept[one.service] = kept.get(one.service, 0) + 1
+        if kept[one.service] > 3 or one.strength < 0.5:
+            continue
+        edge = told.edges.get(one.service)
+        because = "" if one.own or edge is None else f"; explained by its calls of {edge[0]}"
+        reasons.append(
+            Evidence(service=one.service, subject=one.subject, score=one.strength, detail=one.detail + because)
+        )
+    return reasons[:10]

@@ -1,0 +1,220 @@
+"""A graph network on metrics, logs and traces of each service, trained to say which one is at fault."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from faultset.baselines.api.contract import Evidence, Labelled, Ranking
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import SAMPLE
+from faultset.baselines.features.service_latency import call_graph
+from faultset.baselines.methods.localization.trained_rankers import NAMES, TABLES_READ, service_signatures
+from faultset.baselines.neural import EXTRA, Parameters, dense, dense_parameters, log_softmax, sigmoid, softmax, trained
+from faultset.baselines.stats.scaling import Matrix
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+UPDATES = 300
+BATCH = 16
+_NOWHERE = -1e9
+_MOST_EVIDENCE = 5
+SOURCES = {
+    "logs": [place for place, name in enumerate(NAMES) if name.startswith("error lines")],
+    "traces": [place for place, name in enumerate(NAMES) if name.startswith("calls to it")],
+}
+SOURCES["metrics"] = [place for place in range(len(NAMES)) if place not in SOURCES["logs"] + SOURCES["traces"]]
+_SHARED = (
+    "Nodes are given deviations from the reference, by role, log severity and call, instead of raw windows, Hawkes "
+    "intensities of log events and traces' latencies: tens of samples train no convolutions.",
+    "One head of attention over callers and callees, and a localizer alone: the alarm comes from a detector.",
+    "Training episodes are looked at as if the alarm had been given at the onset.",
+)
+
+
+def suspicion(xp: Any, parameters: Parameters, rows: Any, near: Any, there: Any) -> Any:
+    """[B, V] logarithm of each service's share in the suspicion.
+
+    Parameters
+    ----------
+    rows
+        [B, V, F] signatures.
+    near
+        [B, V, V] who is next to whom, oneself included.
+    there
+        [B, V] 1 for a service, 0 for padding.
+    """
+    parts = [
+        xp.tanh(dense(xp, parameters[name], rows[..., np.array(places)])) for name, places in sorted(SOURCES.items())
+    ]
+    fused = xp.concatenate(parts, axis=-1)
+    fused = dense(xp, parameters["value"], fused) * sigmoid(xp, dense(xp, parameters["gate"], fused))
+    heard = fused @ parameters["graph"]
+    pull = (heard @ parameters["from"])[..., None, :] + (heard @ parameters["to"])[..., :, None]
+    pull = xp.where(near > 0, xp.where(pull > 0, pull, 0.2 * pull), _NOWHERE)
+    around = xp.tanh(softmax(xp, pull) @ heard)
+    score = dense(xp, parameters["output"], xp.concatenate([fused, around], axis=-1))[..., 0]
+    return log_softmax(xp, xp.where(there > 0, score, _NOWHERE))
+
+
+def cross_entropy(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: Any) -> Any:
+    """Mean surprise at the services that were at fault."""
+    rows, near, there, wanted = batch
+    return -(wanted * suspicion(xp, parameters, rows, near, there)).sum(axis=-1).mean()
+
+
+@baseline(
+    "eadro",
+    title="Graph attention on three sources (Eadro-like)",
+    task="localization",
+    paper="Lee, Yang, Chen, Su, Lyu, Eadro, ICSE 2023",
+    kind="own",
+    tables=TABLES_READ,
+    needs=("labels",),
+    stochastic=True,
+    speed="fast",
+    complexity="O(S·T + L + N + V²·h), as much for each training episode; a fit O(updates·V²·h)",
+    departures=(*_SHARED, "Trained by Adam with weight decay for a fixed number of updates."),
+    developed_on=(SAMPLE,),
+    extra=EXTRA,
+)
+class Eadro:
+    """Rank services by a graph attention network that fuses metrics, logs and traces, taught by training faults.
+
+    No name of a service enters, so a service that was never at fault in training can be found.
+
+    Parameters
+    ----------
+    updates
+        Steps of the optimizer; 0 leaves the weights as they were drawn.
+    hidden
+        Units for each source.
+    seed
+        Of the weights and of the order of the episodes.
+
+    References
+    ----------
+    Lee, Yang, Chen, Su, Lyu, Eadro: An End-to-End Troubleshooting Framework for Microservices on Multi-source Data,
+    ICSE 2023.
+    """
+
+    name: str
+    needs: frozenset[str]
+    tables: tuple[str, ...]
+
+    def __init__(self, *, updates: int = UPDATES, hidden: int = 8, seed: int = 0) -> None:
+        self.updates, self.hidden, self.seed = updates, hidden, seed
+        self.model_: Parameters | None = None
+
+    def fit(self, training: Sequence[Labelled]) -> Self:
+        """Learn from training faults; without any, `localize` abstains."""
+        read = []
+        for item in training:
+            onset_ns = item.onset_ns if item.onset_ns is not None else item.view.reference[1]
+            found = graph_of(item.view, onset_ns) if item.causes else None
+            wanted = None if found is None else np.array([s in item.causes for s in found[0]], dtype=float)
+            if found is not None and wanted is not None and wanted.any():
+                read.append((*found[1:], np.ones(len(wanted)), wanted / wanted.sum()))
+        self.model_ = None
+        if read:
+            self.model_ = self._initial()
+            if self.updates:
+                self.model_ = trained(
+                    self.model_,
+                    [(cross_entropy, tuple(self.model_))],
+                    padded(read),
+                    updates=self.updates,
+                    batch=BATCH,
+                    seed=self.seed,
+                    decay=1e-2,
+                )
+        return self
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank the candidates by their shares in the suspicion."""
+        found = None if self.model_ is None else graph_of(episode, alarm_ns)
+        if self.model_ is None or found is None or not found[1].any():
+            return Ranking.abstain()
+        services, rows, near = found
+        shares = np.exp(suspicion(np, self.model_, rows[None], near[None], np.ones((1, len(rows))))[0])
+        best = int(shares.argmax())
+        order = np.argsort(-np.abs(rows[best]), kind="stable")[:_MOST_EVIDENCE].tolist()
+        evidence = [
+            Evidence(service=services[best], subject=NAMES[place], score=float(rows[best, place]))
+            for place in order
+            if rows[best, place]
+        ]
+        return Ranking.of(dict(zip(services, shares.tolist(), strict=True)), episode.services, evidence)
+
+    def _initial(self) -> Parameters:
+        rng, width = np.random.default_rng(self.seed), 3 * self.hidden
+        bound = np.sqrt(3.0 / width)
+        return {
+            **{name: dense_parameters(rng, len(places), self.hidden) for name, places in sorted(SOURCES.items())},
+            "value": dense_parameters(rng, width, width),
+            "gate": dense_parameters(rng, width, width),
+            "graph": rng.uniform(-bound, bound, (width, width)),
+            "from": rng.uniform(-bound, bound, width),
+            "to": rng.uniform(-bound, bound, width),
+            "output": dense_parameters(rng, 2 * width, 1),
+        }
+
+
+@baseline(
+    "untrained-eadro",
+    title="Untrained graph attention",
+    task="localization",
+    paper="Kim, Choi, Choi, Lee, Yoon, AAAI 2022",
+    kind="control",
+    tables=TABLES_READ,
+    needs=("labels",),
+    stochastic=True,
+    speed="fast",
+    complexity="O(S·T + L + N + V²·h)",
+    departures=_SHARED,
+    developed_on=(SAMPLE,),
+    extra=EXTRA,
+)
+class UntrainedEadro(Eadro):
+    """Control: the graph network with the weights that its training would begin with.
+
+    References
+    ----------
+    Kim, Choi, Choi, Lee, Yoon, Towards a Rigorous Evaluation of Time-Series Anomaly Detection, AAAI 2022.
+    """
+
+    def __init__(self, *, hidden: int = 8, seed: int = 0) -> None:
+        super().__init__(updates=0, hidden=hidden, seed=seed)
+
+
+def graph_of(episode: EpisodeView, alarm_ns: int) -> tuple[tuple[str, ...], Matrix, Matrix] | None:
+    """Return services, their signatures [V, F] and who is next to whom [V, V]; None when nothing was recorded."""
+    found = service_signatures(episode, alarm_ns)
+    if found is None:
+        return None
+    place = {service: number for number, service in enumerate(found.services)}
+    near = np.eye(len(place))
+    for caller, callee in call_graph(episode):
+        if caller in place and callee in place:
+            near[place[caller], place[callee]] = near[place[callee], place[caller]] = 1.0
+    return found.services, found.rows, near
+
+
+def padded(graphs: Sequence[tuple[Matrix, ...]]) -> list[Matrix]:
+    """Stack rows, neighbours and what else there is by service; padding is next to itself only."""
+    most = max(len(rows) for rows, *_ in graphs)
+    stacked = []
+    for place, part in enumerate(zip(*graphs, strict=True)):
+        square = place == 1
+        width = (most,) if square else part[0].shape[1:]
+        out = np.zeros((len(part), most, *width))
+        for number, one in enumerate(part):
+            out[(number, *(slice(size) for size in one.shape))] = one
+            if square:
+                free = np.arange(len(one), most)
+                out[number, free, free] = 1.0
+        stacked.append(out)
+    return stacked

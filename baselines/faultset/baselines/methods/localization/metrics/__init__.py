@@ -1,1 +1,0 @@
-"""Localizers that read metrics alone."""

@@ -1,1 +1,0 @@
-"""Localizers that combine metrics, logs and traces."""

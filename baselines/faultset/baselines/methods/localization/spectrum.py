@@ -1,0 +1,299 @@
+"""Spectrum-based localization on traces: who is in the traces that went wrong, and not in the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from scipy import sparse
+
+from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
+from faultset.baselines.stats.scaling import Matrix, distinct
+from faultset.baselines.traces.abnormal_traces import TraceHealth, trace_health
+from faultset.baselines.traces.spans import Flags, Ints, Spans, called_pods, invocations, read_spans
+from faultset.core.times import SECOND_NS
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+Formula = Literal["ochiai", "dstar2"]
+_MICRORANK = "Yu, Chen, Chen, Guan, Ma, Bi, MicroRank, WWW 2021"
+_SHARED = (
+    "A trace that fails counts as abnormal too, since most of the faults here make requests fail, not slow.",
+    "Expected durations are of the time an operation spends itself; inclusive ones add up to more than the trace.",
+    "Traces of the reference count as normal beside those of the questioned time, which may have none.",
+    "A call that no span of the called service answers counts as use of that service.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """Which operations take part in which traces."""
+
+    operations: tuple[tuple[str, str], ...]
+    """(service, span name) of each column."""
+    pods: tuple[str | None, ...]
+    """Pod of each column, where pods are told apart and the call was answered."""
+    kind: Ints
+    """[calls] column of each call."""
+    matrix: sparse.csr_matrix
+    """[traces, operations] ones and zeros."""
+
+
+def coverage(spans: Spans, *, by_pod: bool = False) -> Coverage:
+    """Tell which services, by what operation, each trace called; the same operation of each pod `by_pod`."""
+    calls = invocations(spans)
+    trace = spans.trace[calls.row]
+    pod = called_pods(spans, calls) if by_pod else np.full(len(trace), -1)
+    _, first, kind = distinct(calls.kind * (len(spans.pods) + 1) + pod + 1)
+    matrix = sparse.csr_matrix((np.ones(len(trace)), (trace, kind)), shape=(spans.traces, len(first)), dtype=float)
+    matrix.sum_duplicates()
+    matrix.data[:] = 1.0
+    return Coverage(
+        operations=tuple(
+            (spans.names[callee], spans.operations[operation])
+            for callee, operation in zip(calls.callee[first], calls.operation[first], strict=True)
+        ),
+        pods=tuple(spans.pods[code] if code >= 0 else None for code in pod[first].tolist()),
+        kind=kind,
+        matrix=matrix,
+    )
+
+
+def spectrum_scores(failed_with: Matrix, failed: Matrix, passed_with: Matrix, formula: Formula = "ochiai") -> Matrix:
+    """Suspicion of each operation from (weighted) counts of traces with it.
+
+    Parameters
+    ----------
+    failed_with, passed_with
+        Abnormal and normal traces that have the operation.
+    failed
+        All abnormal traces.
+
+    Examples
+    --------
+    >>> with_cart_front_db = np.array([4.0, 4.0, 1.0]), np.full(3, 4.0), np.array([1.0, 6.0, 3.0])
+    >>> spectrum_scores(*with_cart_front_db).round(4).tolist()
+    [0.8944, 0.6325, 0.25]
+    >>> spectrum_scores(*with_cart_front_db, "dstar2").round(4).tolist()
+    [16.0, 2.6667, 0.1667]
+    """
+    missed = failed - failed_with
+    if formula == "dstar2":
+        return failed_with**2 / np.maximum(passed_with + missed, 1e-9)
+    product = (failed_with + passed_with) * failed
+    return np.divide(failed_with, np.sqrt(product), out=np.zeros_like(product), where=product > 0)
+
+
+def trace_weights(
+    matrix: sparse.csr_matrix,
+    teleport: Matrix,
+    calls: sparse.csr_matrix,
+    *,
+    damping: float = 0.85,
+    call_weight: float = 0.01,
+    rounds: int = 25,
+) -> Matrix:
+    """Importance of each operation among some traces, by PageRank on the graph of traces and operations.
+
+    Parameters
+    ----------
+    matrix
+        [traces, operations] which trace has which operation.
+    teleport
+        [traces] preference among traces, of sum 1.
+    calls
+        [operations, operations] share of an operation's calls that go to each other one.
+    """
+    per_trace = np.maximum(np.asarray(matrix.sum(axis=1)).ravel(), 1.0)
+    per_operation = np.maximum(np.asarray(matrix.sum(axis=0)).ravel(), 1.0)
+    traces = np.full(len(per_trace), 1.0 / max(1, len(per_trace)))
+    operations = np.full(len(per_operation), 1.0 / max(1, len(per_operation)))
+    for _ in range(rounds):
+        new = damping * (matrix.T @ (traces / per_trace) + call_weight * (calls.T @ operations))
+        traces = damping * (matrix @ (operations / per_operation)) + (1 - damping) * teleport
+        operations = new / max(float(new.max(initial=0.0)), 1e-12)
+        traces = traces / max(float(traces.max(initial=0.0)), 1e-12)
+    return operations
+
+
+class _Spectrum(Untrained):
+    """What both rankings share: traces since the alarm, judged, and operations pooled to services by their best."""
+
+    def __init__(self, *, formula: Formula = "ochiai", sigmas: float = 1.5, before: int = 2) -> None:
+        self.formula: Formula = formula
+        self.sigmas = sigmas
+        self.before = before
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by their most suspicious operation."""
+        spans = read_spans(episode)
+        if not len(spans):
+            return Ranking.abstain()
+        start_ns = alarm_ns - round(self.before * episode.context.resolution_s * SECOND_NS)
+        healthy_end_ns = min(episode.reference[1], alarm_ns)
+        health = episode.once(
+            ("trace health", healthy_end_ns, start_ns, self.sigmas),
+            lambda: trace_health(spans, healthy_end_ns, start_ns, sigmas=self.sigmas),
+        )
+        normal = health.healthy | (health.in_test_window & ~health.abnormal)
+        if not health.abnormal.any():
+            return Ranking.abstain()
+        found = episode.once("coverage", lambda: coverage(spans))
+        scores = self._scores(spans, found, health, normal)
+        best: dict[str, float] = {}
+        for (service, _), score in zip(found.operations, scores.tolist(), strict=True):
+            best[service] = max(best.get(service, 0.0), score)
+        order = np.argsort(-scores, kind="stable")[:5]
+        evidence = [
+            Evidence(
+                service=found.operations[column][0],
+                subject=found.operations[column][1],
+                score=float(scores[column]),
+                detail="operation of abnormal traces",
+            )
+            for column in order
+            if scores[column] > 0
+        ]
+        return Ranking.of(best, episode.services, evidence, pods=self._pods(episode, spans, health, normal))
+
+    def _pods(
+        self, episode: EpisodeView, spans: Spans, health: TraceHealth, normal: Flags
+    ) -> dict[tuple[str, str], float]:
+        found = episode.once("coverage of pods", lambda: coverage(spans, by_pod=True))
+        best: dict[tuple[str, str], float] = {}
+        scores = self._scores(spans, found, health, normal).tolist()
+        for (service, _), pod, score in zip(found.operations, found.pods, scores, strict=True):
+            if pod is not None:
+                best[service, pod] = max(best.get((service, pod), 0.0), score)
+        return best
+
+    def _scores(self, spans: Spans, found: Coverage, health: TraceHealth, normal: Flags) -> Matrix:
+        raise NotImplementedError
+
+
+@baseline(
+    "spectrum",
+    title="Spectrum (T-Rank)",
+    task="localization",
+    paper="Ye, Chen, Yu, T-Rank, CCGrid 2021",
+    kind="method",
+    developed_on=OWN_AND_PUBLISHED,
+    tables=("spans",),
+    speed="instant",
+    complexity="O(N)",
+    departures=_SHARED,
+)
+class Spectrum(_Spectrum):
+    """Rank services by how much their operations are in abnormal traces rather than in normal ones.
+
+    Parameters
+    ----------
+    formula
+        `ochiai` or `dstar2`.
+    sigmas
+        A trace is too long beyond mean + `sigmas` sd of its operations.
+    before
+        Steps ahead of the alarm from which on traces are questioned.
+
+    References
+    ----------
+    Ye, Chen, Yu, T-Rank: a lightweight spectrum based fault localization approach for microservice systems,
+    CCGrid 2021.
+    """
+
+    def _scores(self, spans: Spans, found: Coverage, health: TraceHealth, normal: Flags) -> Matrix:
+        failed_with = found.matrix.T @ health.abnormal.astype(float)
+        passed_with = found.matrix.T @ normal.astype(float)
+        failed = np.full(len(failed_with), float(health.abnormal.sum()))
+        return spectrum_scores(failed_with, failed, passed_with, self.formula)
+
+
+@baseline(
+    "microrank",
+    title="MicroRank",
+    task="localization",
+    paper=_MICRORANK,
+    kind="method",
+    developed_on=OWN_AND_PUBLISHED,
+    tables=("spans",),
+    speed="instant",
+    complexity="O(I·N), I rounds",
+    departures=(
+        *_SHARED,
+        "Preference for rare kinds of traces counts a kind by the set of its operations.",
+    ),
+)
+class MicroRank(_Spectrum):
+    """Rank services by a spectrum whose counts are weighted by PageRank in abnormal and in normal traces.
+
+    Parameters
+    ----------
+    formula
+        `ochiai` or `dstar2`.
+    sigmas
+        A trace is too long beyond mean + `sigmas` sd of its operations.
+    before
+        Steps ahead of the alarm from which on traces are questioned.
+
+    References
+    ----------
+    Yu et al., MicroRank: end-to-end latency issue localization with extended spectrum analysis in microservice
+    environments, WWW 2021.
+    """
+
+    def _scores(self, spans: Spans, found: Coverage, health: TraceHealth, normal: Flags) -> Matrix:
+        calls = _operation_calls(spans, found)
+        kinds = _trace_kinds(found.matrix)
+        abnormal_traces, normal_traces = found.matrix[health.abnormal], found.matrix[normal]
+        few = 1.0 / np.maximum(np.asarray(abnormal_traces.sum(axis=1)).ravel(), 1.0)
+        weight_failed = trace_weights(abnormal_traces, 0.5 * _shares(few) + 0.5 * _rare(kinds[health.abnormal]), calls)
+        weight_passed = (
+            trace_weights(normal_traces, _rare(kinds[normal]), calls) if normal.any() else np.zeros_like(weight_failed)
+        )
+        failed_with = weight_failed * (found.matrix.T @ health.abnormal.astype(float))
+        failed = weight_failed * float(health.abnormal.sum())
+        passed_with = weight_passed * (found.matrix.T @ normal.astype(float))
+        return spectrum_scores(failed_with, failed, passed_with, self.formula)
+
+
+def _shares(values: Matrix) -> Matrix:
+    return values / max(float(values.sum()), 1e-12)
+
+
+def _rare(kinds: Ints) -> Matrix:
+    """Preference for traces of rare kinds."""
+    code = distinct(kinds).code
+    return _shares(1.0 / np.bincount(code)[code])
+
+
+def _trace_kinds(matrix: sparse.csr_matrix) -> Ints:
+    """Number of each trace's set of operations, by a hash that depends on nothing but the set."""
+    operations = np.asarray(matrix.sum(axis=0)).size
+    key = np.random.default_rng(0).integers(1, 2**40, operations).astype(float)
+    return np.unique(matrix @ key, return_inverse=True)[1].astype(np.int64)
+
+
+def _operation_calls(spans: Spans, found: Coverage) -> sparse.csr_matrix:
+    """Count calls from operation to operation, as shares of all that the calling one makes."""
+    calls = invocations(spans)
+    kind_of = np.full(len(spans), -1)
+    kind_of[calls.row] = found.kind
+    # The caller's own entry stands some spans above the one that made the call.
+    above = spans.parent[calls.row]
+    for _ in range(8):
+        unknown = (above >= 0) & (kind_of[above] < 0)
+        if not unknown.any():
+            break
+        above = np.where(unknown, spans.parent[above], above)
+    known = (above >= 0) & (kind_of[above] >= 0)
+    count = len(found.operations)
+    matrix = sparse.csr_matrix(
+        (np.ones(int(known.sum())), (kind_of[above[known]], found.kind[known])), shape=(count, count)
+    )
+    matrix.sum_duplicates()
+    made = np.maximum(np.asarray(matrix.sum(axis=1)).ravel(), 1.0)
+    return sparse.diags(1.0 / made) @ matrix

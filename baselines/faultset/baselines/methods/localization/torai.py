@@ -1,0 +1,201 @@
+"""TORAI: how much each kind of telemetry moved, clustered, and the worst cluster searched for the cause."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.randomness import episode_rng
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
+from faultset.baselines.features.metric_alarms import CLIP, healthy_spreads
+from faultset.baselines.features.service_latency import call_series, service_latency
+from faultset.baselines.features.windows import localization_windows, most_deviating
+from faultset.baselines.logs.templates import shape_counts
+from faultset.baselines.methods.localization.causal_discovery import RUNS, FNodeTests, mean_reciprocal_ranks
+from faultset.baselines.stats.scaling import Matrix, trusted_input
+from faultset.core.times import SECOND_NS
+
+if TYPE_CHECKING:
+    from faultset.baselines.features.windows import Windows
+    from faultset.datasets.views import EpisodeView
+
+MOST_CLUSTERS = 4
+PER_SERVICE = 3
+MODALITIES = ("metrics", "logs", "latency", "errors")
+
+
+def count_severity(reference: Matrix, values: Matrix) -> Matrix:
+    """Largest |deviation| of counts in spreads, which are at least one and at least those of Poisson counts.
+
+    >>> count_severity(np.array([[4.0, 0.0], [4.0, 0.0]]), np.array([[10.0, 3.0]]))
+    array([3., 3.])
+    """
+    mean = reference.mean(axis=0)
+    spread = np.maximum(np.maximum(reference.std(axis=0), np.sqrt(mean)), 1.0)
+    return np.minimum(np.abs((values - mean) / spread).max(axis=0), CLIP)
+
+
+def shares(severity: Matrix, owners: Sequence[str], services: Sequence[str], *, largest: bool = False) -> Matrix:
+    """[S] share that each service has of the severity of all series, by sum or by its largest series.
+
+    >>> shares(np.array([3.0, 1.0, 4.0]), ["a", "a", "b"], ["a", "b"]).tolist()
+    [0.5, 0.5]
+    """
+    total = np.zeros(len(services))
+    place = {name: number for number, name in enumerate(services)}
+    for owner, value in zip(owners, severity.tolist(), strict=True):
+        if owner in place:
+            at = place[owner]
+            total[at] = max(total[at], value) if largest else total[at] + value
+    return total / total.sum() if total.sum() > 0 else total
+
+
+def clusters(points: Matrix, *, seed: int, most: int = MOST_CLUSTERS) -> npt.NDArray[np.int64]:
+    """Label each point by a Gaussian mixture whose size has the best BIC."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.mixture import GaussianMixture
+
+    labels = np.zeros(len(points), dtype=np.int64)
+    best = np.inf
+    distinct = len(np.unique(points, axis=0))
+    for size in range(1, min(most, distinct) + 1 if len(points) > 1 else 1):
+        mixture = GaussianMixture(n_components=size, covariance_type="diag", max_iter=50, random_state=seed)
+        with warnings.catch_warnings(), trusted_input():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            mixture.fit(points)
+            found = mixture.bic(points)
+            if found < best:
+                best, labels = found, np.asarray(mixture.predict(points), dtype=np.int64)
+    return labels
+
+
+@baseline(
+    "torai",
+    title="TORAI",
+    task="localization",
+    paper="Pham et al., TORAI, FSE 2026",
+    kind="method",
+    developed_on=OWN_AND_PUBLISHED,
+    tables=("metrics", "logs", "spans"),
+    stochastic=True,
+    speed="fast",
+    complexity="O(S·T + L + N + R·V·2^c·T), L lines, N spans; RCD within clusters as in rcd",
+    departures=(
+        "The mixture has diagonal covariances and at most four clusters: there are about twenty services.",
+        "Kinds of log lines are told by how lines begin.",
+        "Deviations are cut at a hundred healthy spreads, spreads of counts are at least those of Poisson counts.",
+        "RCD within a cluster sees the three metrics of each service that deviate most, on the episode's grid.",
+    ),
+)
+class TORAI(Untrained):
+    """Rank services by their share of what moved in metrics, logs, latencies and errors.
+
+    Services are clustered by the four shares, clusters come in order of mean share, and within a cluster RCD orders
+    its members if it names them all, else their mean share does.
+
+    References
+    ----------
+    Pham, Ha, Zhang, Zhang, TORAI: multi-source root cause analysis for blind spots in microservice service call
+    graph, FSE 2026, and the code published with RCAEval 1.8.
+    """
+
+    def __init__(self, *, most_clusters: int = MOST_CLUSTERS, runs: int = RUNS, seed: int = 0) -> None:
+        self.most_clusters = most_clusters
+        self.runs = runs
+        self.seed = seed
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services cluster by cluster."""
+        windows = localization_windows(episode, alarm_ns)
+        services = sorted(episode.services)
+        # of what follows nothing depends on the seed but the clusters and the order in which RCD looks
+        severity, evidence = episode.once(
+            ("torai severity", alarm_ns), lambda: self._severity(episode, alarm_ns, windows, services)
+        )
+        mean = severity.mean(axis=1)
+        moved = [place for place in range(len(services)) if mean[place] > 0]
+        if not moved:
+            return Ranking.abstain()
+        labels = clusters(severity[moved], seed=self.seed, most=self.most_clusters)
+        members = [[moved[at] for at in np.flatnonzero(labels == label)] for label in np.unique(labels)]
+        members.sort(key=lambda group: (-float(mean[group].mean()), group))
+        order: list[int] = []
+        for group in members:
+            names = [services[place] for place in group]
+            by_rcd = self._by_rcd(episode, alarm_ns, windows, names) if len(group) > 1 else {}
+            if len(by_rcd) == len(group):
+                order += sorted(group, key=lambda place: (-by_rcd[services[place]], services[place]))
+            else:
+                order += sorted(group, key=lambda place: (-mean[place], services[place]))
+        scores = {services[place]: float(len(order) - number) for number, place in enumerate(order)}
+        return Ranking.of(scores, episode.services, evidence)
+
+    def _severity(
+        self, episode: EpisodeView, alarm_ns: int, windows: Windows, services: Sequence[str]
+    ) -> tuple[Matrix, list[Evidence]]:
+        columns: list[Matrix] = []
+        if windows.empty:
+            columns.append(np.zeros(len(services)))
+        else:
+            columns.append(shares(np.abs(healthy_spreads(windows)[1]).max(axis=0), windows.services, services))
+        step_s = episode.context.resolution_s
+        lines = shape_counts(episode, step_s)
+        healthy, since = _cut(lines.ends_ns, episode, alarm_ns, step_s)
+        if healthy.any() and since.any():
+            found = count_severity(lines.counts[healthy], lines.counts[since])
+            columns.append(shares(found, [service for service, _ in lines.shapes], services, largest=True))
+        else:
+            columns.append(np.zeros(len(services)))
+        calls = call_series(episode)
+        latency = service_latency(episode, alarm_ns, calls) if calls.services else None
+        slow = np.abs(latency.values).max(axis=0) if latency and latency.services else np.empty(0)
+        columns.append(shares(slow, latency.services if latency else (), services))
+        healthy, since = _cut(calls.starts_ns + calls.step_ns, episode, alarm_ns, step_s)
+        failed = np.empty(0)
+        if healthy.any() and since.any():
+            failed = count_severity(calls.errors[healthy], calls.errors[since])
+        columns.append(shares(failed, calls.services if len(failed) else (), services))
+        evidence = [
+            Evidence(service=service, subject=modality, score=float(share), detail="share of what moved")
+            for modality, column in zip(MODALITIES, columns, strict=True)
+            for service, share in zip(services, column, strict=True)
+            if share > 0
+        ]
+        evidence.sort(key=lambda item: (-item.score, item.service, item.subject))
+        return np.column_stack(columns), evidence[:10]
+
+    def _by_rcd(
+        self, episode: EpisodeView, alarm_ns: int, windows: Windows, services: Sequence[str]
+    ) -> Mapping[str, float]:
+        if windows.empty:
+            return {}
+        owners, tests = episode.once(("torai tests", alarm_ns), lambda: self._tests(episode, windows))
+        columns = [column for column, owner in enumerate(owners) if owner in services]
+        if not columns:
+            return {}
+        rng = episode_rng(self.seed, episode.episode)
+        found: dict[str, float] = {}
+        for column, score in mean_reciprocal_ranks(tests, columns, rng, runs=self.runs).items():
+            found[owners[column]] = max(found.get(owners[column], 0.0), score)
+        return found
+
+    def _tests(self, episode: EpisodeView, windows: Windows) -> tuple[tuple[str, ...], FNodeTests]:
+        """Return tests of the series that deviate most, and the service of each."""
+        healthy, since = healthy_spreads(windows)
+        chosen = most_deviating(episode, windows, since, per_service=PER_SERVICE)
+        owners = tuple(windows.series[column][0] for column in chosen)
+        return owners, FNodeTests(healthy[:, chosen], since[:, chosen])
+
+
+def _cut(
+    ends_ns: npt.NDArray[np.int64], episode: EpisodeView, alarm_ns: int, step_s: float
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Steps that are wholly healthy, and those from two ahead of the alarm."""
+    before = alarm_ns - 2 * round(step_s * SECOND_NS)
+    return ends_ns <= min(episode.reference[1], alarm_ns), ends_ns > before

@@ -1,0 +1,178 @@
+"""TraceRCA: association rules between the services in a trace and whether the trace is abnormal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import sparse
+
+from faultset.baselines.api.contract import Evidence, Ranking, Untrained
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
+from faultset.baselines.stats.scaling import Matrix
+from faultset.baselines.traces.spans import (
+    SD_FLOOR,
+    Flags,
+    Ints,
+    Invocations,
+    Spans,
+    called_pods,
+    calling_pods,
+    invocations,
+    read_spans,
+)
+from faultset.core.times import SECOND_NS
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+
+def jaccard(abnormal_with: Matrix, abnormal: float, all_with: Matrix) -> Matrix:
+    """Jaccard index of "the trace has these services" and "the trace is abnormal".
+
+    With H the harmonic mean of support and confidence it is H / (2 - H).
+
+    >>> jaccard(np.array([4.0, 4.0, 1.0]), 4.0, np.array([5.0, 10.0, 4.0])).round(4).tolist()
+    [0.8, 0.4, 0.1429]
+    """
+    union = abnormal + all_with - abnormal_with
+    return np.divide(abnormal_with, union, out=np.zeros_like(abnormal_with), where=union > 0)
+
+
+def severities(values: Matrix, kinds: Ints, known: Flags) -> Matrix:
+    """Distance of each value from the mean of its kind over the known rows, in their sd; 0 for unknown kinds."""
+    size = int(kinds.max()) + 1 if len(kinds) else 0
+    there = kinds[known]
+    count = np.bincount(there, minlength=size)
+    mean = np.bincount(there, weights=values[known], minlength=size) / np.maximum(count, 1)
+    squares = np.bincount(there, weights=(values[known] - mean[there]) ** 2, minlength=size)
+    sd = np.maximum(np.sqrt(squares / np.maximum(count - 1, 1)), np.maximum(SD_FLOOR * mean, 1e-3))
+    return np.where(count[kinds] > 0, np.abs(values - mean[kinds]) / sd[kinds], 0.0)
+
+
+@baseline(
+    "tracerca",
+    title="TraceRCA",
+    task="localization",
+    paper="Li et al., TraceRCA, IWQoS 2021",
+    kind="method",
+    developed_on=OWN_AND_PUBLISHED,
+    tables=("spans",),
+    speed="instant",
+    complexity="O(N + V²·K), K sets of services in traces",
+    departures=(
+        "Features of an invocation are its latency and whether it failed; resource use is not in the spans.",
+        "Sets of one and of two services are mined; larger ones are not, which keeps the cost below a second.",
+        "A call that no span of the called service answers counts as an invocation of that service.",
+        "In- and out-abnormality are shares of a service's calls, so that busy services are not favoured.",
+    ),
+)
+class TraceRCA(Untrained):
+    """Rank services by sets of services that are frequent in abnormal traces and not in others.
+
+    Parameters
+    ----------
+    feature_rise
+        A feature is used when its mean severity rises by this share.
+    severity
+        An invocation is abnormal when a used feature is this many sd away.
+    least_support
+        Share of the abnormal traces that a set must be in.
+    before
+        Steps ahead of the alarm from which on traces are questioned.
+
+    References
+    ----------
+    Li et al., Practical root cause localization for microservice systems via trace analysis, IWQoS 2021.
+    """
+
+    def __init__(
+        self, *, feature_rise: float = 0.1, severity: float = 3.0, least_support: float = 0.1, before: int = 2
+    ) -> None:
+        self.feature_rise = feature_rise
+        self.severity = severity
+        self.least_support = least_support
+        self.before = before
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by their best set, times how abnormal calls of them are beyond calls they make."""
+        spans = read_spans(episode)
+        calls = invocations(spans)
+        start_ns = alarm_ns - round(self.before * episode.context.resolution_s * SECOND_NS)
+        known = spans.end_ns[calls.row] < min(episode.reference[1], alarm_ns)
+        in_test_window = spans.start_ns[calls.row] >= start_ns
+        if not in_test_window.any() or not known.any():
+            return Ranking.abstain()
+        is_abnormal = in_test_window & self._abnormal(spans, calls, known, in_test_window)
+        if not is_abnormal.any():
+            return Ranking.abstain()
+        inputs = (spans, calls, in_test_window, is_abnormal)
+        scores, entered, made = self._suspicion(*inputs, calls.callee, calls.caller, len(spans.names))
+        called = called_pods(spans, calls)
+        of_pods, _, _ = self._suspicion(*inputs, called, calling_pods(spans, calls), len(spans.pods))
+        owner = np.full(len(spans.pods), -1)
+        owner[called[called >= 0]] = calls.callee[called >= 0]
+        pods = {
+            (spans.names[owner[code]], spans.pods[code]): float(of_pods[code]) for code in np.flatnonzero(owner >= 0)
+        }
+        evidence = [
+            Evidence(
+                service=spans.names[code],
+                subject="calls",
+                score=float(scores[code]),
+                detail=f"{entered[code]:.0%} of the calls to it abnormal, {made[code]:.0%} of those it makes",
+            )
+            for code in np.argsort(-scores, kind="stable")[:5]
+            if scores[code] > 0
+        ]
+        services = dict(zip(spans.names, scores.tolist(), strict=True))
+        return Ranking.of(services, episode.services, evidence, pods=pods)
+
+    def _suspicion(
+        self,
+        spans: Spans,
+        calls: Invocations,
+        in_test_window: Flags,
+        is_abnormal: Flags,
+        callee: Ints,
+        caller: Ints,
+        size: int,
+    ) -> tuple[Matrix, Matrix, Matrix]:
+        """Score services or pods: the best set, times the share of abnormal calls to each beyond that of its own."""
+        set_score = self._set_scores(spans, calls, in_test_window & (callee >= 0), is_abnormal, callee, size)
+        entered = _share(callee, is_abnormal, in_test_window & (callee >= 0), size)
+        made = _share(caller, is_abnormal, in_test_window & (caller >= 0), size)
+        return set_score * np.abs(entered - made), entered, made
+
+    def _abnormal(self, spans: Spans, calls: Invocations, known: Flags, in_test_window: Flags) -> Flags:
+        found = np.zeros(len(calls.row), dtype=bool)
+        for values in (spans.duration_ns[calls.row].astype(float), spans.error[calls.row].astype(float)):
+            severity = severities(values, calls.kind, known)
+            before, now = severity[known].mean(), severity[in_test_window].mean()
+            if now > before * (1 + self.feature_rise):
+                found |= severity > self.severity
+        return found
+
+    def _set_scores(
+        self, spans: Spans, calls: Invocations, in_test_window: Flags, is_abnormal: Flags, callee: Ints, size: int
+    ) -> Matrix:
+        """[size] best Jaccard index of a frequent set that holds the service, or the pod."""
+        trace = spans.trace[calls.row[in_test_window]]
+        members = sparse.csr_matrix((np.ones(len(trace)), (trace, callee[in_test_window])), shape=(spans.traces, size))
+        members.sum_duplicates()
+        members.data[:] = 1.0
+        abnormal = np.zeros(spans.traces, dtype=bool)
+        abnormal[spans.trace[calls.row[is_abnormal]]] = True
+        with_both = np.asarray((members.T @ members).todense())
+        bad = members[abnormal]
+        bad_with_both = np.asarray((bad.T @ bad).todense())
+        index = jaccard(bad_with_both, float(abnormal.sum()), with_both)
+        index[bad_with_both < self.least_support * abnormal.sum()] = 0.0
+        return index.max(axis=1, initial=0.0)
+
+
+def _share(services: Ints, hits: Flags, among: Flags, size: int) -> Matrix:
+    total = np.bincount(services[among], minlength=size)[:size]
+    found = np.bincount(services[among], weights=hits[among], minlength=size)[:size]
+    return found / np.maximum(total, 1)

@@ -1,1 +1,0 @@
-"""Localizers that read traces, some of them with logs and metrics."""

@@ -1,0 +1,209 @@
+"""Rankers trained on labelled episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from faultset.baselines.api.contract import Evidence, Labelled, Ranking
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import SAMPLE
+from faultset.baselines.features.windows import localization_windows, window_after
+from faultset.baselines.logs.templates import error_line_excess, error_lines
+from faultset.baselines.stats.scaling import Matrix, deviations, median_and_mad, with_metric_floor
+from faultset.baselines.traces.spans import invocations, read_spans
+from faultset.datasets.metrics.roles import ROLES
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+MOST_Z = 50.0
+TABLES_READ = ("metrics", "logs", "spans")
+_OWN = (
+    *ROLES,
+    "series gone",
+    "error lines",
+    "calls to it failed",
+    "calls to it unanswered",
+    "calls to it slower",
+    "calls to it more",
+)
+NAMES = (*_OWN, *(f"{name}, share of the largest" for name in _OWN))
+"""Columns: what a service shows, and the same as a share of what the service shows that shows most of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceSignatures:
+    """A row of features for each candidate."""
+
+    services: tuple[str, ...]
+    rows: Matrix
+    """[V, len(NAMES)]"""
+
+
+def service_signatures(episode: EpisodeView, alarm_ns: int) -> ServiceSignatures | None:
+    """Describe how each candidate differs since the alarm from its reference; None when nothing was recorded."""
+    services = tuple(sorted(episode.services))
+    own = np.zeros((len(services), len(_OWN)))
+    parts = [fill(episode, alarm_ns, services, own) for fill in (_metrics, _logs, _calls)]
+    if not any(parts):
+        return None
+    largest = np.abs(own).max(axis=0, initial=0.0)
+    shares = np.divide(own, largest, out=np.zeros_like(own), where=largest > 0)
+    return ServiceSignatures(services=services, rows=np.hstack([own, shares]))
+
+
+def _metrics(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: Matrix) -> bool:
+    """For each role the series that deviates most, signed and on a log scale, and the share of series that stopped."""
+    windows = localization_windows(episode, alarm_ns)
+    if windows.empty:
+        return False
+    center, spread = median_and_mad(windows.reference)
+    present = np.zeros_like(windows.absent)
+    z = deviations(windows.values, center, with_metric_floor(spread, windows.series), present)
+    gone = windows.absent.mean(axis=0) > 0.5
+    level = np.clip(np.where(gone, 0.0, np.median(z, axis=0)), -MOST_Z, MOST_Z)
+    owner = np.array([services.index(service) for service in windows.services])
+    role_of = episode.catalogue.role_of
+    role = np.array([ROLES.index(role_of(metric)) for _, metric in windows.series])
+    order = np.argsort(np.abs(level), kind="stable")
+    own[owner[order], role[order]] = np.sign(level[order]) * np.log1p(np.abs(level[order]))
+    count = np.bincount(owner, minlength=len(services))
+    own[:, _OWN.index("series gone")] = np.bincount(owner, gone, len(services)) / np.maximum(count, 1)
+    return True
+
+
+def _logs(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: Matrix) -> bool:
+    lines = error_lines(episode)
+    excess = error_line_excess(lines, window_after(episode, alarm_ns, episode.context.resolution_s))
+    column = _OWN.index("error lines")
+    for place, service in enumerate(services):
+        own[place, column] = np.log1p(max(0.0, excess.get(service, 0.0)))
+    return len(lines) > 0
+
+
+def _calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: Matrix) -> bool:
+    """Failures, missing answers, slowness and number of the calls to each service, against its reference."""
+    spans = read_spans(episode)
+    calls = invocations(spans)
+    healthy_end_ns = min(episode.reference[1], alarm_ns)
+    before = spans.end_ns[calls.row] < healthy_end_ns
+    since = spans.start_ns[calls.row] >= alarm_ns
+    if not before.any() or not since.any():
+        return False
+    times = np.log10(np.maximum(spans.duration_ns[calls.row], 1.0))
+    measures = {
+        "calls to it failed": spans.error[calls.row].astype(float),
+        "calls to it unanswered": (spans.service[calls.row] != calls.callee).astype(float),
+        "calls to it slower": times,
+    }
+    lengths = (healthy_end_ns - episode.window[0], max(1, episode.window[1] - alarm_ns))
+    counts = [np.bincount(calls.callee[part], minlength=len(spans.names)) for part in (before, since)]
+    for code, name in enumerate(spans.names):
+        if name not in services or not counts[0][code]:
+            continue
+        place = services.index(name)
+        rates = [(count[code] + 0.5) / length for count, length in zip(counts, lengths, strict=True)]
+        own[place, _OWN.index("calls to it more")] = np.log(rates[1] / rates[0])
+        called = calls.callee == code
+        for measure, values in measures.items():
+            if (called & since).any():
+                change = values[called & since].mean() - values[called & before].mean()
+                own[place, _OWN.index(measure)] = change
+    return True
+
+
+_MOST_EVIDENCE = 5
+
+
+@baseline(
+    "boosted-ranker",
+    title="Gradient-boosted ranker on service signatures",
+    task="localization",
+    paper="Friedman, Annals of Statistics 2001; Burges, MSR-TR-2010-82; the features are our own",
+    kind="own",
+    tables=TABLES_READ,
+    needs=("labels",),
+    stochastic=True,
+    speed="instant",
+    complexity="O(S·T + L + N), as much for each training episode",
+    departures=(
+        "Pointwise: each service of each training fault is one row, at fault or not, instead of pairs of a list.",
+        "Training episodes are looked at as if the alarm had been given at the onset.",
+    ),
+    developed_on=(SAMPLE,),
+)
+class BoostedRanker:
+    """Rank services by how likely gradient-boosted trees hold them to be the one at fault.
+
+    Rows carry no name of a service, so a service that was never at fault in training can be found.
+
+    Parameters
+    ----------
+    rounds
+        Trees.
+    leaves
+        Of a tree at most.
+    seed
+        Of the trees.
+
+    References
+    ----------
+    Friedman, Greedy Function Approximation: A Gradient Boosting Machine, Annals of Statistics 2001; Burges, From
+    RankNet to LambdaRank to LambdaMART: An Overview, MSR-TR-2010-82.
+    """
+
+    name: str
+    needs: frozenset[str]
+    tables: tuple[str, ...]
+
+    def __init__(self, *, rounds: int = 60, leaves: int = 6, seed: int = 0) -> None:
+        self.rounds, self.leaves, self.seed = rounds, leaves, seed
+        self.model_: Any = None
+
+    def fit(self, training: Sequence[Labelled]) -> Self:
+        """Learn from the services of training faults; without any, `localize` abstains."""
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        rows, at_fault = [], []
+        for item in training:
+            if not item.causes:
+                continue
+            onset_ns = item.onset_ns if item.onset_ns is not None else item.view.reference[1]
+            found = service_signatures(item.view, onset_ns)
+            if found is not None:
+                rows.append(found.rows)
+                at_fault += [service in item.causes for service in found.services]
+        self.model_ = None
+        if len(set(at_fault)) == 2:
+            never: Any = False
+            model = HistGradientBoostingClassifier(
+                max_iter=self.rounds,
+                max_leaf_nodes=self.leaves,
+                min_samples_leaf=3,
+                l2_regularization=1.0,
+                class_weight="balanced",
+                early_stopping=never,
+                random_state=self.seed,
+            )
+            self.model_ = model.fit(np.concatenate(rows), at_fault)
+        return self
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank the candidates by the probability that the trees give them."""
+        model = self.model_
+        found = None if model is None else service_signatures(episode, alarm_ns)
+        if model is None or found is None or not found.rows.any():
+            return Ranking.abstain()
+        shares = model.predict_proba(found.rows)[:, 1]
+        best = int(shares.argmax())
+        order = np.argsort(-np.abs(found.rows[best]), kind="stable")[:_MOST_EVIDENCE].tolist()
+        evidence = [
+            Evidence(service=found.services[best], subject=NAMES[place], score=float(found.rows[best, place]))
+            for place in order
+            if found.rows[best, place]
+        ]
+        return Ranking.of(dict(zip(found.services, shares.tolist(), strict=True)), episode.services, evidence)

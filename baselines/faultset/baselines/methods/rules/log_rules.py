@@ -1,0 +1,256 @@
+"""Rank and detect by events and by the rates of log lines."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import betainc
+
+from faultset.baselines.api.contract import Detection, Evidence, Ranking, Untrained, first_alarm
+from faultset.baselines.api.registry import baseline
+from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
+from faultset.baselines.api.tables import read_frame
+from faultset.baselines.features.held_out import LEAST_SAMPLES, Rows, folds
+from faultset.baselines.features.role_streams import RECENT, Ints, Steps, idle_share, recent_sums, silences, steps_of
+from faultset.baselines.features.windows import TimeWindow, window_after
+from faultset.baselines.logs.templates import TemplateLines, error_lines, log_excess, read_template_lines
+from faultset.baselines.stats.scaling import LEVEL, Matrix, distinct, reference_limit
+
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
+
+@baseline(
+    "event-log",
+    title="Events and error logs",
+    task="localization",
+    paper="None; what an operator sees in kubectl get events and kubectl logs",
+    kind="rule",
+    developed_on=OWN_AND_PUBLISHED,
+    tables=("events", "logs"),
+    speed="instant",
+    complexity="O(L + E), E events",
+)
+class EventLog(Untrained):
+    """Blame the service that events warn of, and then the one that error lines in the logs point at.
+
+    Every reason of a warning that came up after the alarm, and did not within the reference, counts one. Error
+    lines beyond the usual add a share of at most one in all. A line that names a service which its writer is
+    declared to call points at that service, any other line at its writer.
+
+    References
+    ----------
+    None; the rule is an operator's second look.
+    """
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by new kinds of warnings, then by their share of the error lines."""
+        time_window = window_after(episode, alarm_ns, episode.context.resolution_s)
+        scores: dict[str, float] = defaultdict(float)
+        pods: dict[tuple[str, str], float] = defaultdict(float)
+        evidence: list[Evidence] = []
+        for service, reasons in new_warnings(episode, time_window).items():
+            scores[service] += len(reasons)
+            evidence += [
+                Evidence(service=service, subject=reason, score=1.0, detail="new warning event") for reason in reasons
+            ]
+            for named in reasons.values():
+                for pod in named:
+                    pods[service, pod] += 1
+        of_services, of_pods = attributed_error_lines(episode, time_window)
+        total = sum(of_services.values())
+        for pod, count in of_pods.items():
+            pods[pod] += count / max(total, count)
+        for service, count in sorted(of_services.items(), key=lambda item: (-item[1], item[0])):
+            if count > 0:
+                scores[service] += count / total
+                evidence.append(
+                    Evidence(service=service, subject="log lines", score=count, detail="error lines beyond the usual")
+                )
+        return Ranking.of(scores, episode.services, evidence, pods=pods)
+
+
+def new_warnings(episode: EpisodeView, time_window: TimeWindow) -> dict[str, dict[str, list[str]]]:
+    """Reasons of warnings per service that came up within a time window and not within its healthy part.
+
+    Each comes with the pods that it was about; a service's reason may be about other objects, and then has none.
+    """
+    frame = read_frame(episode, "events", ("time", "type", "reason", "kind", "name", "service"))
+    frame = frame[(frame["type"] == "Warning") & frame["service"].isin(episode.services)]
+    found: dict[str, dict[str, list[str]]] = {}
+    for service, rows in frame.groupby("service", observed=True, sort=True):
+        now = rows[(rows["time"] >= time_window.start_ns) & (rows["time"] < time_window.end_ns)]
+        healthy_reasons = set(rows.loc[rows["time"] < time_window.healthy_end_ns, "reason"].astype(str))
+        reasons = sorted(set(now["reason"].astype(str)) - healthy_reasons)
+        if reasons:
+            pods = now[now["kind"] == "Pod"]
+            found[str(service)] = {
+                reason: sorted(set(pods.loc[pods["reason"] == reason, "name"])) for reason in reasons
+            }
+    return found
+
+
+def attributed_error_lines(
+    episode: EpisodeView, time_window: TimeWindow
+) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
+    """Complaints beyond the usual per service that they point at, and per (service, pod) of those about the writer."""
+    lines = error_lines(episode)
+    times = lines["time"].cast("int64").to_numpy()
+    called: dict[str, list[str]] = defaultdict(list)
+    for caller, callee in episode.calls:
+        called[caller].append(callee)
+    writers, pods = (lines[column].cast("string").to_pylist() for column in ("service", "pod"))
+    blamed = blame(writers, lines["message"].to_pylist(), called)
+    services: list[Counter[str]] = []
+    of_pods: list[Counter[tuple[str, str]]] = []
+    for start, end in (
+        (time_window.start_ns, time_window.end_ns),
+        (time_window.healthy_start_ns, time_window.healthy_end_ns),
+    ):
+        rows = [row for row in np.flatnonzero((times >= start) & (times < end)) if blamed[row] in episode.services]
+        services.append(Counter(str(blamed[row]) for row in rows))
+        of_pods.append(Counter((str(blamed[row]), str(pods[row])) for row in rows if blamed[row] == writers[row]))
+    ratio = time_window.length_ratio
+    return log_excess(services[0], services[1], ratio), log_excess(of_pods[0], of_pods[1], ratio)
+
+
+def blame(writers: list[str | None], messages: list[str | None], called: dict[str, list[str]]) -> list[str | None]:
+    """Name the service that each line points at.
+
+    >>> blame(["search", "geo"], ["dial tcp: lookup geo failed", "no reachable servers"], {"search": ["geo"]})
+    ['geo', 'geo']
+    """
+    patterns = {
+        writer: re.compile(
+            r"(?<![\w-])(" + "|".join(map(re.escape, sorted(names, key=len, reverse=True))) + r")(?![\w-])"
+        )
+        for writer, names in called.items()
+    }
+    known: dict[tuple[str | None, str | None], str | None] = {}
+    for line in zip(writers, messages, strict=True):
+        if line not in known:
+            writer, message = line
+            named = patterns[writer].search(message or "") if writer in patterns else None
+            known[line] = named[1] if named else writer
+    return [known[line] for line in zip(writers, messages, strict=True)]
+
+
+RARE = 1e-4
+_MOST_EVIDENCE = 5
+_IMPOSSIBLE = 1e-300
+
+
+def count_surprise(healthy: Ints, counts: Ints) -> Matrix:
+    """Signed -log10 of the tail probability of counts, given counts of the same kind when all was well.
+
+    The reference law is Poisson with a rate that is itself uncertain, and wider where healthy counts scatter more
+    than Poisson's would: a negative binomial law.
+
+    Parameters
+    ----------
+    healthy
+        [n, k] counts in overlapping windows of `RECENT` steps.
+    counts
+        [t, k]
+
+    Returns
+    -------
+    ndarray
+        [t, k] -log10 of the tail probability; negative where there were too few.
+    """
+    windows = max(1.0, len(healthy) / RECENT)
+    mean = (healthy.sum(axis=0) / max(1, len(healthy)) * windows + 0.5) / windows
+    spread = healthy.var(axis=0, ddof=1) if len(healthy) > 1 else np.zeros(healthy.shape[1])
+    dispersion = np.maximum(1.0, spread / mean) + 1 / windows
+    size = mean / (dispersion - 1)
+    at_most = betainc(size, counts + 1.0, 1 / dispersion)
+    at_least = np.where(counts > 0, betainc(np.maximum(counts, 1.0), size, 1 - 1 / dispersion), 1.0)
+    more, fewer = (-np.log10(np.maximum(2 * tail, _IMPOSSIBLE)) for tail in (at_least, at_most))
+    return np.where(more > fewer, np.maximum(more, 0.0), -np.maximum(fewer, 0.0))
+
+
+@baseline(
+    "log-rate",
+    title="Log rate rule",
+    task="detection",
+    paper="Textbook rule on counts; Poisson tails",
+    kind="rule",
+    developed_on=OWN,
+    tables=("logs",),
+    speed="instant",
+    complexity="O(L + K·T)",
+    departures=(
+        "Counts are those of the last five steps, and wider than Poisson where the reference scatters more.",
+        "A new template counts as one of which the reference had half a line.",
+        "Two-sided: a template that comes less often, or falls silent for long, is reported too.",
+    ),
+)
+class LogRateDetector(Untrained):
+    """Detect when a template of some service comes with a frequency that its reference makes very unlikely.
+
+    Parameters
+    ----------
+    rare
+        Tail probability below which a count is reported; less with many templates.
+
+    References
+    ----------
+    The rule is what operators write; He, Zhang, He, Lyu, ICWS 2017, for the templates.
+    """
+
+    def __init__(self, *, rare: float = RARE) -> None:
+        self.rare = rare
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Score every step after the reference by its most surprising count."""
+        lines = read_template_lines(episode)
+        steps = steps_of(episode)
+        least = -np.log10(self.rare)
+        if steps.healthy < LEAST_SAMPLES or not (steps.of(lines.times_ns) < steps.healthy).any():
+            return Detection.silent(least)
+        kinds, _, keys = distinct(lines.services * len(lines.texts) + lines.templates)
+        counts = steps.counts(lines.times_ns, keys, len(kinds))
+        windows, quiet = recent_sums(counts), silences(counts)
+
+        def surprise_of(known: Rows, asked: Rows) -> Matrix:
+            found = count_surprise(windows[known], windows[asked])
+            silent = quiet[asked] * np.log10(idle_share(counts[known]))
+            return np.where(-silent > np.abs(found), silent, found)
+
+        # Windows that would begin before the view have too few lines.
+        healthy = np.arange(RECENT - 1, steps.healthy)
+        held_out = np.zeros(len(healthy))
+        for rest, block in folds(len(healthy)):
+            held_out[block] = np.abs(surprise_of(healthy[rest], healthy[block])).max(axis=1)
+        least = max(least, float(np.log10(len(kinds) / LEVEL)))
+        surprise = surprise_of(healthy, np.arange(steps.healthy, steps.count))
+        limit = reference_limit(held_out, least=least)
+        scores = np.abs(surprise).max(axis=1)
+        evidence = _evidence(steps, first_alarm(steps.times_ns, scores > limit), surprise, kinds, lines, episode)
+        return Detection.from_scores(steps.times_ns, scores, limit, evidence=evidence)
+
+
+def _evidence(
+    steps: Steps, alarm_ns: int | None, surprise: Matrix, kinds: Ints, lines: TemplateLines, episode: EpisodeView
+) -> tuple[Evidence, ...]:
+    if alarm_ns is None:
+        return ()
+    services = sorted(episode.services)
+    row = surprise[int(np.searchsorted(steps.times_ns, alarm_ns))]
+    reported = sorted(
+        (-abs(score), services[kind // len(lines.texts)], lines.texts[kind % len(lines.texts)], score)
+        for score, kind in zip(row.tolist(), kinds.tolist(), strict=True)
+        if score
+    )
+    return tuple(
+        Evidence(
+            service=service,
+            subject=text or "(empty line)",
+            score=abs(score),
+            detail=f"-log10 of the chance of {'more' if score > 0 else 'fewer'} such lines",
+        )
+        for _, service, text, score in reported[:_MOST_EVIDENCE]
+    )

@@ -1,0 +1,213 @@
+"""The extra that training needs; running what was trained does not."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from faultset.core.errors import EXTRAS, needs_extra
+
+EXTRA = "neural"
+_PACKAGES = EXTRAS[EXTRA]
+
+
+def missing_packages() -> tuple[str, ...]:
+    """Return what the extra would bring and is not installed."""
+    return tuple(name for name in _PACKAGES if importlib.util.find_spec(name) is None)
+
+
+def jax_and_optax() -> tuple[Any, Any]:
+    """Import what trains networks, on the CPU.
+
+    Raises
+    ------
+    UsageError
+        The extra is not installed.
+    """
+    try:
+        jax, optax = (importlib.import_module(name) for name in _PACKAGES)
+    except ImportError as error:
+        raise needs_extra("training of neural baselines", EXTRA) from error
+    jax.config.update("jax_platforms", "cpu")
+    return jax, optax
+
+
+Parameters = dict[str, Any]
+"""Names to arrays, or to more of the same."""
+
+
+def dense_parameters(rng: np.random.Generator, *widths: int) -> Parameters:
+    """Draw weights of layers that follow on each other, by Glorot and Bengio (2010); biases are 0."""
+    layers = {}
+    for number, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
+        bound = np.sqrt(6.0 / (inputs + outputs))
+        layers[f"w{number}"] = rng.uniform(-bound, bound, (inputs, outputs))
+        layers[f"b{number}"] = np.zeros(outputs)
+    return layers
+
+
+def dense(xp: Any, layers: Mapping[str, Any], rows: Any) -> Any:
+    """Apply layers with tanh between them; the last one is linear."""
+    count = len(layers) // 2
+    for number in range(count):
+        rows = rows @ layers[f"w{number}"] + layers[f"b{number}"]
+        if number < count - 1:
+            rows = xp.tanh(rows)
+    return rows
+
+
+def sigmoid(xp: Any, values: Any) -> Any:
+    """Logistic function, without overflow."""
+    return 0.5 * (xp.tanh(0.5 * values) + 1.0)
+
+
+def softmax(xp: Any, values: Any) -> Any:
+    """Shares along the last axis."""
+    grown = xp.exp(values - values.max(axis=-1, keepdims=True))
+    return grown / grown.sum(axis=-1, keepdims=True)
+
+
+def log_softmax(xp: Any, values: Any) -> Any:
+    """Logarithms of `softmax`."""
+    away = values - values.max(axis=-1, keepdims=True)
+    return away - xp.log(xp.exp(away).sum(axis=-1, keepdims=True))
+
+
+def normalized(xp: Any, values: Any) -> Any:
+    """Layer normalization over the last axis, without gain and bias."""
+    away = values - values.mean(axis=-1, keepdims=True)
+    return away / xp.sqrt((away**2).mean(axis=-1, keepdims=True) + 1e-5)
+
+
+def lstm_parameters(rng: np.random.Generator, inputs: int, hidden: int) -> Parameters:
+    """Draw weights of an LSTM; the forget gate begins open."""
+    bound = 1.0 / np.sqrt(hidden)
+    bias = np.zeros(4 * hidden)
+    bias[hidden : 2 * hidden] = 1.0
+    return {
+        "x": rng.uniform(-bound, bound, (inputs, 4 * hidden)),
+        "h": rng.uniform(-bound, bound, (hidden, 4 * hidden)),
+        "b": bias,
+    }
+
+
+def lstm_step(xp: Any, cell: Mapping[str, Any], inputs: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Return output and memory [B, H] after one more input [B, D]."""
+    before, memory = state
+    gates = inputs @ cell["x"] + before @ cell["h"] + cell["b"]
+    size = gates.shape[-1] // 4
+    enter, forget, new, leave = (gates[:, i * size : (i + 1) * size] for i in range(4))
+    memory = sigmoid(xp, forget) * memory + sigmoid(xp, enter) * xp.tanh(new)
+    return sigmoid(xp, leave) * xp.tanh(memory), memory
+
+
+def lstm_last(xp: Any, cell: Mapping[str, Any], sequences: Any) -> tuple[Any, Any]:
+    """Return output and memory [B, H] after sequences [B, L, D]."""
+    nothing = xp.zeros((sequences.shape[0], cell["h"].shape[0]))
+    state = (nothing, nothing)
+    for step in range(sequences.shape[1]):
+        state = lstm_step(xp, cell, sequences[:, step], state)
+    return state
+
+
+def attention(xp: Any, weights: Mapping[str, Any], asking: Any, asked: Any, allowed: Any = None) -> Any:
+    """Scaled dot-product attention of [B, L, D] on [B, M, D], with one head and a projection behind it.
+
+    Parameters
+    ----------
+    allowed
+        [L, M] where one may look; everywhere when None.
+    """
+    query, key, value = asking @ weights["q"], asked @ weights["k"], asked @ weights["v"]
+    scores = query @ xp.swapaxes(key, -1, -2) / np.sqrt(query.shape[-1])
+    if allowed is not None:
+        scores = xp.where(allowed, scores, -1e9)
+    return softmax(xp, scores) @ value @ weights["o"]
+
+
+def attention_parameters(rng: np.random.Generator, width: int) -> Parameters:
+    """Draw the four projections of `attention`."""
+    bound = np.sqrt(3.0 / width)
+    return {name: rng.uniform(-bound, bound, (width, width)) for name in "qkvo"}
+
+
+Loss = Callable[[Any, Parameters, tuple[Any, ...], Any], Any]
+"""From `jax.numpy`, parameters, a batch and the share of the updates that are done to a number."""
+
+
+def trained(
+    parameters: Parameters,
+    losses: Sequence[tuple[Loss, Sequence[str]]],
+    rows: Sequence[np.ndarray],
+    *,
+    updates: int,
+    batch: int,
+    seed: int,
+    rate: float = 3e-3,
+    decay: float = 0.0,
+) -> Parameters:
+    """Return parameters that make the losses small; those given stay as they are.
+
+    Parameters
+    ----------
+    losses
+        Each with the names of the parameters that it changes; every update makes one step for each of them.
+    rows
+        Arrays of one length, from which batches are drawn in whole passes.
+    decay
+        Weight decay of an update.
+
+    Raises
+    ------
+    UsageError
+        The extra `neural` is not installed.
+    """
+    jax, optax = jax_and_optax()
+    jnp = jax.numpy
+    data = tuple(jnp.asarray(part, jnp.float32 if part.dtype.kind == "f" else None) for part in rows)
+    start = jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), parameters)
+    begin, run = _compiled(jax, optax, tuple((loss, tuple(names)) for loss, names in losses), rate, decay)
+    order = jnp.asarray(_passes(len(rows[0]), updates, batch, seed))
+    shares = jnp.arange(updates, dtype=jnp.float32) / updates
+    return jax.tree.map(lambda value: np.asarray(value, dtype=float), run(start, begin(start), data, order, shares))
+
+
+@functools.cache
+def _compiled(jax: Any, optax: Any, losses: tuple[tuple[Loss, tuple[str, ...]], ...], rate: float, decay: float) -> Any:
+    """Return functions that make the optimizers' states and make all updates; compiled once for arrays of one shape."""
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(rate, weight_decay=decay))
+
+    def begin(start: Parameters) -> tuple[Any, ...]:
+        return tuple(optimizer.init({name: start[name] for name in names}) for _, names in losses)
+
+    def run(start: Parameters, states: tuple[Any, ...], data: tuple[Any, ...], order: Any, shares: Any) -> Parameters:
+        def update(carried: Any, given: tuple[Any, Any]) -> tuple[Any, None]:
+            now, before = carried
+            chosen, done = given
+            part = tuple(one[chosen] for one in data)
+            after = []
+            for (loss, names), state in zip(losses, before, strict=True):
+                mine, others = {n: now[n] for n in names}, {n: v for n, v in now.items() if n not in names}
+                slope = jax.grad(lambda own, rest, loss=loss: loss(jax.numpy, {**rest, **own}, part, done))
+                change, state = optimizer.update(slope(mine, others), state, mine)
+                now = {**now, **optax.apply_updates(mine, change)}
+                after.append(state)
+            return (now, tuple(after)), None
+
+        return jax.lax.scan(update, (start, states), (order, shares))[0][0]
+
+    return begin, jax.jit(run)
+
+
+def _passes(count: int, updates: int, batch: int, seed: int) -> np.ndarray:
+    """[updates, batch] rows, each as often as every other one, but for the last pass."""
+    rng = np.random.default_rng(seed)
+    needed = updates * batch
+    passes = [rng.permutation(count) for _ in range(-(-needed // count))]
+    return np.concatenate(passes)[:needed].reshape(updates, batch).astype(np.int32)

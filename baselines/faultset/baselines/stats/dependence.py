@@ -1,0 +1,324 @@
+"""Measure dependence: energy distances, independence tests, mutual information and lagged links."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import chdtrc, digamma, ndtr
+
+from faultset.baselines.stats.scaling import Matrix
+
+
+def energy_distances(first: Matrix, second: Matrix) -> Matrix:
+    """Squared energy distance of each column: 2 E|X-Y| - E|X-X'| - E|Y-Y'|.
+
+    Parameters
+    ----------
+    first, second
+        [n, d] and [m, d] finite values.
+
+    Notes
+    -----
+    On a line it is twice the integral of the squared difference of the two distribution functions, which needs a
+    sort instead of all pairs.
+
+    Examples
+    --------
+    >>> energy_distances(np.zeros((3, 1)), np.ones((2, 1)))
+    array([2.])
+    """
+    return ranked_samples(first, second).distances
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankedSamples:
+    """Two samples of many series, with the values of both in one order."""
+
+    first: int
+    second: int
+    """Values of each series in either sample."""
+    gaps: Matrix
+    """[first + second - 1, d] from each value to the next."""
+    distances: Matrix
+    """[d] energy distance of each series."""
+
+
+def ranked_samples(first: Matrix, second: Matrix) -> RankedSamples:
+    """Sort two samples together, series by series."""
+    pooled = np.vstack([first, second])
+    order = np.argsort(pooled, axis=0, kind="stable")
+    gaps = np.diff(np.take_along_axis(pooled, order, axis=0), axis=0)
+    n, m = len(first), len(second)
+    distances = 2 * (_balance(order < n, n, m)[:-1] ** 2 * gaps).sum(axis=0)
+    return RankedSamples(first=n, second=m, gaps=gaps, distances=distances)
+
+
+def permutation_p_values(samples: RankedSamples, *, draws: int = 499, rng: np.random.Generator) -> Matrix:
+    """Share of random labellings that reach the energy distance of each column, at least 1 / (draws + 1).
+
+    Notes
+    -----
+    Whichever sample is the k-th smallest, a random labelling gives it either label with the same probability. So
+    labels are drawn for ranks, once for all series, and the permuted distances are one matrix product.
+    """
+    n, m = samples.first, samples.second
+    drawn = rng.permuted(np.tile(np.arange(n + m) < n, (draws, 1)), axis=1)
+    permuted = 2 * (_balance(drawn.T, n, m)[:-1].T ** 2 @ samples.gaps)
+    reached = (permuted >= samples.distances * (1 - 1e-12)).sum(axis=0)
+    return (1 + reached) / (draws + 1)
+
+
+def _balance(labels: np.ndarray, n: int, m: int) -> Matrix:
+    """Difference of the two distribution functions after each rank, which are the rows of the labels."""
+    return np.cumsum(np.where(labels, 1 / n, -1 / m), axis=0)
+
+
+Codes = npt.NDArray[np.int64]
+
+
+def kmeans_bins(series: Matrix, *, bins: int = 5, rounds: int = 100) -> Codes:
+    """Sort the values of each column into bins around centres that k-means finds on the line.
+
+    Centres begin in the middle of equal bins over the range, as in scikit-learn's `KBinsDiscretizer`, but all
+    columns are done at once. A constant column has one bin.
+    """
+    low, high = series.min(axis=0), series.max(axis=0)
+    edges = low + (high - low) * (np.arange(bins)[:, None] + 0.5) / bins
+    centres = edges
+    code = np.zeros(series.shape, dtype=np.int64)
+    columns = np.arange(series.shape[1])
+    for _ in range(rounds):
+        limits = (centres[1:] + centres[:-1]) / 2
+        code = (series[None] >= limits[:, None]).sum(axis=0)
+        cell = (code * series.shape[1] + columns).ravel()
+        size = bins * series.shape[1]
+        count = np.bincount(cell, minlength=size).reshape(bins, -1)
+        total = np.bincount(cell, weights=series.ravel(), minlength=size).reshape(bins, -1)
+        moved = np.sort(np.where(count > 0, total / np.maximum(count, 1), centres), axis=0)
+        if np.allclose(moved, centres, rtol=1e-9, atol=0):
+            break
+        centres = moved
+    return np.where(high > low, code, 0)
+
+
+def chi_square(x: Codes, y: Codes, given: Sequence[Codes] = ()) -> tuple[float, float]:
+    """Test whether x and y are independent within each combination of the given codes.
+
+    Returns
+    -------
+    p, statistic
+        Degrees of freedom count only values that occur within a combination; without any, p is 1.
+    """
+    stratum = np.zeros(len(x), dtype=np.int64)
+    for code in given:
+        stratum = np.unique(stratum * (int(code.max(initial=0)) + 1) + code, return_inverse=True)[1]
+    xs, ys = int(x.max(initial=0)) + 1, int(y.max(initial=0)) + 1
+    strata = int(stratum.max(initial=0)) + 1
+    table = np.bincount((stratum * xs + x) * ys + y, minlength=strata * xs * ys).reshape(strata, xs, ys)
+    by_x, by_y = table.sum(axis=2), table.sum(axis=1)
+    size = by_x.sum(axis=1)
+    expected = by_x[:, :, None] * by_y[:, None, :] / np.maximum(size, 1)[:, None, None]
+    some = expected > 0
+    statistic = float(((table[some] - expected[some]) ** 2 / expected[some]).sum())
+    free = int((((by_x > 0).sum(axis=1) - 1) * ((by_y > 0).sum(axis=1) - 1))[size > 0].sum())
+    return (float(chdtrc(free, statistic)), statistic) if free > 0 else (1.0, 0.0)
+
+
+def partial_correlation(x: Matrix, y: Matrix, given: Matrix) -> float:
+    """Correlation of what is left of x and of y after regression on the given columns; 0 where nothing is left.
+
+    Parameters
+    ----------
+    x, y
+        [n]
+    given
+        [n, p]
+    """
+    both = np.column_stack([x, y])
+    before = np.column_stack([np.ones(len(both)), given])
+    rest = both - before @ np.linalg.lstsq(before, both, rcond=None)[0]
+    squares = (rest**2).sum(axis=0)
+    # Rounding leaves something even of a constant.
+    least = 1e-10 * ((both - both.mean(axis=0)) ** 2).sum(axis=0) + 1e-24 * (both**2).sum(axis=0)
+    if (squares <= least).any():
+        return 0.0
+    return float(np.clip(rest[:, 0] @ rest[:, 1] / np.sqrt(squares.prod()), -1.0, 1.0))
+
+
+def correlation_p_value(correlation: Matrix | float, samples: int, given: int = 0) -> Matrix:
+    """Two-sided p-value of partial correlations by Fisher's z; 1 where there are too few samples.
+
+    >>> float(correlation_p_value(0.5, 28).round(4))
+    0.006
+    """
+    free = samples - given - 3
+    if free < 1:
+        return np.ones_like(np.asarray(correlation, dtype=float))
+    z = np.arctanh(np.clip(np.abs(correlation), 0.0, 1 - 1e-12)) * np.sqrt(free)
+    return np.asarray(2 * ndtr(-z), dtype=float)
+
+
+_BLOCK_FLOATS = 2_000_000
+
+
+def knn_information(series: Matrix, target: Matrix, *, neighbours: int = 3) -> Matrix:
+    """Estimate the information that each series shares with its target.
+
+    Parameters
+    ----------
+    series
+        [d, n] values; one row per series.
+    target
+        [n] one target for all, or [d, n] one for each.
+    neighbours
+        Size of the neighbourhood; below 1 or not below n there is no estimate and the result is 0.
+
+    References
+    ----------
+    Kraskov, Stoegbauer, Grassberger, Estimating mutual information, Phys. Rev. E 69, 2004.
+    """
+    count, samples = series.shape
+    if not 1 <= neighbours < samples:
+        return np.zeros(count)
+    x = _unit_spread(series)
+    y = _unit_spread(np.atleast_2d(target))
+    result = np.empty(count)
+    rows = max(1, _BLOCK_FLOATS // samples**2)
+    shared = len(y) == 1
+    near_y = _distances(y) if shared else None
+    for start in range(0, count, rows):
+        piece = slice(start, start + rows)
+        dx = _distances(x[piece])
+        dy = _distances(y[piece]) if near_y is None else near_y
+        joint = np.maximum(dx, dy)
+        # Index 0 of the sorted distances is the sample itself; the radius lies just inside the last neighbour.
+        radius = np.partition(joint, neighbours, axis=2)[:, :, neighbours, None]
+        radius = np.nextafter(radius, 0)
+        within_x = (dx <= radius).sum(axis=2)
+        within_y = (dy <= radius).sum(axis=2)
+        result[piece] = -(digamma(within_x) + digamma(within_y)).mean(axis=1)
+    return np.maximum(result + digamma(samples) + digamma(neighbours), 0.0)
+
+
+def binned_information(series: Matrix, target: Matrix) -> Matrix:
+    """Plug-in information after cutting every series in two at the middle of its range.
+
+    Coarse, but exact to compute by hand; a constant series shares nothing.
+    """
+    a = series > (series.min(axis=1, keepdims=True) + series.max(axis=1, keepdims=True)) / 2
+    b = np.asarray(target > (target.min() + target.max()) / 2)
+    result = np.zeros(len(series))
+    for in_a in (False, True):
+        for in_b in (False, True):
+            both = ((a == in_a) & (b == in_b)).mean(axis=1)
+            apart = (a == in_a).mean(axis=1) * (b == in_b).mean()
+            some = both > 0
+            result[some] += both[some] * np.log(both[some] / apart[some])
+    return np.maximum(result, 0.0)
+
+
+def _unit_spread(series: Matrix) -> Matrix:
+    spread = series.std(axis=1, keepdims=True)
+    return series / np.where(spread > 0, spread, 1.0)
+
+
+def _distances(series: Matrix) -> Matrix:
+    return np.abs(series[:, :, None] - series[:, None, :])
+
+
+MOST_CAUSES = 3
+
+Lagged = tuple[int, int]
+"""(series, steps ago)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaggedLinks:
+    """Result of a search among k series."""
+
+    causes: tuple[tuple[Lagged, ...], ...]
+    """The few strongest lagged causes of each series, strongest first; conditions of later tests."""
+    links: frozenset[tuple[int, int]]
+    """(cause, effect); links within one step have no direction and stand both ways."""
+
+
+def lagged_links(series: Matrix, *, lags: int, candidate_level: float = 0.1, link_level: float = 0.001) -> LaggedLinks:
+    """Search for links.
+
+    Parameters
+    ----------
+    series
+        [n, k] finite values; constant columns have no links.
+    lags
+        Longest delay in steps.
+    candidate_level, link_level
+        Largest p-value with which a candidate, and a link, is kept.
+
+    Notes
+    -----
+    Time is O(k²·lags·n) for the candidates and O(k²) regressions on at most 2·MOST_CAUSES columns. The candidates of
+    a series are thinned given at most `MOST_CAUSES` of the strongest, and only those are tested as delayed links.
+
+    References
+    ----------
+    Runge et al., Detecting and quantifying causal associations in large nonlinear time series datasets, Science
+    Advances 5, 2019.
+    """
+    samples, count = series.shape
+    if samples <= 2 * lags + 2 * MOST_CAUSES + 3:
+        return LaggedLinks(causes=((),) * count, links=frozenset())
+    causes = tuple(_candidates(series, target, lags, candidate_level) for target in range(count))
+    links: set[tuple[int, int]] = set()
+    for effect in range(count):
+        for cause, lag in causes[effect]:
+            given = [other for other in causes[effect] if other != (cause, lag)]
+            given += [(other, lag + earlier) for other, earlier in causes[cause]]
+            if cause != effect and link_p_value(series, (cause, lag), effect, given, 2 * lags) <= link_level:
+                links.add((cause, effect))
+        for other in range(effect):
+            given = [*causes[effect], *causes[other]]
+            if link_p_value(series, (other, 0), effect, given, 2 * lags) <= link_level:
+                links |= {(other, effect), (effect, other)}
+    return LaggedLinks(causes=causes, links=frozenset(links))
+
+
+def link_p_value(series: Matrix, cause: Lagged, effect: int, given: list[Lagged], earliest: int) -> float:
+    """Two-sided p-value of the partial correlation of a delayed cause and an effect."""
+    conditions = _shifted(series, sorted(set(given) - {cause, (effect, 0)}), earliest)
+    found = partial_correlation(_shifted(series, [cause], earliest)[:, 0], series[earliest:, effect], conditions)
+    return float(correlation_p_value(found, len(conditions), conditions.shape[1]))
+
+
+def _candidates(series: Matrix, target: int, lags: int, level: float) -> tuple[Lagged, ...]:
+    names = [(other, lag) for lag in range(1, lags + 1) for other in range(series.shape[1])]
+    delayed = _shifted(series, names, lags)
+    y = series[lags:, target]
+    strength = np.abs(_correlations(delayed, y))
+    near = [int(place) for place in np.flatnonzero(correlation_p_value(strength, len(y)) <= level)]
+    for size in range(1, MOST_CAUSES + 1):
+        near.sort(key=lambda place: (-strength[place], names[place]))
+        kept: list[int] = []
+        for place in near[: MOST_CAUSES * 4]:
+            given = [other for other in near if other != place][:size]
+            found = abs(partial_correlation(delayed[:, place], y, delayed[:, given]))
+            strength[place] = min(strength[place], found)
+            if correlation_p_value(found, len(y), len(given)) <= level:
+                kept.append(place)
+        near = kept
+    near.sort(key=lambda place: (-strength[place], names[place]))
+    return tuple(names[place] for place in near[:MOST_CAUSES])
+
+
+def _shifted(series: Matrix, names: list[Lagged], earliest: int) -> Matrix:
+    if not names:
+        return np.empty((len(series) - earliest, 0))
+    return np.column_stack([series[earliest - lag : len(series) - lag, other] for other, lag in names])
+
+
+def _correlations(columns: Matrix, y: Matrix) -> Matrix:
+    a, b = columns - columns.mean(axis=0), y - y.mean()
+    product = np.sqrt((a**2).sum(axis=0) * (b**2).sum())
+    return np.divide(b @ a, product, out=np.zeros(a.shape[1]), where=product > 1e-12)
