@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from faultset.baselines.features.metric_alarms import CLIP, healthy_spreads
 from faultset.baselines.features.windows import Windows
 from faultset.baselines.stats.scaling import (
     ABSENT_Z,
     MAD_TO_SD,
+    bonferroni_sigmas,
     deviations,
+    distinct,
     mean_and_sd,
     median_and_iqr,
     median_and_mad,
     quantiles,
+    reference_limit,
     sustained,
     with_floor,
 )
@@ -87,3 +91,42 @@ def test_two_sided_baro_finds_the_series_that_drops() -> None:
 def test_a_spike_is_not_sustained() -> None:
     z = np.array([[9.0, 9], [0, -9], [9, 9], [9, 9]])
     np.testing.assert_array_equal(sustained(z, 3), [[0, 0], [0, 0], [0, 9], [0, 9]])
+
+
+def test_k_sigma_uses_the_limit_of_the_textbook() -> None:
+    assert bonferroni_sigmas(100) == pytest.approx(4.20, abs=0.005)
+    assert bonferroni_sigmas(1) == pytest.approx(3.0, abs=0.001)
+
+
+def test_a_healthy_score_passes_the_limit_about_as_often_as_promised() -> None:
+    rng = np.random.default_rng(0)
+    passed = [rng.normal() > reference_limit(rng.normal(size=48), level=0.05) for _ in range(4000)]
+    assert np.mean(passed) < 0.035
+    limits = [reference_limit(rng.normal(size=48)) for _ in range(200)]
+    assert 2.5 < np.median(limits) < 3.6
+
+
+def test_the_limit_is_never_below_what_the_reference_reached() -> None:
+    scores = np.array([0.0] * 100 + [9.0])
+    assert reference_limit(scores) >= 9.0
+    assert reference_limit(scores, least=20.0) == 20.0
+
+
+def test_bonferroni_keeps_three_sigma_for_one_series() -> None:
+    assert bonferroni_sigmas(1) == pytest.approx(3.0, abs=1e-3)
+    assert bonferroni_sigmas(100) == pytest.approx(stats.norm.isf(0.0027 / 200))
+    assert bonferroni_sigmas(100, samples=100_000) == pytest.approx(bonferroni_sigmas(100), abs=1e-3)
+    assert bonferroni_sigmas(100, samples=40) > bonferroni_sigmas(100) + 0.5
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 500, 20_000])
+@pytest.mark.parametrize("width", [1, 7, 3_000, 10**6, 2**62])
+def test_values_first_rows_and_codes_are_those_of_numpy(rows: int, width: int) -> None:
+    rng = np.random.default_rng(rows)
+    numbers = rng.choice(rng.integers(-width, width, 300), rows)
+    values, first, code = np.unique(numbers, return_index=True, return_inverse=True)
+    found = distinct(numbers)
+    np.testing.assert_array_equal(found.values, values)
+    np.testing.assert_array_equal(found.first, first)
+    np.testing.assert_array_equal(found.code, code)
+    assert {part.dtype for part in found} == {np.dtype(np.int64)}

@@ -5,12 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.localization.circa import (
-    adjusted,
-    measured_parents,
-    regression_scores,
-    signal_parents,
-)
+from faultset.baselines.methods.localization.circa import adjusted, measured_parents, regression_scores, signal_parents
 from tests.baselines.metric_series import SERVICES, World, ask, healthy_series, with_delays
 
 

@@ -9,9 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from faultset.baselines.features.metric_alarms import (
-    kpi_flags,
-)
+from faultset.baselines.features.metric_alarms import kpi_flags
 from faultset.baselines.features.windows import cut
 from faultset.baselines.logs.templates import log_excess
 from faultset.baselines.methods.localization import pdiagnose

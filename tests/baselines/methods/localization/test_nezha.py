@@ -13,14 +13,7 @@ from faultset.baselines.api.contract import Ranking
 from faultset.baselines.api.registry import get_baseline
 from faultset.baselines.features.metric_alarms import MetricAlarm
 from faultset.baselines.methods.localization.nezha import follows_lost, span_depths
-from faultset.baselines.traces.events import (
-    CALL,
-    RETURN,
-    client_spans,
-    code_events,
-    own_events,
-    read_log_events,
-)
+from faultset.baselines.traces.events import CALL, RETURN, client_spans, code_events, own_events, read_log_events
 from faultset.baselines.traces.spans import read_spans
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView

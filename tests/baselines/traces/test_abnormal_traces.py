@@ -7,13 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from faultset.baselines.traces.abnormal_traces import (
-    Observations,
-    come_first,
-    contrast,
-    effective,
-    g_statistic,
-)
+from faultset.baselines.traces.abnormal_traces import Observations, come_first, contrast, effective, g_statistic
 
 
 def test_the_likelihood_ratio_as_computed_by_hand() -> None:

@@ -1,4 +1,4 @@
-"""Controls that ignore the evidence."""
+"""Trivial controls."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from faultset.baselines.methods.controls import (
     AlwaysNo,
     AlwaysYes,
     Clock,
+    LoudestLog,
     MostFrequent,
     RandomDetector,
     RandomRanking,
@@ -63,3 +64,11 @@ def test_most_frequent_counts_the_causes_of_its_training_episodes(example, fault
     causes = [("rate", "geo"), ("geo",), (), ("elsewhere",), ("elsewhere",), ("elsewhere",)]
     fitted = MostFrequent().fit([labelled(view, causes=found) for found in causes])
     assert fitted.localize(view, 0).scores == {"geo": 2.0, "rate": 1.0}
+
+
+def test_loudest_log_hears_levels_and_words(example, faulty) -> None:
+    label = example.label(faulty)
+    ranking = LoudestLog().localize(example.view(faulty), int(label.inject_start_ns) + 4 * SECOND)
+    assert ranking.ordered == (label.targets[0],)
+    assert len(ranking.pods) == 1
+    assert next(iter(ranking.pods)).startswith(f"{label.targets[0]}-")

@@ -1,4 +1,4 @@
-"""BOCPD against Bayes' rule worked out the long way, and what streams of a group do together."""
+"""Detectors of single series."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from faultset.baselines.methods.detection.streaming import recent_change, run_lengths
+from faultset.baselines.methods.detection.streaming import (
+    SPOTDetector,
+    extended,
+    recent_change,
+    residual_scores,
+    run_lengths,
+    saliency,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -58,3 +65,52 @@ def test_a_long_run_is_judged_by_its_last_samples() -> None:
     assert (posterior[-1, :, -1] > 0.8).all()
     streams[280:] += 8
     assert (recent_change(run_lengths(streams, [0, 1], known=40, longest=20))[283] > 3).all()
+
+
+def test_a_strict_level_raises_the_limit(example, faulty) -> None:
+    view = example.view(faulty)
+    loose = SPOTDetector().detect(view)
+    strict = SPOTDetector(level=1e-9).detect(view)
+    assert strict.scores.max() < loose.scores.max()
+    assert loose.at_threshold(loose.scores.max()).alarm_ns is None
+
+
+def test_the_saliency_of_a_spike_is_largest_at_the_spike() -> None:
+    series = np.ones(16)
+    series[10] = 5
+    assert int(saliency(series).argmax()) == 10
+
+
+def test_saliency_is_the_formula_of_the_paper() -> None:
+    series = RNG.normal(size=32)
+    spectrum = np.fft.fft(series)
+    log_amplitude = np.log(np.abs(spectrum))
+    padded = np.concatenate([log_amplitude[:1], log_amplitude, log_amplitude[-1:]])
+    residual = log_amplitude - np.array([padded[k : k + 3].mean() for k in range(32)])
+    assert saliency(series) == pytest.approx(np.abs(np.fft.ifft(np.exp(residual + 1j * np.angle(spectrum)))))
+
+
+def test_what_is_appended_continues_the_line_and_ignores_the_last_sample() -> None:
+    line = np.arange(12.0)
+    outlier = np.append(line[:-1], 99.0)
+    assert extended(outlier)[-5:].tolist() == [11.0] * 5
+    assert extended(np.stack([line, outlier])).shape == (2, 17)
+
+
+def test_a_step_stands_out_in_the_sample_in_which_it_comes() -> None:
+    streams = RNG.normal(size=(60, 1))
+    streams[40:] += 12
+    scores = residual_scores(streams, 24)[:, 0]
+    assert int(scores.argmax()) + 23 == 40
+    assert scores.max() > 3
+    assert np.median(scores) < 1
+
+
+def test_the_score_of_a_sample_does_not_depend_on_later_ones() -> None:
+    streams = RNG.normal(size=(50, 3))
+    np.testing.assert_array_equal(residual_scores(streams, 16)[:20], residual_scores(streams[:35], 16))
+
+
+def test_a_stream_that_stands_still_is_not_salient() -> None:
+    still = np.full((40, 1), 3.0) + 1e-12 * RNG.normal(size=(40, 1))
+    assert not residual_scores(still, 16).any()

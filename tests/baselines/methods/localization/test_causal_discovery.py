@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.localization.causal_discovery import FNodeTests, mean_reciprocal_ranks
+from faultset.baselines.methods.localization.causal_discovery import (
+    FNodeTests,
+    expected_visits,
+    mean_reciprocal_ranks,
+    transition_matrix,
+)
+from faultset.baselines.stats.dependence import LaggedLinks
 
 
 def chain(rng: np.random.Generator, samples: int, shift: float = 0.0, nodes: int = 4) -> np.ndarray:
@@ -35,3 +41,22 @@ def test_rcd_runs_with_the_same_seed_agree() -> None:
         mean_reciprocal_ranks(FNodeTests(before, after), range(9), np.random.default_rng(5), runs=3) for _ in range(2)
     ]
     assert runs[0] == runs[1]
+
+
+def test_the_walk_prefers_causes_and_rests_where_none_is_stronger() -> None:
+    links = LaggedLinks(causes=((), (), ()), links=frozenset({(1, 0), (2, 1)}))
+    found = transition_matrix(links, np.array([0.0, 0.5, 0.8]), front=0, backward=0.2)
+    np.testing.assert_allclose(found[0], [0, 1, 0])
+    # From 1 on to its cause 2 (0.8), back to the front end (0.2 of nothing), no rest: 0.5 < 0.8.
+    np.testing.assert_allclose(found[1], [0, 0, 1])
+    # From 2 back to its effect (0.2 * 0.5) or on the spot (0.8).
+    np.testing.assert_allclose(found[2], [0, 0.1 / 0.9, 0.8 / 0.9])
+
+
+def test_expected_visits_are_what_a_long_walk_counts() -> None:
+    transitions = np.array([[0.0, 1.0, 0.0], [0.3, 0.2, 0.5], [0.0, 0.4, 0.6]])
+    values, vectors = np.linalg.eig(transitions.T)
+    stationary = np.real(vectors[:, np.argmax(np.real(values))])
+    found = expected_visits(transitions, 0, steps=5000)
+    assert found.sum() == pytest.approx(5000)
+    assert found / found.sum() == pytest.approx(stationary / stationary.sum(), abs=1e-3)

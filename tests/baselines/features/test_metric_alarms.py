@@ -1,4 +1,4 @@
-"""Flags of anomalous series and the trigger, against values worked out by hand."""
+"""Flags and scores of metric series."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from faultset.baselines.features.metric_alarms import (
     kde_tail,
     kpi_flags,
     queue_features,
+    rank_by_series,
     reference_density,
     triggers,
     wma_residuals,
@@ -62,3 +63,10 @@ def test_healthy_density_is_low_for_healthy_data() -> None:
     rng = np.random.default_rng(0)
     limit = reference_density(rng.normal(10, 1, (60, 20)), ["a"] * 20, window=4)
     assert 0 <= limit < 0.1
+
+
+def test_services_stand_where_their_first_series_stands() -> None:
+    series = (("cart", "cpu"), ("cart", "mem"), ("front", "lat"), ("db", "rps"))
+    ranking = rank_by_series(np.array([18.3, 1.4, 18.2, 81.8]), series, ("cart", "db", "front"), detail="z")
+    assert ranking.ordered == ("db", "cart", "front")
+    assert [item.subject for item in ranking.evidence] == ["rps", "cpu", "lat", "mem"]

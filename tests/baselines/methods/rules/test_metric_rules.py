@@ -1,0 +1,162 @@
+"""The published scorers against what their code gives, worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from faultset.baselines.api import registry
+from faultset.baselines.api.contract import Ranking
+from faultset.baselines.methods.controls import SeriesStopped
+from faultset.baselines.methods.rules.metric_rules import Baro, KSigma, MaxZ, NSigma, published_scores
+from faultset.datasets.views import EpisodeView
+from tests.baselines.metric_series import CALLS, SERVICES, World, ask, dropped, healthy_series
+
+NAN = np.nan
+REFERENCE = np.array(
+    [[1.0, 5.0, 0.0, 2.0, 7.0], [3.0, 5.0, 0.0, 4.0, 7.0], [5.0, 5.0, 0.0, 6.0, 7.0], [7.0, 5.0, 9.0, 8.0, 7.0]]
+)
+VALUES = np.array([[8.0, 5.0, 4.0, 1.0, 7.0], [12.0, 9.0, 1.0, 0.0, 7.0]])
+
+
+def test_n_sigma_divides_by_the_population_standard_deviation():
+    scores = published_scores(REFERENCE, VALUES, robust=False)
+    assert scores[0] == pytest.approx((12 - 4) / np.std([1, 3, 5, 7]))
+
+
+def test_baro_divides_by_the_interquartile_range():
+    scores = published_scores(REFERENCE, VALUES, robust=True)
+    assert scores[0] == pytest.approx((12 - 4) / (5.5 - 2.5))
+
+
+def test_a_range_of_nothing_counts_as_one():
+    reference = np.array([[0.0], [0.0], [0.0], [0.0], [9.0]])
+    assert published_scores(reference, np.array([[4.0], [1.0]]), robust=True).tolist() == [4.0]
+
+
+@pytest.mark.parametrize("robust", [False, True])
+def test_series_that_are_constant_in_either_window_or_only_fall_score_nothing(robust: bool):
+    scores = published_scores(REFERENCE, VALUES, robust=robust)
+    assert scores[[1, 3, 4]].tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("robust", [False, True])
+def test_gaps_are_no_samples(robust: bool):
+    with_gaps = np.vstack([VALUES, np.full((1, VALUES.shape[1]), NAN)])
+    plain = published_scores(REFERENCE, VALUES, robust=robust)
+    assert published_scores(REFERENCE, with_gaps, robust=robust).tolist() == plain.tolist()
+
+
+def test_the_preprocessing_can_be_changed_one_part_at_a_time():
+    def scores(**changed: Any) -> list[float]:
+        return published_scores(REFERENCE, VALUES, robust=True, **changed).tolist()
+
+    usual, falls, constant = scores(), scores(sign="both"), scores(keep_constant=True)
+    assert [a == b for a, b in zip(usual, falls, strict=True)] == [True, True, True, False, True]
+    assert falls[3] == pytest.approx((5 - 0) / (6.5 - 3.5))
+    assert [a == b for a, b in zip(usual, constant, strict=True)] == [True, False, True, True, True]
+    assert constant[1] == 4.0
+
+
+SECOND = 1_000_000_000
+
+
+@pytest.mark.parametrize("ranker", [NSigma, Baro, MaxZ])
+def test_deviation_rankers_find_the_target_of_the_example(ranker, example, faulty) -> None:
+    label = example.label(faulty)
+    ranking = ranker().localize(example.view(faulty), int(label.inject_start_ns) + 4 * SECOND)
+    assert ranking.ordered[0] == label.targets[0]
+
+
+@pytest.mark.parametrize("name", ["nsigma", "baro"])
+def test_published_scorers_find_what_rises_and_not_what_falls(name: str, world: World) -> None:
+    assert ask(name, world(dropped())).ordered[0] != "user"
+    series = healthy_series()
+    series["user", "heap"] = series["user", "heap"] + np.where(np.arange(120) >= 70, 40.0, 0.0)
+    assert ask(name, world(series)).ordered[0] == "user"
+
+
+def test_k_sigma_names_series_that_rose_or_stopped(example, faulty, alter) -> None:
+    label = example.label(faulty)
+    found = KSigma().detect(example.view(faulty))
+    assert found.evidence[0].detail.endswith("up")
+
+    def silence(rows: pa.Table) -> pa.Table:
+        late = rows["time"].cast("int64").to_numpy() >= label.inject_start_ns
+        gone = np.array([name == "rate" for name in rows["service"].to_pylist()])
+        return rows.filter(pa.array(~(late & gone)))
+
+    healthy = next(episode for episode in example.episodes if not example.label(episode).fault)
+    onset = example.view(healthy).reference[1] + 20 * SECOND
+    label = replace(label, inject_start_ns=onset)
+    view = alter(healthy, {"metrics": silence})
+    found = KSigma().detect(view)
+    assert found.alarm_ns is not None
+    assert found.alarm_ns > onset
+    assert {(item.service, item.detail) for item in found.evidence} == {("rate", "series stopped")}
+    stopped = SeriesStopped().localize(view, found.alarm_ns)
+    assert stopped.ordered == ("rate",)
+    assert stopped.scores["rate"] > 0.9
+
+
+UPWARDS = ("nsigma", "baro")
+"""In their published form these look at what rises only."""
+BOTH_WAYS = (
+    "nsigma-two-sided",
+    "baro-two-sided",
+    "epsilon-diagnosis",
+    "circa",
+    "rcd",
+    "micro-cause",
+    "torai",
+    "simple-rca",
+)
+LOCALIZERS = (*UPWARDS, *BOTH_WAYS)
+
+
+@pytest.mark.parametrize("name", BOTH_WAYS)
+def test_what_goes_down_is_found(name: str, world: World) -> None:
+    assert ask(name, world(dropped())).ordered[0] == "user"
+
+
+@pytest.mark.parametrize("name", LOCALIZERS)
+def test_nothing_that_moves_is_nobody_to_blame_and_never_the_first_column(name: str, world: World) -> None:
+    series = {key: np.full(120, 4.0) for key in healthy_series()}
+    assert ask(name, world(series)).abstains
+
+
+@pytest.mark.parametrize("name", [name for name in BOTH_WAYS if name != "micro-cause"])
+def test_the_answer_follows_the_service_and_not_its_name(name: str, world: World) -> None:
+    renamed = ("zeta", "yota", "xi", "alpha", "beta", "gamma")
+    names: dict[str, str] = dict(zip(SERVICES, renamed, strict=True))
+    calls = tuple((names[caller], names[callee]) for caller, callee in CALLS)
+    found = ask(name, world(dropped(services=renamed, target=names["user"]), renamed, calls))
+    assert found.ordered[0] == names["user"]
+
+
+@pytest.mark.parametrize("name", LOCALIZERS)
+def test_the_answer_needs_no_truth(name: str, example, faulty, alter) -> None:
+    def localize(view: EpisodeView) -> Ranking:
+        built: Any = registry.get_baseline(name).build()
+        return built.localize(view, view.reference[1] + (view.window[1] - view.reference[1]) // 2)
+
+    telemetry_alone = alter(faulty, {})
+    assert localize(telemetry_alone) == localize(example.view(faulty))
+
+
+@pytest.mark.parametrize("name", LOCALIZERS)
+def test_metric_answers_belong_to_named_services(name: str, world: World) -> None:
+    found = ask(name, world(dropped(seed=5)))
+    assert {service for service, _ in found.metrics} <= set(found.scores)
+    assert name == "torai" or found.metrics
+
+
+@pytest.mark.parametrize("name", LOCALIZERS)
+def test_a_view_with_hardly_any_samples_is_survived(name: str, world: World) -> None:
+    for seconds in (1, 49, 52):
+        found = ask(name, world(healthy_series(seconds=seconds)), second=50)
+        assert set(found.scores) <= set(SERVICES)
