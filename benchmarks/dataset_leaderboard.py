@@ -3,7 +3,7 @@
     python benchmarks/dataset_leaderboard.py core-1 [--baselines all] [--out FOLDER] [--write]
 
 The evaluation is that of `evaluate DATASET`; `--out` keeps it and goes on with one that was interrupted. Methods come
-in the order of their figure over all applications, controls among them. `--write` puts the tables into docs/results.md,
+in the order of their figure over all applications, controls among them. `--write` puts the tables into docs/results/leaderboard.md,
 between the markers that have the dataset's name.
 """
 
@@ -21,7 +21,7 @@ from faultset.datasets import open_dataset
 from faultset.evaluators import evaluate
 from faultset.evaluators.leaderboards.records import ALL_APPS
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "results.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "results" / "leaderboard.md"
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def put(name: str, text: str) -> None:
 @click.option("--baselines", default="default", show_default=True, help="Names or groups, with commas.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation, which is resumed there.")
 @click.option("--workers", type=int, default=2, show_default=True)
-@click.option("--write", is_flag=True, help="Put the tables into docs/results.md.")
+@click.option("--write", is_flag=True, help="Put the tables into docs/results/leaderboard.md.")
 def main(dataset: str, baselines: str, out: Path | None, workers: int, write: bool) -> None:
     """Print the tables."""
     with reported("evaluating") as progress:

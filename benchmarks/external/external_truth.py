@@ -4,7 +4,7 @@
     python benchmarks/external/external_truth.py petshop PATH [--out DIR] [--workers N] [--write]
 
 PATH is the source's folder or archive. It is imported with `faultset dataset import`, evaluated with
-`faultset evaluate`, and the table is printed; `--write` also puts it into docs/results.md, between its markers.
+`faultset evaluate`, and the table is printed; `--write` also puts it into docs/results/comparisons.md, between its markers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from faultset.evaluators.scoring.localization import score_ranking
 from faultset.evaluators.statistics.clusters import clustered_mean
 from faultset.evaluators.statistics.estimates import Estimate
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "results.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "results" / "comparisons.md"
 NEZHA_DEPTHS = (1, 3, 5)
 NEZHA_PUBLISHED: tuple[tuple[str, tuple[float, float, float]], ...] = (
     ("MicroScope", (17.78, 26.67, 35.56)),
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("path", type=Path)
     parser.add_argument("--out", type=Path, help="folder for the dataset and the results; a temporary one by default")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/results.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/results/comparisons.md")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         out = options.out or Path(scratch)

@@ -18,6 +18,6 @@ OWN_CAMPAIGNS_ALL_APPS = "own campaigns of all four applications on the embedded
 
 OWN = (OWN_CAMPAIGNS, SAMPLE)
 OWN_AND_PUBLISHED = (*OWN, NEZHA, PETSHOP)
-"""Localizers: the tables of docs/results.md were known when their preprocessing was last changed."""
+"""Localizers: the tables of docs/results/ were known when their preprocessing was last changed."""
 NOTHING: tuple[str, ...] = ()
 """Methods that read no evidence, so that nothing could be fitted to any."""
