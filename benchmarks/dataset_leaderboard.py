@@ -3,8 +3,8 @@
     python benchmarks/dataset_leaderboard.py core-1 [--baselines all] [--out FOLDER] [--write]
 
 The evaluation is that of `evaluate DATASET`; `--out` keeps it and goes on with one that was interrupted. Methods come
-in the order of their figure over all applications, controls among them. `--write` puts the tables into docs/results/leaderboard.md,
-between the markers that have the dataset's name.
+in the order of their figure over all applications, controls among them. `--write` puts the tables into
+docs/results/leaderboard.md, between the markers that have the dataset's name.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
     python benchmarks/external/external_truth.py petshop PATH [--out DIR] [--workers N] [--write]
 
 PATH is the source's folder or archive. It is imported with `faultset dataset import`, evaluated with
-`faultset evaluate`, and the table is printed; `--write` also puts it into docs/results/comparisons.md, between its markers.
+`faultset evaluate`, and the table is printed; `--write` also puts it into docs/results/comparisons.md, between its
+markers.
 """
 
 from __future__ import annotations

@@ -120,15 +120,20 @@ def episodes(
 @command()
 @location_argument
 @version_option
+@click.option("--shortcuts", is_flag=True, help="Train small models on what is no telemetry value, such as image tags.")
 @json_option
-def verify(dataset: str, version: str | None, as_json: bool) -> None:
+def verify(dataset: str, version: str | None, shortcuts: bool, as_json: bool) -> None:
     """Check files, schemas, windows and labels, and that no view gives the answer away; exit 3 if something is wrong.
+
+    With --shortcuts, print instead what small models reach on file sizes, row counts, event reasons, errors, image
+    tags and rollout timing, beside chance. Those marked LEAK tell faults or targets by construction.
 
     DATASET is a folder or a URL that fsspec knows; of a URL, the version is copied to a temporary folder.
 
     \b
     Example:
       faultset dataset verify faultset-data/ --version 1.0.0
+      faultset dataset verify faultset-data/ --shortcuts
     """
     from dataclasses import asdict
 
@@ -139,6 +144,11 @@ def verify(dataset: str, version: str | None, as_json: bool) -> None:
     with ExitStack() as stack:
         with reported("episodes copied") as progress:
             root = stack.enter_context(local_folder(dataset, version, progress))
+        if shortcuts:
+            from faultset.datasets import open_dataset
+
+            _show_shortcuts(open_dataset(root, version), as_json)
+            return
         with reported("episodes") as progress:
             findings = find(root, version, progress=progress)
     columns = ("severity", "check", "place", "message")
@@ -151,6 +161,30 @@ def verify(dataset: str, version: str | None, as_json: bool) -> None:
         raise DataError(f"{dataset} has {errors} {noun}; see the list above")
     if not as_json:
         click.echo("No errors.")
+
+
+def _show_shortcuts(dataset: Dataset, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from faultset.core.command_line.progress import reported
+    from faultset.datasets.checks.shortcuts import measure_shortcuts
+
+    with reported("episodes") as progress:
+        shortcuts = measure_shortcuts(dataset, progress=progress)
+    if not shortcuts and not as_json:
+        click.echo("Too few episodes: five clusters with a fault and five episodes without are needed.")
+        return
+    verdicts = {True: "LEAK", False: ""}
+    records: list[dict[str, Any]] = []
+    for shortcut in shortcuts:
+        rounded = {name: round(getattr(shortcut, name), 3) for name in ("score", "standard_error", "chance")}
+        records.append(asdict(shortcut) | rounded | {"verdict": verdicts[shortcut.leaks]})
+    columns = ("task", "properties", "score", "standard_error", "chance", "verdict")
+    show_records(records, columns=columns, as_json=as_json)
+    if not as_json:
+        leaks = [shortcut.properties for shortcut in shortcuts if shortcut.leaks]
+        names = ", ".join(dict.fromkeys(leaks))
+        click.echo(f"Leaks: {names}." if leaks else "No shortcut that must fail is above chance.")
 
 
 @command()

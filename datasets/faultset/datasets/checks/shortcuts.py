@@ -1,0 +1,324 @@
+"""Measure what small models reach on properties of an episode that are no telemetry values.
+
+A dataset carries its claims only if a method needs the telemetry: file sizes, image tags or the timing of rollouts
+must not tell faulty episodes from healthy ones, nor the target from other services. Each shortcut is a table of such
+properties; a random forest is trained on it and tested on other clusters of application, fault and target.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+
+from faultset.core.command_line.progress import Progress
+from faultset.core.errors import needs_extra
+from faultset.datasets.episode import Episode
+from faultset.datasets.training.folds import cluster_of
+
+if TYPE_CHECKING:
+    from faultset.datasets.dataset import Dataset
+    from faultset.datasets.views import EpisodeView
+
+pc: Any = pyarrow.compute
+
+FOLDS = 5
+MARGIN = 0.05
+"""How far above chance a shortcut that must not work may be."""
+_TREES = 200
+_COLUMNS = {
+    "metrics": ("time", "service", "pod", "metric", "labels"),
+    "spans": ("time", "service", "status"),
+    "logs": ("time", "service", "level"),
+    "events": ("time", "service", "reason"),
+    "objects": ("time", "service", "kind", "name", "state"),
+    "requests": ("scheduled",),
+}
+
+Task = Literal["detection", "localization"]
+Counts = dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shortcut:
+    """What a model reaches on one kind of property."""
+
+    task: Task
+    """Tell faulty episodes from others, or rank the services of faulty ones."""
+    properties: str
+    """Properties that the model sees."""
+    must_fail: bool
+    """Whether no fault explains a score above chance; the others may reflect symptoms."""
+    score: float
+    """Balanced accuracy (detection) or AC@1 (localization), out of fold."""
+    standard_error: float
+    """Standard error of the score over clusters."""
+    chance: float
+    """Score without any information: 0.5, or the mean of 1 / number of services."""
+    episodes: int
+
+    @property
+    def leaks(self) -> bool:
+        """Whether it must fail and is above chance by more than the margin and two standard errors."""
+        return self.must_fail and self.score - self.chance > max(MARGIN, 2 * self.standard_error)
+
+
+def measure_shortcuts(dataset: Dataset, *, seed: int = 0, progress: Progress | None = None) -> list[Shortcut]:
+    """Train a small model on each kind of property and score it on unseen clusters.
+
+    Parameters
+    ----------
+    dataset
+        Version of a dataset; only episodes with the verdict `manifest` and episodes without a fault are used.
+    seed
+        Seed of folds and forests.
+    progress
+        Called with the number of episodes read and of all.
+
+    Returns
+    -------
+    list of Shortcut
+        For detection, then for localization; tasks with fewer than five clusters of a kind are left out.
+
+    Raises
+    ------
+    UsageError
+        The extra `evaluate` is missing.
+    """
+    try:
+        import sklearn  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ModuleNotFoundError as error:
+        raise needs_extra("measuring shortcuts", "evaluate") from error
+    cases = []
+    for done, episode in enumerate(dataset):
+        label = episode.label
+        if label.fault is None or label.verdict == "manifest":
+            cases.append(_read_case(episode))
+        if progress is not None:
+            progress(done + 1, len(dataset))
+    return [*_detection(cases, seed), *_localization(cases, seed)]
+
+
+@dataclass(frozen=True)
+class _Case:
+    cluster: tuple[str, ...]
+    faulty: bool
+    targets: frozenset[str]
+    services: tuple[str, ...]
+    whole: Mapping[str, Counts]
+    """Kind of property -> property of the episode -> value."""
+    by_service: Mapping[str, Mapping[str, Counts]]
+    """Kind of property -> service -> property -> value."""
+
+
+_MUST_FAIL = ("image tags", "rollout timing", "row counts before the onset")
+"""Of detection before the onset, `chance_findings` tests the same and more."""
+
+
+def _read_case(episode: Episode) -> _Case:
+    view, label = episode.view, episode.label
+    tables = {name: view.table(name, columns) for name, columns in _COLUMNS.items()}
+    pods = _pods(tables["objects"])
+    end_ns = view.reference[1]
+    before = {name: _between(table, end_ns) for name, table in tables.items() if name != "requests"}
+    sizes = {name: float(record.bytes) for name, record in episode.files.items() if name.startswith("telemetry/")}
+    whole: dict[str, Counts] = {
+        "file sizes": sizes,
+        "row counts": {name: float(len(table)) for name, table in tables.items()},
+        "series counts": _series(tables["metrics"]),
+        "event reasons": _count(tables["events"]["reason"]),
+        "errors": _errors(tables),
+        "image tags": _count_tags(pods),
+        "rollout timing": _timing(pods),
+    }
+    by_service: dict[str, dict[str, Counts]] = {
+        "row counts": _rows_by_service(tables, view),
+        "row counts before the onset": _rows_by_service(before, view),
+        "event reasons": {s: _count(_of_service(tables["events"], s)["reason"]) for s in view.services},
+        "image tags": {s: _count_tags(pod for pod in pods if pod.service == s) for s in view.services},
+        "rollout timing": {s: _timing([pod for pod in pods if pod.service == s]) for s in view.services},
+    }
+    cluster = cluster_of(episode.id, view.context.app, label.fault, label.targets)
+    return _Case(cluster, label.fault is not None, frozenset(label.targets), view.services, whole, by_service)
+
+
+@dataclass(frozen=True)
+class _Pod:
+    service: str
+    tags: frozenset[str]
+    ready_s: float | None
+    """Seconds from the first state to the first ready one; None for a pod that was ready at first or never."""
+
+
+def _pods(objects: pa.Table) -> list[_Pod]:
+    """Return the pods of a view with the image tags that they had and the time that they took to become ready."""
+    rows = objects.filter(pc.equal(objects["kind"], "Pod")).select(["name", "service", "time", "state"]).to_pylist()
+    states: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        states.setdefault(row["name"], []).append(row)
+    pods = []
+    for history in states.values():
+        tags, first, ready = set[str](), history[0]["time"].value, None
+        met_ready = False
+        for place, row in enumerate(history):
+            state = json.loads(row["state"]) if row["state"] else {}
+            tags |= {str(c.get("image", "")).rpartition(":")[2] for c in state.get("containers") or ()}
+            if state.get("ready") and ready is None:
+                ready, met_ready = row["time"].value, place == 0
+        delay = None if ready is None or met_ready else (ready - first) / 1e9
+        pods.append(_Pod(history[0]["service"] or "", frozenset(tags), delay))
+    return pods
+
+
+def _timing(pods: Sequence[_Pod]) -> Counts:
+    delays = [pod.ready_s for pod in pods if pod.ready_s is not None]
+    return {"longest": max(delays, default=0.0), "shortest": min(delays, default=0.0), "pods": float(len(delays))}
+
+
+def _count(column: pa.ChunkedArray) -> Counts:
+    return {str(row["values"]): float(row["counts"]) for row in column.value_counts().to_pylist()}
+
+
+def _count_tags(pods: Iterable[_Pod]) -> Counts:
+    return {tag: float(count) for tag, count in Counter(tag for pod in pods for tag in pod.tags).items()}
+
+
+def _series(metrics: pa.Table) -> Counts:
+    columns = {name: metrics[name] for name in ("pod", "metric", "labels", "service")}
+    series = pa.table(columns).group_by(list(columns)).aggregate([])
+    return {
+        "series": float(len(series)),
+        "pods": float(len(metrics["pod"].unique())),
+        "metrics": float(len(metrics["metric"].unique())),
+    }
+
+
+def _errors(tables: Mapping[str, pa.Table]) -> Counts:
+    levels = _count(pc.utf8_lower(tables["logs"]["level"].cast(pa.string())))
+    counts = {f"lines of level {level}": levels.get(level, 0.0) for level in ("warn", "warning", "error", "fatal")}
+    failed = _count(tables["spans"]["status"]).get("error", 0.0)
+    return counts | {"spans with an error": failed}
+
+
+def _between(table: pa.Table, end_ns: int) -> pa.Table:
+    return table.filter(pc.less(table["time"].cast(pa.int64()), end_ns))
+
+
+def _of_service(table: pa.Table, service: str) -> pa.Table:
+    return table.filter(pc.equal(table["service"], service))
+
+
+def _rows_by_service(tables: Mapping[str, pa.Table], view: EpisodeView) -> dict[str, Counts]:
+    rows: dict[str, Counts] = {service: {} for service in view.services}
+    for name, table in tables.items():
+        if name == "requests":
+            continue
+        counts = _count(table["service"])
+        for service in view.services:
+            rows[service][name] = counts.get(service, 0.0)
+    return rows
+
+
+def _detection(cases: Sequence[_Case], seed: int) -> list[Shortcut]:
+    faulty = np.array([case.faulty for case in cases])
+    groups = _groups(case.cluster for case in cases)
+    if min(len(set(groups[faulty])), len(set(groups[~faulty]))) < FOLDS:
+        return []
+    shortcuts = []
+    for kind in cases[0].whole:
+        answers = _out_of_fold(_matrix([case.whole[kind] for case in cases]), faulty, groups, seed) > 0.5
+        right = answers == faulty
+        score = (right[faulty].mean() + right[~faulty].mean()) / 2
+        errors = [_cluster_error(right[side], groups[side]) for side in (faulty, ~faulty)]
+        shortcuts.append(_shortcut("detection", kind, score, 0.5, float(np.linalg.norm(errors)) / 2, len(cases)))
+    return shortcuts
+
+
+def _localization(cases: Sequence[_Case], seed: int) -> list[Shortcut]:
+    cases = [case for case in cases if case.faulty and case.targets & set(case.services)]
+    clusters = _groups(case.cluster for case in cases)
+    if len(set(clusters)) < FOLDS:
+        return []
+    owner = np.repeat(np.arange(len(cases)), [len(case.services) for case in cases])
+    target = np.array([service in case.targets for case in cases for service in case.services])
+    chance = float(np.mean([len(case.targets) / len(case.services) for case in cases]))
+    shortcuts = []
+    for kind in cases[0].by_service:
+        rows = _matrix([case.by_service[kind].get(service, {}) for case in cases for service in case.services])
+        scores = _out_of_fold(_relative(rows, owner), target, clusters[owner], seed)
+        hits = np.array([_expected_hit(scores[owner == n], target[owner == n]) for n in range(len(cases))])
+        error = _cluster_error(hits, clusters)
+        shortcuts.append(_shortcut("localization", kind, hits.mean(), chance, error, len(cases)))
+    return shortcuts
+
+
+def _shortcut(task: Task, kind: str, score: float, chance: float, error: float, episodes: int) -> Shortcut:
+    return Shortcut(
+        task=task,
+        properties=kind,
+        must_fail=kind in _MUST_FAIL,
+        score=float(score),
+        standard_error=error,
+        chance=chance,
+        episodes=episodes,
+    )
+
+
+def _groups(clusters: Iterable[tuple[str, ...]]) -> npt.NDArray[np.int64]:
+    numbers: dict[tuple[str, ...], int] = {}
+    return np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters], dtype=np.int64)
+
+
+def _matrix(rows: Sequence[Counts]) -> npt.NDArray[np.float64]:
+    names = sorted({name for row in rows for name in row})
+    return np.array([[row.get(name, 0.0) for name in names] for row in rows]).reshape(len(rows), len(names))
+
+
+def _relative(rows: npt.NDArray[np.float64], owner: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Add each property relative to the median of the services of the same episode."""
+    ratios = np.empty_like(rows)
+    for episode in range(owner[-1] + 1):
+        mine = owner == episode
+        medians: npt.NDArray[np.float64] = np.median(rows[mine], axis=0)
+        ratios[mine] = rows[mine] / np.where(medians > 1, medians, 1.0)
+    return np.hstack([rows, ratios])
+
+
+def _out_of_fold(
+    features: npt.NDArray[np.float64], answer: npt.NDArray[np.bool_], groups: npt.NDArray[np.int64], seed: int
+) -> npt.NDArray[np.float64]:
+    """Return the probability of `answer` for each row, by forests that saw none of the row's group."""
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    if not features.shape[1]:
+        return np.full(len(features), float(answer.mean()))
+    scores = np.empty(len(features))
+    folds = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=seed)
+    for train, test in folds.split(features, answer, groups):
+        forest = RandomForestClassifier(_TREES, class_weight="balanced", min_samples_leaf=2, random_state=seed)
+        forest.fit(features[train], answer[train])
+        probabilities: Any = forest.predict_proba(features[test])
+        scores[test] = probabilities[:, 1] if answer[train].any() else 0.0
+    return scores
+
+
+def _expected_hit(scores: npt.NDArray[np.float64], target: npt.NDArray[np.bool_]) -> float:
+    """Return the chance that the first of equally ranked services is a target."""
+    best = scores == scores.max()
+    return float(target[best].mean())
+
+
+def _cluster_error(values: npt.NDArray[Any], groups: npt.NDArray[np.int64]) -> float:
+    """Return the standard error of a mean over clusters of possibly equal answers."""
+    _, places = np.unique(groups, return_inverse=True)
+    residuals = np.bincount(places, weights=values - values.mean())
+    count = len(residuals)
+    return float(np.sqrt(np.sum(residuals**2) * count / max(count - 1, 1)) / len(values))
