@@ -30,7 +30,7 @@ from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.cut_episodes import cut_episode
 from faultset.evaluators.results.truth import Truth, truth_of
-from faultset.evaluators.scoring.localization import score_ranking
+from faultset.evaluators.scoring.rankings import score_ranking
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "sensitivity.md"
 SEEDS = 3

@@ -23,7 +23,7 @@ from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.archives import unpacked
 from faultset.datasets.imports.importer import import_dataset
 from faultset.evaluators.results.rows import ResultRow, read_rows
-from faultset.evaluators.scoring.localization import score_ranking
+from faultset.evaluators.scoring.rankings import score_ranking
 from faultset.evaluators.statistics.clusters import clustered_mean
 from faultset.evaluators.statistics.estimates import Estimate
 

@@ -39,7 +39,7 @@ from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.views import EpisodeView
-from faultset.evaluators.scoring.localization import score_ranking
+from faultset.evaluators.scoring.rankings import score_ranking
 
 LEAST_HEALTHY_S, SHOWN_S = 118, 116
 """How long nothing may have shown, and how much of it becomes the own part of an episode."""

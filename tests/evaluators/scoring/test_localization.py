@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from faultset.evaluators.scoring.diagnosis import best_constant
-from faultset.evaluators.scoring.localization import (
+from faultset.evaluators.scoring.rankings import (
     expected_of_first,
     failed_score,
     lift,

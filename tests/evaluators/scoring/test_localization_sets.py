@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.evaluators.scoring.localization import canonical, leading, random_floor, score_ranking, score_set
+from faultset.evaluators.scoring.rankings import canonical, leading, random_floor, score_ranking, score_set
 
 CALLS = [("web", "cart"), ("cart", "db"), ("web", "pay"), ("mail", "smtp")]
 

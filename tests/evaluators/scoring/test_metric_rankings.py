@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultset.evaluators.scoring.metric_rankings import metric_matches, score_metrics
+from faultset.evaluators.scoring.rankings import metric_matches, score_metrics
 
 CALLS = [("web", "cart"), ("cart", "db"), ("web", "pay"), ("mail", "smtp")]
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from faultset.evaluators.scoring.points import (
+from faultset.evaluators.scoring.alarms import (
     average_precision,
     vus_pr,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from faultset.evaluators.scoring.propagation import dependents, hops, kinds_of_answer
+from faultset.evaluators.scoring.rankings import dependents, hops, kinds_of_answer
 
 CALLS = [("web", "cart"), ("cart", "db"), ("web", "pay"), ("mail", "smtp")]
 

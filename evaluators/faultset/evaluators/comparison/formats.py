@@ -14,8 +14,8 @@ from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.formats import markdown_text, to_json
 from faultset.evaluators.statistics.estimates import Estimate
 
-COMPARISON_VERSION = 3
-"""Version 3 has the measure `balanced_accuracy` of detection in place of `correct`."""
+COMPARISON_VERSION = 4
+"""Version 4 describes measures as `leaderboard.json` describes metrics."""
 FILES = ("comparison.json", "comparison.md", "comparison.html")
 _EPISODES_NAMED = 4
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from faultset.evaluators.leaderboards.episode_scores import EpisodeScores
 from faultset.evaluators.leaderboards.records import Stratum, is_headline
+from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting
 
 TRIVIAL_RULE = "max-z"
 ONE_MODALITY_RULES = ("loudest-log", "most-restarts", "series-stopped", "kubernetes-state", "last-change")
@@ -19,10 +19,10 @@ MEANINGS = {
 
 def strata_of(scores: EpisodeScores) -> tuple[Stratum, ...]:
     """Sort headline fault episodes by difficulty, by the oracle protocol where that was evaluated."""
-    protocol = "oracle" if scores.localizations.get("oracle") else "detected"
-    found = scores.localizations.get(protocol, {})
+    right = scores.right(Setting("localization", "oracle")) or scores.right(Setting("localization", "detected"))
     ac1 = {
-        name: {e: one.ac1 for e, one in episodes.items() if is_headline(one.truth)} for name, episodes in found.items()
+        name: {e: value for e, value in values.items() if is_headline(scores.truths[e])}
+        for name, values in right.items()
     }
     if not any(ac1.values()):
         return ()

@@ -12,18 +12,16 @@ from typing import Any
 
 from faultset.core.files import replace_text
 from faultset.core.printable import printable, with_texts
-from faultset.evaluators.leaderboards import detection as detecting
-from faultset.evaluators.leaderboards import diagnosis, localization, number_formats
+from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.agents.texts import markdown_lines
 from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, HEADLINE, Entry, Leaderboard, Table
 from faultset.evaluators.results.rows import CANNOT
 from faultset.evaluators.results.truth import UNFELT
-from faultset.evaluators.scorers.contract import Metric
+from faultset.evaluators.scoring.detection import GAP_S
+from faultset.evaluators.scoring.metrics import Metric
 
 RULES = {"reference": "reference (each detector sets its own on the episode's reference window)"}
 """Threshold policies whose names need a word."""
-_WHERE_KNOWN = ("ac1_own", "ttd_seen_median", "ttl_median", "time_to_diagnose_median")
-"""Metrics that tables show where an evaluation was asked for them."""
 LEADERBOARD_VERSION = 5
 """Version 5 added `threshold_rule` of tables, `seen_s` and `reference_s`, and metrics over answered episodes.
 Version 4 named the task and the protocol of curves, whose points have `right` in place of `ac1` and `avg5`.
@@ -62,27 +60,16 @@ def to_json(value: Any) -> Any:
 
 def columns_of(table: Table) -> tuple[Metric, ...]:
     """Return the metrics that a table shows where space is short; JSON has all."""
-    return (*_builtin_columns(table), *(metric for metric in table.metrics if metric.compute and metric.headline))
+    first, *rest = (metric for metric in table.metrics if metric.headline)
+    return (first, *(metric for metric in table.metrics if _stands_beside(metric, first, table)), *rest)
 
 
-def _builtin_columns(table: Table) -> tuple[Metric, ...]:
-    first, *rest = {
-        "detection": detecting.TABLE_COLUMNS,
-        "localization": localization.TABLE_COLUMNS,
-        "rca": diagnosis.TABLE_COLUMNS,
-    }[table.task]
-    more = [
-        metric
-        for metric in table.metrics
-        if (metric.name in _WHERE_KNOWN and any(entry.metrics[metric.name].known for entry in table.entries))
-        or (metric.name == f"{first.name}_answered" and any(_differs(entry, first) for entry in table.entries))
-    ]
-    return (first, *more, *rest)
-
-
-def _differs(entry: Entry, metric: Metric) -> bool:
-    """Whether a metric has another value over answered episodes alone."""
-    return entry.metrics[metric.name].n != entry.metrics[f"{metric.name}_answered"].n
+def _stands_beside(metric: Metric, first: Metric, table: Table) -> bool:
+    """Whether a metric is shown beside the first one because of the values in this table."""
+    estimates = [(entry.metrics[metric.name], entry.metrics[first.name]) for entry in table.entries]
+    if metric.beside_first == "if known":
+        return any(estimate.known for estimate, _ in estimates)
+    return metric.beside_first == "if it differs" and any(estimate.n != of_first.n for estimate, of_first in estimates)
 
 
 def policy_columns(table: Table) -> tuple[Metric, ...]:
@@ -125,8 +112,8 @@ def summary_lines(board: Leaderboard) -> list[str]:
     """Say what was evaluated and what a reader must keep in mind, one sentence each."""
     sentences = [
         *head_lines(board),
-        f"alarms: runs of flags less than {detecting.GAP_S} s apart are one, and one is true when it begins in a fault "
-        f"[gap={detecting.GAP_S}s,grace=0s]",
+        f"alarms: runs of flags less than {GAP_S} s apart are one, and one is true when it begins in a fault "
+        f"[gap={GAP_S}s,grace=0s]",
         f"thresholds: {RULES.get(board.threshold_rule, board.threshold_rule)}"
         + "".join(f"; {policy} in columns of its own" for policy in board.other_rules),
         f"code {board.code}",

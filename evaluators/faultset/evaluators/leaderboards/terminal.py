@@ -13,7 +13,7 @@ from faultset.evaluators.leaderboards.agents.texts import COLUMNS, TIMES, cells,
 from faultset.evaluators.leaderboards.formats import columns_of, head_lines
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, AgentLine, Entry, Failure, Leaderboard, Table
 from faultset.evaluators.results.rows import CANNOT, NO_FAILURES, TASKS
-from faultset.evaluators.scorers.contract import Metric
+from faultset.evaluators.scoring.metrics import Metric
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -148,7 +148,7 @@ def _fitting(
     """Choose the first column, then the metrics of installed scorers, then as many others from the left as fit."""
     left = width - 8 - max(len("baseline"), *(len(entry.baseline) for entry in entries)) - 2 * _COST_WIDTH
     shown = []
-    for metric in sorted(metrics, key=lambda metric: metric is not metrics[0] and metric.compute is None):
+    for metric in sorted(metrics, key=lambda metric: metric is not metrics[0] and not metric.installed):
         left -= 2 + max(len(metric.title), *(len(f"{text} {bracket}".strip()) for text, bracket in cells[metric.name]))
         if left < 0 and shown:
             break

@@ -10,7 +10,7 @@ import numpy as np
 
 from faultset.evaluators.execution.planning.runs import given_beyond_telemetry
 from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.episode_scores import kind_rank
+from faultset.evaluators.leaderboards.scores import kind_rank
 from faultset.evaluators.results.rows import ResultRow
 
 if TYPE_CHECKING:

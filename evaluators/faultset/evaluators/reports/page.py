@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from faultset.core.files import replace_text
 from faultset.evaluators.leaderboards import formats, number_formats
-from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, score_episodes
 from faultset.evaluators.leaderboards.records import ALL_APPS, GIVEN_ALARMS, HEADLINE, Leaderboard, Table
+from faultset.evaluators.leaderboards.scores import EpisodeScores, score_episodes
 from faultset.evaluators.reports import episode_difficulty
 from faultset.evaluators.reports.figures import agent_plots, delay_charts, forest_plots, scatter_plots
 from faultset.evaluators.reports.figures.episodes import EPISODES_SHOWN, drawings
@@ -190,7 +190,7 @@ def _part(table: Table, scores: EpisodeScores, *, last: bool) -> dict[str, Any]:
 
 def _own_shares(table: Table) -> list[str]:
     """Name the shares among the headline metrics that scorers add."""
-    return [metric.name for metric in table.metrics if metric.compute and metric.headline and metric.unit == "share"]
+    return [metric.name for metric in table.metrics if metric.installed and metric.headline and metric.unit == "share"]
 
 
 def _given(table: Table) -> str:

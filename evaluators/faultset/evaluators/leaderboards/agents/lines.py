@@ -11,10 +11,11 @@ import numpy as np
 
 from faultset.agents.runs.looks import RunLook
 from faultset.agents.runs.record import AgentRun
-from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, Setting, measure_of
 from faultset.evaluators.leaderboards.records import AgentLine, is_headline
+from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.scoring.registry import TASK_METRICS, right_of
 from faultset.evaluators.statistics.clusters import clustered_mean
 from faultset.evaluators.statistics.comparison import paired_difference
 from faultset.evaluators.statistics.estimates import Estimate, unknown
@@ -44,9 +45,10 @@ def agent_lines(
     """
     by_name = {run.run: run for run in runs}
     lines: list[AgentLine] = []
-    for setting, found in sorted(scores.rows.items()) if by_name else ():
+    for setting, by_case in sorted(scores.cases.items()) if by_name else ():
         if setting.protocol not in ("detected", "oracle"):
             continue
+        found = {name: {e: case.rows for e, case in cases.items()} for name, cases in by_case.items()}
         agents = {name: rows for name, rows in found.items() if _is_agent(rows)}
         others = {name: rows for name, rows in found.items() if name not in agents}
         best = _best(others, setting, others)
@@ -67,18 +69,17 @@ def _counted(episodes: ByEpisode, task: str) -> dict[str, Sequence[ResultRow]]:
 
 
 def _counts(truth: Truth, task: str) -> bool:
-    if not truth.faulty:
-        return task == "detection"
-    if not is_headline(truth):
-        return False
-    if task == "localization":
-        return bool(truth.causes)
-    return task == "detection" or bool(truth.diagnoses)
+    if task == "detection":
+        return not truth.faulty or is_headline(truth)
+    return is_headline(truth) and TASK_METRICS[task].poses(truth)
 
 
 def _means(episodes: ByEpisode, task: str) -> dict[str, float]:
-    measure = measure_of(task)
-    return {e: float(np.mean([measure(row) for row in rows])) for e, rows in _counted(episodes, task).items()}
+    return {e: _mean_right(rows) for e, rows in _counted(episodes, task).items()}
+
+
+def _mean_right(rows: Sequence[ResultRow]) -> float:
+    return float(np.mean([right_of(row) for row in rows]))
 
 
 def _best(found: Mapping[str, ByEpisode], setting: Setting, names: Iterable[str]) -> str | None:
@@ -96,7 +97,6 @@ def _line(
     scores: EpisodeScores,
 ) -> AgentLine:
     counted = _counted(episodes, setting.task)
-    measure = measure_of(setting.task)
     rows = [row for own in counted.values() for row in own]
     keys = [str(row.answer.get("agent_run")) for row in rows]
     made = [runs[key] for key in keys if key in runs]
@@ -114,10 +114,10 @@ def _line(
         episodes=len(counted),
         trials=max((len(own) for own in counted.values()), default=0),
         runs=len(made),
-        pass_1=_share(counted, lambda own: float(np.mean([measure(row) for row in own]))),
-        pass_all=_share(counted, lambda own: float(all(measure(row) >= _RIGHT for row in own))),
-        without_harness_errors=_kept(counted, measure, lambda row: row.status != "harness_error"),
-        fully_recorded=_kept(counted, measure, lambda row: _all_recorded(row, runs)),
+        pass_1=_share(counted, _mean_right),
+        pass_all=_share(counted, lambda own: float(all(right_of(row) >= _RIGHT for row in own))),
+        without_harness_errors=_kept(counted, lambda row: row.status != "harness_error"),
+        fully_recorded=_kept(counted, lambda row: _all_recorded(row, runs)),
         seconds=_median(run.seconds for run in made if run.status == "ok"),
         steps=_median(run.steps for run in made),
         prompt_tokens=_median(run.prompt_tokens for run in made),
@@ -166,12 +166,12 @@ def _share(episodes: ByEpisode, value: Callable[[Sequence[ResultRow]], float]) -
     return clustered_mean([value(rows) for rows in episodes.values()], keys)
 
 
-def _kept(episodes: ByEpisode, measure: Callable[[ResultRow], float], keep: Callable[[ResultRow], bool]) -> Estimate:
+def _kept(episodes: ByEpisode, keep: Callable[[ResultRow], bool]) -> Estimate:
     """Return the share of right answers among the rows that are kept; each episode counts once."""
     kept = {e: own for e, rows in episodes.items() if (own := [row for row in rows if keep(row)])}
     if not kept:
         return unknown("no such run")
-    return _share(kept, lambda rows: float(np.mean([measure(row) for row in rows])))
+    return _share(kept, _mean_right)
 
 
 def _all_recorded(row: ResultRow, runs: Mapping[str, AgentRun]) -> bool:

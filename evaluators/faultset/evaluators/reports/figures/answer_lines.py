@@ -7,14 +7,17 @@ from dataclasses import dataclass
 
 from faultset.core.times import SECOND_NS
 from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.detection_facts import alarms_of, detection_facts
-from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, Setting
 from faultset.evaluators.leaderboards.records import Leaderboard
+from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting
 from faultset.evaluators.reports.time_axis import position
 from faultset.evaluators.reports.top_methods import top_methods
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.alarms import timed_alarms
+from faultset.evaluators.scoring.detection import CORRECT, alarm_facts, alarms_of
+from faultset.evaluators.scoring.diagnosis import named_pair
+from faultset.evaluators.scoring.localization import RANK
+from faultset.evaluators.scoring.metrics import Case
 
 _EVIDENCE_SHOWN = 110
 
@@ -71,11 +74,11 @@ def alarm_lines(
     truth: Truth, scores: EpisodeScores, board: Leaderboard
 ) -> tuple[tuple[AlarmLine, ...], tuple[AlarmLine, ...]]:
     """List what detectors answered; those that stand first in the last headline table are shown, others folded."""
-    rows_by_name = scores.rows.get(Setting("detection", "detected"), {})
+    cases = scores.cases.get(Setting("detection", "detected"), {})
     lines = {
-        name: _alarm_line(name, scores.kinds[name], rows_by_name[name][truth.episode], truth)
-        for name in _by_place(board, "detection", rows_by_name)
-        if truth.episode in rows_by_name[name]
+        name: _alarm_line(name, scores.kinds[name], cases[name][truth.episode].rows, truth)
+        for name in _by_place(board, "detection", cases)
+        if truth.episode in cases[name]
     }
     shown, folded = top_methods(list(lines), scores.kinds, methods=8)
     return tuple(lines[name] for name in shown), tuple(lines[name] for name in folded)
@@ -90,15 +93,18 @@ def _by_place(board: Leaderboard, task: str, names: Mapping[str, object]) -> lis
     return sorted(names, key=lambda name: (rank.get(name, len(rank)), name))
 
 
-def _alarm_line(name: str, kind: str, rows: Sequence[ResultRow], truth: Truth) -> AlarmLine:
+def _alarm_line(name: str, kind: str, rows: tuple[ResultRow, ...], truth: Truth) -> AlarmLine:
     # flags of several seeds cannot be drawn on one line: the first speaks for them
-    row, one = rows[0], detection_facts(rows[:1])
+    row, case = rows[0], Case(rows=rows[:1])
+    facts = alarm_facts(case)
     if row.status != "ok":
         answer = row.status
     elif truth.faulty:
-        answer = f"{one.delay_s:.1f} s" if one.detected == 1.0 else ("too early" if one.raised_alarm else "missed")
+        answer = (
+            f"{facts.delay_s:.1f} s" if facts.detected == 1.0 else ("too early" if facts.raised_alarm else "missed")
+        )
     else:
-        answer = "false alarm" if one.raised_alarm else "no alarm"
+        answer = "false alarm" if facts.raised_alarm else "no alarm"
     zero = truth.onset_ns or truth.view_start_ns
     raised = alarms_of(row) if row.status == "ok" else []
     return AlarmLine(
@@ -114,7 +120,7 @@ def _alarm_line(name: str, kind: str, rows: Sequence[ResultRow], truth: Truth) -
             for start, _ in raised
         ),
         answer=answer,
-        right=one.correct == 1.0,
+        right=case.value(CORRECT) == 1.0,
         evidence=_evidence(row),
     )
 
@@ -132,16 +138,16 @@ def rank_lines(truth: Truth, scores: EpisodeScores) -> tuple[tuple[RankLine, ...
     if not truth.causes:
         return (), ()
     lines: dict[str, tuple[float, RankLine]] = {}
-    for name in scores.ordered({n for p in ("detected", "oracle") for n in scores.localizations.get(p, {})}):
+    scored = {protocol: scores.scored(Setting("localization", protocol)) for protocol in ("detected", "oracle")}
+    for name in scores.ordered({name for cases in scored.values() for name in cases}):
         answers: dict[str, Answer | None] = {}
         ranks, evidence = [], ""
-        for protocol in ("detected", "oracle"):
-            one = scores.localizations.get(protocol, {}).get(name, {}).get(truth.episode)
-            rows = scores.rows.get(Setting("localization", protocol), {}).get(name, {}).get(truth.episode)
-            answers[protocol] = _answer(rows, one.rank, truth) if one is not None and rows else None
-            if one is not None and rows:
-                ranks.append(one.rank)
-                evidence = _evidence(rows[0]) or evidence
+        for protocol, cases in scored.items():
+            case = cases.get(name, {}).get(truth.episode)
+            answers[protocol] = None if case is None else _answer(case.rows, case.value(RANK), truth)
+            if case is not None:
+                ranks.append(case.value(RANK))
+                evidence = _evidence(case.rows[0]) or evidence
         if ranks:
             line = RankLine(name=name, kind=scores.kinds[name], evidence=evidence, **answers)
             lines[name] = (sum(ranks) / len(ranks), line)
@@ -174,14 +180,14 @@ def _answer(rows: Sequence[ResultRow], rank: float, truth: Truth) -> Answer:
 
 def diagnosis_lines(truth: Truth, scores: EpisodeScores) -> tuple[DiagnosisLine, ...]:
     """List what diagnosers named, given the alarm and given the onset."""
-    rows_by_name = [scores.diagnoses.get(protocol, {}) for protocol in ("detected", "oracle")]
-    names = scores.ordered({name for by in rows_by_name for name in by if truth.episode in by[name]})
+    scored = [scores.scored(Setting("rca", protocol)) for protocol in ("detected", "oracle")]
+    names = scores.ordered({name for cases in scored for name in cases if truth.episode in cases[name]})
     lines = []
     for name in names:
         answers = []
-        for by in rows_by_name:
-            one = by.get(name, {}).get(truth.episode)
-            level, kind = one.answers[0] if one is not None else (None, None)
+        for cases in scored:
+            case = cases.get(name, {}).get(truth.episode)
+            level, kind = (None, None) if case is None else named_pair(case.rows[0])
             answers.append(
                 (
                     level or number_formats.NONE,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from faultset.evaluators.leaderboards.episode_scores import EpisodeScores
 from faultset.evaluators.leaderboards.records import Leaderboard, is_headline
+from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting
 from faultset.evaluators.reports.episode_difficulty import EpisodeDifficulty, episode_title
 from faultset.evaluators.reports.figures.answer_lines import (
     AlarmLine,
@@ -20,6 +20,7 @@ from faultset.evaluators.reports.figures.answer_lines import (
 from faultset.evaluators.reports.figures.telemetry import Panel, panels
 from faultset.evaluators.reports.time_axis import position, ticks
 from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.scoring.detection import alarm_facts
 
 EPISODES_SHOWN = 12
 _LEAST_HEALTHY = 2
@@ -60,7 +61,7 @@ def chosen(scores: EpisodeScores, order: Sequence[EpisodeDifficulty]) -> list[st
     healthy_shown = max(_LEAST_HEALTHY, EPISODES_SHOWN - len(order))
     healthy = sorted(
         (e for e, truth in scores.truths.items() if not truth.faulty),
-        key=lambda e: (-sum(by[e].raised_alarm for by in scores.detections.values() if e in by), e),
+        key=lambda e: (-sum(_raised_alarm(scores, e)), e),
     )[:healthy_shown]
     faulty_shown = EPISODES_SHOWN - len(healthy)
     picked: list[str] = []
@@ -72,6 +73,12 @@ def chosen(scores: EpisodeScores, order: Sequence[EpisodeDifficulty]) -> list[st
                 picked.append(one.episode)
     rank = {one.episode: i for i, one in enumerate(order)}
     return sorted(picked, key=lambda e: rank[e]) + healthy
+
+
+def _raised_alarm(scores: EpisodeScores, episode: str) -> list[float]:
+    """Return for each detector the share of seeds that raised an alarm in an episode."""
+    detectors = scores.cases.get(Setting("detection", "detected"), {})
+    return [alarm_facts(cases[episode]).raised_alarm for cases in detectors.values() if episode in cases]
 
 
 def _draw(
@@ -100,7 +107,7 @@ def _draw(
 
 def _solved(truth: Truth, scores: EpisodeScores, hard: EpisodeDifficulty | None) -> str:
     if hard is None:
-        quiet = [by[truth.episode].raised_alarm < 0.5 for by in scores.detections.values() if truth.episode in by]
+        quiet = [raised < 0.5 for raised in _raised_alarm(scores, truth.episode)]
         return f"{sum(quiet)} of {len(quiet)} detectors raise no alarm" if quiet else ""
     words = ("detect it", "locate it given the alarm", "given the onset")
     parts = [

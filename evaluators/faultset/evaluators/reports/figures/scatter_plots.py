@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, kind_rank
 from faultset.evaluators.leaderboards.records import ALL_APPS, Entry, Table, is_headline
+from faultset.evaluators.leaderboards.scores import EpisodeScores, kind_rank
 
 _WIDE, _NARROW = (540.0, 360.0), (290.0, 250.0)
 """Sizes in pixels for which names are placed: a card on a screen, and on a phone."""

@@ -13,12 +13,12 @@ from rich.console import Console
 
 from faultset.evaluators.comparison.pairing import compare
 from faultset.evaluators.evaluation import Evaluation
-from faultset.evaluators.leaderboards import episode_scores, terminal
+from faultset.evaluators.leaderboards import scores, terminal
 from faultset.evaluators.leaderboards.formats import markdown, to_json
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.reports.page import render
 from faultset.evaluators.results.rows import ResultRow
-from faultset.evaluators.scorers.contract import Metric
+from faultset.evaluators.scoring.metrics import Metric
 
 FIRST_LETTER = Metric(
     name="first_letter",
@@ -33,7 +33,7 @@ FIRST_LETTER = Metric(
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(episode_scores, "registered_scorers", lambda: (FIRST_LETTER,))
+    monkeypatch.setattr(scores, "registered_scorers", lambda: (FIRST_LETTER,))
 
 
 def rows_of(make, answers: str) -> list[ResultRow]:
@@ -67,7 +67,7 @@ def test_a_scorer_that_raises_is_named_once_and_its_value_is_missing(make, caplo
     broken = dataclasses.replace(FIRST_LETTER, name="broken", compute=lambda row: 1 / 0)
     with caplog.at_level(logging.WARNING):
         board = leaderboard_of(rows_of(make, "bba"), scorers=[broken])
-    assert board.tables[0].entries[0].metrics["broken"].reason == "no episode can be scored"
+    assert board.tables[0].entries[0].metrics["broken"].reason == "no scored episode"
     assert [record.getMessage().partition(" failed")[0] for record in caplog.records] == ['the scorer "broken"']
 
 
