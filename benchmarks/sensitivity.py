@@ -191,7 +191,7 @@ def score(spec: BaselineSpec, dataset: Dataset, truths: Iterable[Truth], change:
                 if spec.task == "localization":
                     ranking = method.localize(view, truth.onset_ns).scores
                     scored = score_ranking(ranking, [frozenset(names) for names in truth.causes], truth.candidates)
-                    found[True].append(scored.ac[1])
+                    found[True].append(scored.ac(1))
                     depth.append(scored.avg5)
                 else:
                     alarm_ns = method.detect(view).alarm_ns

@@ -15,10 +15,13 @@ from faultset.evaluators.comparison.pairing import compare
 from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.leaderboards import scores, terminal
 from faultset.evaluators.leaderboards.formats import markdown, to_json
+from faultset.evaluators.leaderboards.frames import leaderboard_frame
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.reports.page import render
 from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.scoring.localization import hit_at
 from faultset.evaluators.scoring.metrics import Metric
+from faultset.evaluators.scoring.registry import TASK_METRICS
 
 FIRST_LETTER = Metric(
     name="first_letter",
@@ -29,6 +32,9 @@ FIRST_LETTER = Metric(
     compute=lambda row: float(max(row.ranking, key=row.ranking.__getitem__, default="") == "b"),
     floor=lambda truth: 1 / len(truth.candidates),
 )
+
+
+HIT10 = hit_at(10)
 
 
 @pytest.fixture
@@ -55,6 +61,24 @@ def test_an_own_metric_is_in_json_markdown_terminal_and_report(make, installed):
     assert "first letter" in console.export_text()
     page = render(board, rows, [], None)
     assert "<h3>first letter" in page
+
+
+def test_hit_at_10_needs_one_declaration(make, monkeypatch: pytest.MonkeyPatch):
+    task = TASK_METRICS["localization"]
+    grown = dataclasses.replace(task, metrics=(*task.metrics, HIT10), compared=(*task.compared, HIT10))
+    monkeypatch.setitem(TASK_METRICS, "localization", grown)
+    names = tuple(f"s{number:02d}" for number in range(20))
+    ranking = {name: -float(number) for number, name in enumerate(names)}
+    truths = [make.truth(f"e{i}", fault=f"fault-{i}", candidates=names, causes=((names[i],),)) for i in (3, 8, 9, 12)]
+    new, old = ([make.row(truth, ranking=answer) for truth in truths] for answer in (ranking, {}))
+    board = leaderboard_of(new)
+    (table,) = board.tables
+    assert (table.entries[0].metrics["hit10"].value, table.floor["hit10"].value) == (0.75, 0.5)
+    assert to_json(board)["tables"][0]["entries"][0]["metrics"]["hit10"]["k"] == 3
+    assert leaderboard_frame(board.tables)["hit10"].tolist() == [0.75]
+    assert "hit@10" in render(board, new, [], None)
+    (entry,) = compare(Evaluation(rows=tuple(old)), Evaluation(rows=tuple(new))).tables[0].entries
+    assert (entry.old["hit10"], entry.new["hit10"]) == (0.0, 0.75)
 
 
 def test_an_own_metric_is_compared(make, installed):

@@ -14,6 +14,7 @@ from faultset.core.files import replace_text
 from faultset.core.printable import printable, with_texts
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.agents.texts import markdown_lines
+from faultset.evaluators.leaderboards.grids import Grid
 from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, HEADLINE, Entry, Leaderboard, Table
 from faultset.evaluators.results.rows import CANNOT
 from faultset.evaluators.results.truth import UNFELT
@@ -180,11 +181,8 @@ def _policies(table: Table) -> list[str]:
         columns = [metric for metric in shown if metric.name.endswith(f"[{policy}]")]
         names = [metric.title.removesuffix(f", {policy}") for metric in columns]
         lines += [f"### Threshold policy {policy}, {table.title}", ""]
-        lines += ["| baseline | " + " | ".join(names) + " |", "|---|" + "---|" * len(columns)]
-        for entry in table.entries:
-            values = [_value(entry, metric) for metric in columns]
-            lines.append(f"| {entry.baseline} | " + " | ".join(values) + " |")
-        lines.append("")
+        rows = [[entry.baseline, *(_value(entry, metric) for metric in columns)] for entry in table.entries]
+        lines += [*Grid.of(["baseline", *names], rows).markdown(), ""]
     return lines
 
 
@@ -194,29 +192,29 @@ def _curves(board: Leaderboard) -> list[str]:
         curves = [curve for curve in board.curves if (curve.title, curve.since) == (title, since)]
         places = sorted({point.at_s for curve in curves for point in curve.points})
         lines += [f"## {title}", "", f"Seconds after {since}; in brackets the episodes.", ""]
-        lines += ["| app | baseline | " + " | ".join(f"{place:g} s" for place in places) + " |"]
-        lines += ["|---|---|" + "---|" * len(places)]
+        rows = []
         for curve in curves:
             at = {point.at_s: f"{point.right.value:.2f} ({point.right.n})" for point in curve.points}
-            cells = " | ".join(at.get(place, number_formats.NONE) for place in places)
-            lines.append(f"| {curve.app} | {curve.baseline} | {cells} |")
-        lines.append("")
+            rows.append([curve.app, curve.baseline, *(at.get(place, number_formats.NONE) for place in places)])
+        lines += [*Grid.of(["app", "baseline", *(f"{place:g} s" for place in places)], rows).markdown(), ""]
     return lines
 
 
 def _misses(board: Leaderboard) -> list[str]:
     if not board.misses:
         return []
-    lines = ["## What localizers put first", ""]
-    lines += [
-        "| given | baseline | episodes | cause | symptom | unrelated | no answer | calls away |",
-        "|" + "---|" * 8,
+    titles = ("given", "baseline", "episodes", "cause", "symptom", "unrelated", "no answer", "calls away")
+    rows = [
+        [
+            GIVEN_ALARMS[miss.protocol],
+            miss.baseline,
+            str(miss.episodes),
+            *(f"{value:.2f}" for value in (miss.hit, miss.symptom, miss.unrelated, miss.none)),
+            ", ".join(f"{distance}: {count}" for distance, count in miss.hops.items()),
+        ]
+        for miss in board.misses
     ]
-    for miss in board.misses:
-        shares = " | ".join(f"{value:.2f}" for value in (miss.hit, miss.symptom, miss.unrelated, miss.none))
-        away = ", ".join(f"{distance}: {count}" for distance, count in miss.hops.items())
-        lines.append(f"| {GIVEN_ALARMS[miss.protocol]} | {miss.baseline} | {miss.episodes} | {shares} | {away} |")
-    return [*lines, ""]
+    return ["## What localizers put first", "", *Grid.of(titles, rows).markdown(), ""]
 
 
 def _across(table: Table) -> list[str]:
@@ -241,14 +239,10 @@ def _table(table: Table) -> list[str]:
         lines += [table.note, ""]
     against = f"vs {table.strongest_control}" if table.strongest_control else "vs control"
     header = ["#", "baseline", "kind", *(metric.title for metric in shown), "failed", "cannot", "CPU", against]
-    lines.append("| " + " | ".join(header) + " |")
-    lines.append("|" + "---|" * len(header))
-    for entry in table.entries:
-        lines.append("| " + " | ".join(_cells(entry, shown)) + " |")
+    rows = [_cells(entry, shown) for entry in table.entries]
     if table.floor:
-        cells = ["", "*guessing*", "floor", *(_floor(table, metric) for metric in shown), "", "", "", ""]
-        lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", f"**{table.standing}.**", ""]
+        rows.append(["", "*guessing*", "floor", *(_floor(table, metric) for metric in shown), "", "", "", ""])
+    lines += [*Grid.of(header, rows).markdown(), "", f"**{table.standing}.**", ""]
     return [*lines, *_across(table), *_policies(table)]
 
 
@@ -285,20 +279,18 @@ def _floor(table: Table, metric: Metric) -> str:
 def _strata(board: Leaderboard) -> list[str]:
     if not board.strata:
         return []
-    lines = [f"## Difficulty of the {HEADLINE} episodes", ""]
-    lines += ["| stratum | episodes | means |", "|---|---|---|"]
-    lines += [f"| {s.name} | {len(s.episodes)} | {s.meaning} |" for s in board.strata]
-    return [*lines, ""]
+    rows = [[stratum.name, str(len(stratum.episodes)), stratum.meaning] for stratum in board.strata]
+    grid = Grid.of(("stratum", "episodes", "means"), rows)
+    return [f"## Difficulty of the {HEADLINE} episodes", "", *grid.markdown(), ""]
 
 
 def _failures(board: Leaderboard) -> list[str]:
     lines = ["## Failed rows", ""]
     if not board.failures:
         return [*lines, "None.", ""]
-    lines += ["| baseline | episode | task | protocol | seed | status | reason |", "|---|---|---|---|---|---|---|"]
-    for f in board.failures:
-        lines.append(f"| {f.baseline} | {f.episode} | {f.task} | {f.protocol} | {f.seed} | {f.status} | {f.reason} |")
-    return [*lines, ""]
+    titles = ("baseline", "episode", "task", "protocol", "seed", "status", "reason")
+    rows = [[str(getattr(failure, title)) for title in titles] for failure in board.failures]
+    return [*lines, *Grid.of(titles, rows).markdown(), ""]
 
 
 def _all_metrics(board: Leaderboard) -> list[Metric]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from faultset.core.printable import printable, with_texts
 from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.agents.texts import COLUMNS, TIMES, cells, groups_of
+from faultset.evaluators.leaderboards.agents.texts import agent_grids
 from faultset.evaluators.leaderboards.formats import columns_of, head_lines
-from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, AgentLine, Entry, Failure, Leaderboard, Table
+from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, Entry, Failure, Leaderboard, Table
 from faultset.evaluators.results.rows import CANNOT, NO_FAILURES, TASKS
 from faultset.evaluators.scoring.metrics import Metric
 
@@ -55,9 +56,9 @@ def show(board: Leaderboard, console: Console) -> None:
     tables = f"{others} more {'table' if others == 1 else 'tables'}"
     more = f", and {tables}: by application, verdict and what methods are given" if others else ""
     console.print(f"leaderboard.md has all methods and columns{more}.", style="dim", markup=False)
-    for title, lines in groups_of(board.agents):
+    for grid in agent_grids(board.agents):
         console.print()
-        console.print(_agents(title, lines))
+        console.print(replace(grid, title=f"agents · {grid.title}").rich(_AGENT_COLUMNS))
     if board.failures:
         console.print(_failures(board.failures), style="red", markup=False)
 
@@ -96,23 +97,6 @@ def _failures(failures: Sequence[Failure]) -> str:
     first = [f"{name}: {n} {status}" for (name, status), n in sorted(counted.items())[:_FAILURES]]
     more = [f"{len(counted) - _FAILURES} more"] if len(counted) > _FAILURES else []
     return f"{len(failures)} rows failed and count as misses ({', '.join([*first, *more])})"
-
-
-def _agents(title: str, lines: Sequence[AgentLine]) -> RichTable:
-    """Return what agents took at one task."""
-    from rich.table import Table as RichTable
-
-    rich = RichTable(
-        title=f"agents · {title}", title_style="bold", title_justify="left", box=None, pad_edge=False,
-        header_style="bold",
-    )  # fmt: skip
-    for name, _ in COLUMNS[:_AGENT_COLUMNS]:
-        own = TIMES[lines[0].task] if name == "time" else name
-        rich.add_column(own, justify="left" if name == "agent" else "right", no_wrap=not name.startswith("best"))
-    for line in lines:
-        values = [text.replace("[", chr(92) + "[") for text in cells(line)[:_AGENT_COLUMNS]]
-        rich.add_row(*values, style=_KIND_STYLE.get(line.kind))
-    return rich
 
 
 def _rich(table: Table, width: int) -> tuple[RichTable, list[str]]:

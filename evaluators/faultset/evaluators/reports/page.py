@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from faultset.core.files import replace_text
 from faultset.evaluators.leaderboards import formats, number_formats
+from faultset.evaluators.leaderboards.agents.texts import agent_grids
 from faultset.evaluators.leaderboards.records import ALL_APPS, GIVEN_ALARMS, HEADLINE, Leaderboard, Table
 from faultset.evaluators.leaderboards.scores import EpisodeScores, score_episodes
 from faultset.evaluators.reports import episode_difficulty
@@ -91,7 +92,7 @@ def render(
         difficulties=(order[:UNSOLVED_SHOWN], order[UNSOLVED_SHOWN:]),
         solved_by=[title for _, _, title in episode_difficulty.TASKS],
         drawings=drawings(board, scores, order, dataset),
-        agent_tables=agent_plots.agent_tables(board.agents),
+        agent_tables=agent_grids(board.agents),
         agent_looks=agent_plots.agent_looks(board.agents),
         agent_costs=agent_plots.agent_cost_plots(board),
         episodes=len(scores.truths),

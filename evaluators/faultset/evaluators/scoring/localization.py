@@ -80,16 +80,23 @@ def ranked(name: str, title: str, read: Read, meaning: str, *, headline: bool = 
     )
 
 
+def hit_at(k: int, title: str = "") -> Metric:
+    """Declare hit@k."""
+    words = {1: "in first place", 3: "among the first three", 5: "among the first five"}
+    meaning = f"any cause {words.get(k, f'among the first {k}')}"
+    return ranked(f"hit{k}", title or f"hit@{k}", lambda score: score.hit(k), meaning)
+
+
 AC1 = ranked(
     "ac1",
     "AC@1",
-    lambda score: score.ac[1],
+    lambda score: score.ac(1),
     "expected share of episodes in which the first service named is a cause",
     headline=True,
 )
 AVG5 = ranked("avg5", "Avg@5", lambda score: score.avg5, "mean of AC@1 to AC@5", headline=True)
-HIT1 = ranked("hit1", "hit@1", lambda score: score.hit[1], "any cause in first place")
-HIT5 = ranked("hit5", "retrieval@5", lambda score: score.hit[5], "any cause among the first five")
+HIT1 = hit_at(1)
+HIT5 = hit_at(5, "retrieval@5")
 RANK = Metric(
     name="median_rank",
     title="median rank",
@@ -114,13 +121,13 @@ ANSWERED = Metric(
 
 
 def _lift(row: ResultRow) -> float:
-    return lift(ranking_score(row).ac[1], guess_of(row.truth).ac[1]) if row.truth.causes else math.nan
+    return lift(ranking_score(row).ac(1), guess_of(row.truth).ac(1)) if row.truth.causes else math.nan
 
 
 def _guessed_rerank(metric: Metric, cases: Sequence[Case]) -> Estimate | None:
     guesses = [guess_of(case.truth) for case in cases]
-    hits = sum(guess.hit[5] for guess in guesses)
-    return Estimate(value=sum(g.hit[1] for g in guesses) / hits, n=len(guesses), method=CLOSED_FORM) if hits else None
+    hits = sum(guess.hit(5) for guess in guesses)
+    return Estimate(value=sum(g.hit(1) for g in guesses) / hits, n=len(guesses), method=CLOSED_FORM) if hits else None
 
 
 def names_nothing(row: ResultRow) -> bool:
@@ -183,9 +190,9 @@ def _of_level(level: str, score_of: Callable[[ResultRow], LocalizationScore | No
         )
 
     return (
-        declare("ac1", "AC@1", lambda score: score.ac[1]),
-        declare("ac3", "AC@3", lambda score: score.ac[3]),
-        declare("ac5", "AC@5", lambda score: score.ac[5]),
+        declare("ac1", "AC@1", lambda score: score.ac(1)),
+        declare("ac3", "AC@3", lambda score: score.ac(3)),
+        declare("ac5", "AC@5", lambda score: score.ac(5)),
         declare("mrr", "MRR", lambda score: score.reciprocal_rank),
     )
 
@@ -193,7 +200,7 @@ def _of_level(level: str, score_of: Callable[[ResultRow], LocalizationScore | No
 LOCALIZATION_METRICS = (
     AC1,
     ranked(
-        "ac3", "AC@3", lambda score: score.ac[3], "causes among the first three, over min(3, causes)", headline=True
+        "ac3", "AC@3", lambda score: score.ac(3), "causes among the first three, over min(3, causes)", headline=True
     ),
     AVG5,
     ranked(
@@ -212,10 +219,10 @@ LOCALIZATION_METRICS = (
         compute=_lift,
         floor=lambda truth: 0.0,
     ),
-    ranked("ac5", "AC@5", lambda score: score.ac[5], "causes among the first five, over min(5, causes)"),
+    ranked("ac5", "AC@5", lambda score: score.ac(5), "causes among the first five, over min(5, causes)"),
     HIT1,
-    ranked("hit3", "hit@3", lambda score: score.hit[3], "any cause among the first three"),
-    ranked("recall3", "recall@3", lambda score: score.recall[3], "causes among the first three, over all causes"),
+    hit_at(3),
+    ranked("recall3", "recall@3", lambda score: score.recall(3), "causes among the first three, over all causes"),
     ANSWERED,
     Metric(
         name="ac1_answered",

@@ -22,22 +22,50 @@ AVG_DEPTH = 5
 
 @dataclass(frozen=True, kw_only=True)
 class LocalizationScore:
-    """Scores of one ranking. `ac` is the field's AC@k: found causes over min(k, number of causes)."""
+    """Scores of one ranking."""
 
-    ac: dict[int, float]
-    hit: dict[int, float]
-    recall: dict[int, float]
-    avg5: float
-    reciprocal_rank: float
-    expected_rank: float
+    blocks: Sequence[AbstractSet[str]]
+    """Candidates from best to worst, those with equal scores together; empty if none has a score."""
+    causes: Causes
+    size: int
+    """Number of candidates."""
+
+    def ac(self, k: int) -> float:
+        """Return the field's AC@k: causes among the first k, over min(k, number of causes)."""
+        return self._found(k) / min(k, len(self.causes))
+
+    def recall(self, k: int) -> float:
+        """Return the share of causes among the first k."""
+        return self._found(k) / len(self.causes)
+
+    def hit(self, k: int) -> float:
+        """Return whether any cause is among the first k."""
+        return chance_in_top(self.blocks, self._any_cause, k)
+
+    @property
+    def avg5(self) -> float:
+        """Mean of AC@1 to AC@5."""
+        return sum(self.ac(k) for k in range(1, AVG_DEPTH + 1)) / AVG_DEPTH
+
+    @property
+    def reciprocal_rank(self) -> float:
+        """1 / rank of the first cause; 0 without an answer."""
+        return expected_of_first(self.blocks, self._any_cause, lambda rank: 1.0 / rank, missing=0.0)
+
+    @property
+    def expected_rank(self) -> float:
+        """Rank of the first cause; the number of candidates without an answer."""
+        return expected_of_first(self.blocks, self._any_cause, float, missing=float(self.size))
+
+    @property
+    def _any_cause(self) -> frozenset[str]:
+        return frozenset().union(*self.causes)
+
+    def _found(self, k: int) -> float:
+        return sum(chance_in_top(self.blocks, cause, k) for cause in self.causes)
 
 
-def score_ranking(
-    scores: Mapping[str, float],
-    causes: Causes,
-    candidates: Sequence[str],
-    depths: Sequence[int] = (1, 2, 3, 4, 5),
-) -> LocalizationScore:
+def score_ranking(scores: Mapping[str, float], causes: Causes, candidates: Sequence[str]) -> LocalizationScore:
     """Score one ranking against the causes of one episode.
 
     Parameters
@@ -51,29 +79,7 @@ def score_ranking(
     """
     if not causes:
         raise ValueError("an episode without a root cause cannot be scored for localization")
-    ks = sorted({*depths, *range(1, AVG_DEPTH + 1)})
-    blocks = tied_blocks(scores, candidates)
-    if not blocks:
-        zero = dict.fromkeys(ks, 0.0)
-        return LocalizationScore(
-            ac=zero,
-            hit=dict(zero),
-            recall=dict(zero),
-            avg5=0.0,
-            reciprocal_rank=0.0,
-            expected_rank=float(len(candidates)),
-        )
-    found = {k: [chance_in_top(blocks, cause, k) for cause in causes] for k in ks}
-    anything = frozenset().union(*causes)
-    ac = {k: sum(found[k]) / min(k, len(causes)) for k in ks}
-    return LocalizationScore(
-        ac=ac,
-        hit={k: chance_in_top(blocks, anything, k) for k in ks},
-        recall={k: sum(found[k]) / len(causes) for k in ks},
-        avg5=sum(ac[k] for k in range(1, AVG_DEPTH + 1)) / AVG_DEPTH,
-        reciprocal_rank=expected_of_first(blocks, anything, lambda rank: 1.0 / rank, missing=0.0),
-        expected_rank=expected_of_first(blocks, anything, float, missing=float(len(candidates))),
-    )
+    return LocalizationScore(blocks=tied_blocks(scores, candidates), causes=causes, size=len(candidates))
 
 
 def tied_blocks(scores: Mapping[str, float], candidates: Sequence[str]) -> list[frozenset[str]]:
@@ -170,9 +176,7 @@ def score_set(answer: AbstractSet[Hashable], truth: AbstractSet[Hashable]) -> Se
 _DERIVED = ("_error_rate", "_mean", "_rate")
 
 
-def score_metrics(
-    ranked: Sequence[tuple[str, str, float]], causes: Sequence[tuple[str, str]], depths: Sequence[int] = (1, 3, 5)
-) -> LocalizationScore:
+def score_metrics(ranked: Sequence[tuple[str, str, float]], causes: Sequence[tuple[str, str]]) -> LocalizationScore:
     """Score [service, metric, score] triples against (service, metric) causes; ties by expectation."""
     scores = {f"{service}\0{metric}": score for service, metric, score in ranked if not math.isnan(score)}
     if not scores:
@@ -181,7 +185,7 @@ def score_metrics(
         frozenset(f"{s}\0{m}" for s, m, _ in ranked if s == service and metric_matches(m, metric))
         for service, metric in causes
     ]
-    return score_ranking(scores, right, list(scores), depths)
+    return score_ranking(scores, right, list(scores))
 
 
 def metric_matches(named: str, true: str) -> bool:

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import get_args
 
@@ -37,7 +37,7 @@ class TaskMetrics:
     """Whether a fault episode poses the task."""
 
 
-TASK_METRICS: Mapping[str, TaskMetrics] = {
+TASK_METRICS: dict[str, TaskMetrics] = {
     "detection": TaskMetrics(
         metrics=DETECTION_METRICS, right=CORRECT, compared=COMPARED, poses=lambda truth: truth.onset_ns is not None
     ),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from faultset.evaluators.leaderboards.grids import Column, Grid
 from faultset.evaluators.leaderboards.number_formats import NONE
 from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, AgentLine
 from faultset.evaluators.results.rows import NO_FAILURES
 from faultset.evaluators.statistics.estimates import Estimate
 
 TASKS = {"detection": "detection", "localization": "localization", "rca": "root cause"}
+_KIND_STYLES = {"control": "dim", "named": "bold"}
 TIMES = {"detection": "TTD", "localization": "TTL", "rca": "TTA"}
 COLUMNS = (
     ("agent", "name, with the model"),
@@ -38,12 +40,28 @@ def title_of(line: AgentLine) -> str:
     return f"{TASKS[line.task]}, given the {GIVEN_ALARMS[line.protocol]}"
 
 
-def groups_of(lines: Sequence[AgentLine]) -> list[tuple[str, list[AgentLine]]]:
-    """Put lines of one task and protocol together, under their title."""
-    found: dict[str, list[AgentLine]] = {}
+def agent_grids(lines: Sequence[AgentLine]) -> list[Grid]:
+    """Return a grid for each task and protocol."""
+    groups: dict[str, list[AgentLine]] = {}
     for line in lines:
-        found.setdefault(title_of(line), []).append(line)
-    return list(found.items())
+        groups.setdefault(title_of(line), []).append(line)
+    return [
+        Grid(
+            title=title,
+            columns=tuple(
+                Column(
+                    title=TIMES[group[0].task] if name == "time" else name,
+                    meaning=meaning,
+                    justify="left" if name == "agent" else "right",
+                    wraps=name.startswith("best"),
+                )
+                for name, meaning in COLUMNS
+            ),
+            rows=tuple(tuple(cells(line)) for line in group),
+            styles=tuple(_KIND_STYLES.get(line.kind) for line in group),
+        )
+        for title, group in groups.items()
+    ]
 
 
 def cells(line: AgentLine) -> list[str]:
@@ -108,9 +126,6 @@ def markdown_lines(lines: Sequence[AgentLine]) -> list[str]:
     if not lines:
         return []
     text = ["## Agents", ""]
-    for title, group in groups_of(lines):
-        head = [name if name != "time" else TIMES[group[0].task] for name, _ in COLUMNS]
-        text += [f"### {title[0].upper()}{title[1:]}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-        text += ["| " + " | ".join(cells(line)) + " |" for line in group]
-        text.append("")
+    for grid in agent_grids(lines):
+        text += [f"### {grid.title[0].upper()}{grid.title[1:]}", "", *grid.markdown(), ""]
     return [*text, *(f"- **{name}**: {meaning}." for name, meaning in COLUMNS[1:]), ""]

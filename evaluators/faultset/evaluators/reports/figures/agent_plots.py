@@ -8,23 +8,12 @@ from dataclasses import dataclass
 
 from faultset.datasets.tools.toolset import TOOL_NAMES
 from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.agents.texts import COLUMNS, TIMES, amount, cells, groups_of, percent
+from faultset.evaluators.leaderboards.agents.texts import amount, percent
 from faultset.evaluators.leaderboards.records import AgentLine, Leaderboard, Table
 from faultset.evaluators.reports.figures.scatter_plots import SHARES, ScatterPlot, dots_of, inset
 
 _FREE = 0.08
 """Where what costs nothing stands, as a share of the width."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentTable:
-    """Agents at one task, as cells of text."""
-
-    title: str
-    columns: tuple[tuple[str, str], ...]
-    """Head and meaning."""
-    rows: tuple[tuple[str, tuple[str, ...]], ...]
-    """Kind, and a cell for each column."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,18 +29,6 @@ class AgentLook:
     """Tool, and how often it was called in a run."""
     never: tuple[str, ...]
     """Tools that it never called."""
-
-
-def agent_tables(lines: Sequence[AgentLine]) -> list[AgentTable]:
-    """Return a table for each task and protocol."""
-    return [
-        AgentTable(
-            title=title,
-            columns=tuple((TIMES[group[0].task] if name == "time" else name, meaning) for name, meaning in COLUMNS),
-            rows=tuple((line.kind, tuple(cells(line))) for line in group),
-        )
-        for title, group in groups_of(lines)
-    ]
 
 
 def agent_looks(lines: Sequence[AgentLine]) -> list[AgentLook]:
