@@ -24,8 +24,7 @@ from faultset.datasets.imports.archives import unpacked
 from faultset.datasets.imports.importer import import_dataset
 from faultset.evaluators.results.rows import ResultRow, read_rows
 from faultset.evaluators.scoring.rankings import score_ranking
-from faultset.evaluators.statistics.clusters import clustered_mean
-from faultset.evaluators.statistics.estimates import Estimate
+from faultset.evaluators.statistics.intervals import Estimate, clustered_mean
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "results.md"
 NEZHA_DEPTHS = (1, 3, 5)

@@ -11,9 +11,10 @@ import pytest
 
 from faultset.evaluators.leaderboards.formats import markdown, write_json
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
-from faultset.evaluators.scoring.detection import DETECTION_METRICS, AlarmFacts, alarm_facts, alarms_of
+from faultset.evaluators.scoring.alarms import alarms_of
+from faultset.evaluators.scoring.detection import DETECTION_METRICS, AlarmFacts, alarm_facts
 from faultset.evaluators.scoring.localization import AC1
-from faultset.evaluators.scoring.metrics import Case
+from faultset.evaluators.scoring.metrics import ScoredCase
 
 SECOND = 1_000_000_000
 AVERAGE_PRECISION, VUS_PR = DETECTION_METRICS[-2:]
@@ -24,7 +25,7 @@ def ranking(*names: str) -> dict[str, float]:
 
 
 def facts_of(*rows) -> AlarmFacts:
-    return alarm_facts(Case(rows=rows))
+    return alarm_facts(ScoredCase(rows=rows))
 
 
 def detection_rows(make):
@@ -80,8 +81,8 @@ def test_samples_of_a_pause_are_not_judged(make):
     start = make.truth().view_start_ns
     pauses = tuple((start + a * SECOND, start + b * SECOND) for a, b in PAUSES)
     flagged = [*range(61, 66), *range(76, 81)]
-    assert Case(rows=(make.detection(make.truth(pauses=pauses), flagged),)).value(AVERAGE_PRECISION) == 1.0
-    assert Case(rows=(make.detection(make.truth(), flagged),)).value(AVERAGE_PRECISION) < 1.0
+    assert ScoredCase(rows=(make.detection(make.truth(pauses=pauses), flagged),)).value(AVERAGE_PRECISION) == 1.0
+    assert ScoredCase(rows=(make.detection(make.truth(), flagged),)).value(AVERAGE_PRECISION) < 1.0
 
 
 def test_a_failed_detector_is_wrong_with_and_without_a_fault(make):
@@ -93,7 +94,7 @@ def test_a_failed_detector_is_wrong_with_and_without_a_fault(make):
 def test_seeds_are_averaged_before_episodes(make):
     truth = make.truth()
     rows = [make.row(truth, ranking=ranking(first, "d"), seed=i) for i, first in enumerate("aabab")]
-    assert Case(rows=tuple(rows)).value(AC1) == pytest.approx(2 / 5)
+    assert ScoredCase(rows=tuple(rows)).value(AC1) == pytest.approx(2 / 5)
 
 
 def test_the_detection_table_separates_an_ideal_detector_from_a_constant(make):
@@ -236,7 +237,7 @@ def test_the_floor_of_the_volume_is_what_a_constant_score_gets_on_the_same_sampl
     truth = make.truth()
     times = [truth.reference_end_ns + n * SECOND for n in range(step, 61, step)]
     answer = {"times_ns": times, "scores": [0.0] * len(times), "flags": "0" * len(times), "consecutive": 2}
-    case = Case(rows=(make.row(truth, task="detection", answer=answer),))
+    case = ScoredCase(rows=(make.row(truth, task="detection", answer=answer),))
     floor = VUS_PR.estimate_guess([case])
     assert floor is not None
     assert floor.value == pytest.approx(case.value(VUS_PR))

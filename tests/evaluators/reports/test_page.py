@@ -16,8 +16,8 @@ from faultset.evaluators.reports.figures import delay_charts, scatter_plots
 from faultset.evaluators.reports.figures.episodes import EPISODES_SHOWN, chosen
 from faultset.evaluators.reports.figures.forest_plots import forest, systems
 from faultset.evaluators.reports.figures.telemetry import SAMPLES_DRAWN, _paths
+from faultset.evaluators.reports.method_cards import top_methods
 from faultset.evaluators.reports.page import render
-from faultset.evaluators.reports.top_methods import top_methods
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.scoring.registry import right_of
 

@@ -14,8 +14,7 @@ from rich.console import Console
 from faultset.evaluators.comparison.pairing import compare
 from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.leaderboards import scores, terminal
-from faultset.evaluators.leaderboards.formats import markdown, to_json
-from faultset.evaluators.leaderboards.frames import leaderboard_frame
+from faultset.evaluators.leaderboards.formats import leaderboard_frame, markdown, to_json
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.reports.page import render
 from faultset.evaluators.results.rows import ResultRow

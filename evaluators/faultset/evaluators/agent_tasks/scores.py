@@ -17,7 +17,7 @@ from faultset.evaluators.agent_tasks.shared_datasets import shared_dataset
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth, truth_of
 from faultset.evaluators.scoring.localization import LOCALIZATION_METRICS
-from faultset.evaluators.scoring.metrics import Case
+from faultset.evaluators.scoring.metrics import ScoredCase
 from faultset.evaluators.scoring.registry import TASK_METRICS, right_of
 
 LOCALIZATION = ("ac1", "ac3", "ac5", "mrr")
@@ -51,7 +51,7 @@ def score_report(question: AskedQuestion, report: Mapping[str, Any], truth: Trut
     if row.task != "detection" and not TASK_METRICS[row.task].poses(truth):
         return None
     if row.task == "localization":
-        case = Case(rows=(row,))
+        case = ScoredCase(rows=(row,))
         return {metric.name: case.value(metric) for metric in LOCALIZATION_METRICS if metric.name in LOCALIZATION}
     return {CORRECT: right_of(row)}
 

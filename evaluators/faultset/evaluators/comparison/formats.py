@@ -13,7 +13,7 @@ from faultset.evaluators.comparison.records import Comparison, PairedEntry, Pair
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.formats import markdown_text, to_json
 from faultset.evaluators.leaderboards.grids import Grid
-from faultset.evaluators.statistics.estimates import Estimate
+from faultset.evaluators.statistics.intervals import Estimate
 
 COMPARISON_VERSION = 4
 """Version 4 describes measures as `leaderboard.json` describes metrics."""

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from faultset.core.errors import UsageError
-from faultset.evaluators.comparison.changes import changes_between
 from faultset.evaluators.comparison.records import Comparison, PairedEntry, PairedTable
-from faultset.evaluators.comparison.runs import Run, run_of
+from faultset.evaluators.comparison.runs import Run, changes_between, run_of
 from faultset.evaluators.leaderboards.records import ALL_APPS, is_headline
 from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting, is_scored, score_episodes
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.metrics import Metric
 from faultset.evaluators.scoring.registry import TASK_METRICS
-from faultset.evaluators.statistics.clusters import MINIMUM_FOR_TESTS
 from faultset.evaluators.statistics.comparison import holm, paired_difference
+from faultset.evaluators.statistics.intervals import MINIMUM_FOR_TESTS
 
 if TYPE_CHECKING:
     from faultset.evaluators.evaluation import Evaluation

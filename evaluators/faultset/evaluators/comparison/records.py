@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from faultset.evaluators.leaderboards.records import GIVEN_ALARMS
 from faultset.evaluators.scoring.metrics import Metric
 from faultset.evaluators.statistics.comparison import PairedDifference
-from faultset.evaluators.statistics.estimates import Estimate
+from faultset.evaluators.statistics.intervals import Estimate
 
 
 @dataclass(frozen=True, kw_only=True)

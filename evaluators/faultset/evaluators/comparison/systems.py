@@ -10,7 +10,7 @@ from faultset.evaluators.leaderboards.grids import Grid
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, Entry, Table
 from faultset.evaluators.results.rows import ResultRow
-from faultset.evaluators.statistics.estimates import Estimate
+from faultset.evaluators.statistics.intervals import Estimate
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from faultset.core.printable import printable, with_texts
 from faultset.evaluators.comparison import formats
 from faultset.evaluators.comparison.records import Comparison, PairedTable
 from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.grids import Column, Grid
+from faultset.evaluators.leaderboards.grids import Grid, GridColumn
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,7 +52,7 @@ def _rich(table: PairedTable) -> RichTable:
         for entry in changed[:ROWS_SHOWN]
     ]
     titles = (f"{first.title} old", "new", "difference", "better", "worse", "CPU", "after Holm")
-    columns = (Column(title="method"), *(Column(title=title, justify="right") for title in titles))
+    columns = (GridColumn(title="method"), *(GridColumn(title=title, justify="right") for title in titles))
     rich = Grid(columns=columns, rows=tuple(rows)).rich()
     if len(changed) > ROWS_SHOWN:
         rich.add_row(f"and {len(changed) - ROWS_SHOWN} more in the files", style="dim")

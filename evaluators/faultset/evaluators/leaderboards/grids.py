@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class GridColumn:
     """A column of texts."""
 
     title: str
@@ -24,7 +24,7 @@ class Column:
 class Grid:
     """Rows of cells below titled columns; templates of pages read the same fields."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[GridColumn, ...]
     rows: tuple[tuple[str, ...], ...]
     styles: tuple[str | None, ...] = ()
     """Style of each row on the terminal."""
@@ -33,7 +33,7 @@ class Grid:
     @classmethod
     def of(cls, titles: Iterable[str], rows: Iterable[Sequence[str]]) -> Grid:
         """Build a grid without meanings and styles."""
-        return cls(columns=tuple(Column(title=title) for title in titles), rows=tuple(map(tuple, rows)))
+        return cls(columns=tuple(GridColumn(title=title) for title in titles), rows=tuple(map(tuple, rows)))
 
     def markdown(self) -> list[str]:
         """Return the lines of a Markdown table; texts must be escaped already."""

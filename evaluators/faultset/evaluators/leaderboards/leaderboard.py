@@ -13,17 +13,64 @@ import numpy as np
 from faultset.agents.runs.looks import RunLook
 from faultset.agents.runs.record import AgentRun
 from faultset.core.times import SECOND_NS
-from faultset.evaluators.leaderboards.agents.lines import agent_lines
-from faultset.evaluators.leaderboards.difficulty import strata_of
-from faultset.evaluators.leaderboards.records import Failure, Leaderboard, Misses, is_headline
+from faultset.evaluators.leaderboards.agents import agent_lines
+from faultset.evaluators.leaderboards.records import Failure, Leaderboard, Misses, Stratum, is_headline
 from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting, curves_of, score_episodes
 from faultset.evaluators.leaderboards.tables import VERDICTS, tables_of
 from faultset.evaluators.results.rows import NO_FAILURES, ResultRow
 from faultset.evaluators.results.truth import UNFELT, Truth
 from faultset.evaluators.scoring.localization import first_place
-from faultset.evaluators.scoring.metrics import Case, Metric
+from faultset.evaluators.scoring.metrics import Metric, ScoredCase
 from faultset.evaluators.scoring.rankings import MISSES
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy, chosen_policies
+
+TRIVIAL_RULE = "max-z"
+ONE_MODALITY_RULES = ("loudest-log", "most-restarts", "series-stopped", "kubernetes-state", "last-change")
+MEANINGS = {
+    "trivial": f"{TRIVIAL_RULE} alone names the cause first",
+    "one modality": f"not trivial, but one of {', '.join(ONE_MODALITY_RULES)} names it first",
+    "hard": "none of these rules does",
+    "unknown": f"{TRIVIAL_RULE} was not evaluated",
+}
+
+
+def strata_of(scores: EpisodeScores) -> tuple[Stratum, ...]:
+    """Sort headline fault episodes by difficulty, by the oracle protocol where that was evaluated."""
+    right = scores.right(Setting("localization", "oracle")) or scores.right(Setting("localization", "detected"))
+    ac1 = {
+        name: {e: value for e, value in values.items() if is_headline(scores.truths[e])}
+        for name, values in right.items()
+    }
+    if not any(ac1.values()):
+        return ()
+    members: dict[str, list[str]] = {name: [] for name in MEANINGS}
+    for episode in sorted({episode for values in ac1.values() for episode in values}):
+        members[_difficulty(episode, ac1)].append(episode)
+    return tuple(
+        Stratum(
+            name=name,
+            meaning=MEANINGS[name],
+            episodes=tuple(episodes),
+            ac1={
+                baseline: float(np.mean([values[e] for e in episodes if e in values]))
+                for baseline, values in sorted(ac1.items())
+                if any(e in values for e in episodes)
+            },
+        )
+        for name, episodes in members.items()
+        if episodes or name != "unknown"
+    )
+
+
+def _difficulty(episode: str, ac1: dict[str, dict[str, float]]) -> str:
+    solves = lambda rule: ac1.get(rule, {}).get(episode, 0.0) > 0.99  # noqa: E731
+    if TRIVIAL_RULE not in ac1:
+        return "unknown"
+    if solves(TRIVIAL_RULE):
+        return "trivial"
+    if any(solves(rule) for rule in ONE_MODALITY_RULES):
+        return "one modality"
+    return "hard"
 
 
 def leaderboard_of(
@@ -133,7 +180,7 @@ def _misses(scores: EpisodeScores) -> Iterable[Misses]:
                 yield _misses_of(baseline, protocol, headline)
 
 
-def _misses_of(baseline: str, protocol: str, cases: Sequence[Case]) -> Misses:
+def _misses_of(baseline: str, protocol: str, cases: Sequence[ScoredCase]) -> Misses:
     """Say of what kind a localizer's first places are, and how far they are from the cause."""
     first = [first_place(case) for case in cases]
     distances = ["none" if math.isnan(place.hops) else f"{place.hops:g}" for place in first]

@@ -11,7 +11,7 @@ from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.metrics import Metric
 from faultset.evaluators.statistics.comparison import PairedDifference
-from faultset.evaluators.statistics.estimates import Estimate
+from faultset.evaluators.statistics.intervals import Estimate
 
 ALL_APPS = "all apps"
 SIGNIFICANCE = 0.05

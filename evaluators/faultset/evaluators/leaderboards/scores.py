@@ -19,10 +19,10 @@ from faultset.evaluators.leaderboards.trained_thresholds import ModelKey, by_one
 from faultset.evaluators.results.rows import ResultRow, amount_of
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.detection import policy_metrics
-from faultset.evaluators.scoring.metrics import Case, Metric
+from faultset.evaluators.scoring.metrics import Metric, ScoredCase
 from faultset.evaluators.scoring.registry import TASK_METRICS, guard, registered_scorers, right_of
 from faultset.evaluators.scoring.thresholds import Reference, ThresholdPolicy
-from faultset.evaluators.statistics.clusters import clustered_mean
+from faultset.evaluators.statistics.intervals import clustered_mean
 
 KIND_ORDER = ("named", "method", "own", "agent", "external", "rule", "control")
 _RIGHT = 0.5
@@ -38,7 +38,7 @@ class Setting(NamedTuple):
     """Delay of the alarm or length of the evidence in seconds; -1 without one."""
 
 
-Cases = Mapping[str, Mapping[str, Case]]
+Cases = Mapping[str, Mapping[str, ScoredCase]]
 """Baseline -> episode -> case."""
 Values = Mapping[str, Mapping[str, float]]
 """Baseline -> episode -> value."""
@@ -134,7 +134,7 @@ def kind_rank(kind: str) -> int:
     return KIND_ORDER.index(kind) if kind in KIND_ORDER else len(KIND_ORDER)
 
 
-def is_scored(case: Case) -> bool:
+def is_scored(case: ScoredCase) -> bool:
     """Return whether a fault episode poses the task, and a method that learns from labels was given one."""
     row = case.rows[0]
     return _poses(row) and (row.task != "rca" or "labels" not in row.needs or row.majority_label is not None)
@@ -170,7 +170,7 @@ def score_episodes(
     rule = Reference().name
     if one_rule:
         rows, by_own, rule = by_one_rule(rows, policies)
-    cases: dict[Setting, dict[str, dict[str, Case]]] = defaultdict(lambda: defaultdict(dict))
+    cases: dict[Setting, dict[str, dict[str, ScoredCase]]] = defaultdict(lambda: defaultdict(dict))
     for (task, protocol, baseline, at_s, episode), case in _group(row for row in rows if row.protocol != "calibration"):
         cases[Setting(task, protocol, at_s)][baseline][episode] = case
     thresholds = thresholds_of(rows, policies)
@@ -199,13 +199,13 @@ def score_episodes(
     return scores
 
 
-def _group(rows: Iterable[ResultRow]) -> Iterable[tuple[tuple[str, str, str, float, str], Case]]:
+def _group(rows: Iterable[ResultRow]) -> Iterable[tuple[tuple[str, str, str, float, str], ScoredCase]]:
     """Put the seeds of one answer together."""
     groups: dict[tuple[str, str, str, float, str], list[ResultRow]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.key):
         at_s = amount_of(row.delay_s, row.evidence_s)
         groups[row.task, row.protocol, row.baseline, at_s, row.episode].append(row)
-    return ((key, Case(rows=tuple(group))) for key, group in groups.items())
+    return ((key, ScoredCase(rows=tuple(group))) for key, group in groups.items())
 
 
 def _apply_policy(policy: str, thresholds: Mapping[ModelKey, float], detectors: Cases) -> None:
@@ -217,12 +217,12 @@ def _apply_policy(policy: str, thresholds: Mapping[ModelKey, float], detectors: 
         }
         if all(math.isfinite(value) for values in own.values() for value in values):
             for episode, case in cases.items():
-                case.by_policy[policy] = Case(rows=case.rows, thresholds=own[episode])
+                case.by_policy[policy] = ScoredCase(rows=case.rows, thresholds=own[episode])
 
 
-def _headline(scores: EpisodeScores, task: str, protocol: str) -> dict[str, dict[float, dict[str, Case]]]:
+def _headline(scores: EpisodeScores, task: str, protocol: str) -> dict[str, dict[float, dict[str, ScoredCase]]]:
     """Return baseline -> seconds -> headline episode that poses the task -> case."""
-    by: dict[str, dict[float, dict[str, Case]]] = defaultdict(dict)
+    by: dict[str, dict[float, dict[str, ScoredCase]]] = defaultdict(dict)
     settings = sorted(setting for setting in scores.cases if setting[:2] == (task, protocol))
     for setting in settings:
         for name, cases in sorted(scores.cases[setting].items()):
@@ -300,7 +300,7 @@ def curves_of(scores: EpisodeScores) -> tuple[Curve, ...]:
     return tuple(curves)
 
 
-def _point(at: float, here: Mapping[str, Case], whole: Mapping[str, Case], right: Metric) -> CurvePoint:
+def _point(at: float, here: Mapping[str, ScoredCase], whole: Mapping[str, ScoredCase], right: Metric) -> CurvePoint:
     others = [whole[e].value(right) for e in here if e in whole]
     return CurvePoint(
         at_s=at,

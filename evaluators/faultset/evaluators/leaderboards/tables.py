@@ -15,11 +15,16 @@ from faultset.evaluators.leaderboards.scores import Cases, EpisodeScores, Settin
 from faultset.evaluators.results.rows import PROTOCOLS, TASKS, ResultRow
 from faultset.evaluators.results.truth import UNFELT, Truth
 from faultset.evaluators.scoring.diagnosis import NOTHING_TO_LEARN_FROM
-from faultset.evaluators.scoring.metrics import Case, Metric
+from faultset.evaluators.scoring.metrics import Metric, ScoredCase
 from faultset.evaluators.scoring.registry import TASK_METRICS
-from faultset.evaluators.statistics.comparison import PairedDifference, clusters_needed, holm, paired_difference
-from faultset.evaluators.statistics.estimates import Estimate, unknown
-from faultset.evaluators.statistics.systems import prediction_interval
+from faultset.evaluators.statistics.comparison import (
+    PairedDifference,
+    clusters_needed,
+    holm,
+    paired_difference,
+    prediction_interval,
+)
+from faultset.evaluators.statistics.intervals import Estimate, unknown
 
 VERDICTS: tuple[str, ...] = (HEADLINE, "latent", "silent", UNFELT)
 GROUPS = ("telemetry", "sli", "alarm_place")
@@ -107,7 +112,7 @@ def _counts_as(truth: Truth, verdict: str) -> bool:
 
 
 def _estimates(
-    scores: EpisodeScores, part: _Part, metrics: Sequence[Metric], cases: Mapping[str, Case]
+    scores: EpisodeScores, part: _Part, metrics: Sequence[Metric], cases: Mapping[str, ScoredCase]
 ) -> dict[str, Estimate]:
     """Compute every metric of one method, on fault episodes before those without a fault."""
     faulty, healthy = ([cases[e] for e in sorted(half) if e in cases] for half in (part.faulty, part.healthy))
@@ -122,7 +127,7 @@ def _estimates(
 
 def _floor(part: _Part, metrics: Sequence[Metric], found: Cases) -> dict[str, Estimate]:
     """Return what guessing scores on the episodes of a table."""
-    cases: dict[str, Case] = {}
+    cases: dict[str, ScoredCase] = {}
     for name in part.baselines:
         for episode in sorted((part.faulty | part.healthy) & found[name].keys()):
             if part.setting.task != "rca" or is_scored(found[name][episode]):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from faultset.core.printable import printable, with_texts
 from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.agents.texts import agent_grids
+from faultset.evaluators.leaderboards.agents import KIND_STYLES, agent_grids
 from faultset.evaluators.leaderboards.formats import columns_of, head_lines
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, Entry, Failure, Leaderboard, Table
 from faultset.evaluators.results.rows import CANNOT, NO_FAILURES, TASKS
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-_KIND_STYLE = {"control": "dim", "named": "bold"}
+
 _AGENT_COLUMNS = 8
 """Of the columns about agents; leaderboard.md has all."""
 _ROWS = 10
@@ -119,7 +119,7 @@ def _rich(table: Table, width: int) -> tuple[RichTable, list[str]]:
     rich.add_column("CPU", justify="right", no_wrap=True)
     for i, entry in enumerate(entries):
         values = [cells[metric.name][i] for metric in shown]
-        rich.add_row(*_cells(entry, values, unanswered), style=_KIND_STYLE.get(entry.kind))
+        rich.add_row(*_cells(entry, values, unanswered), style=KIND_STYLES.get(entry.kind))
     if table.floor:
         floor = [number_formats.number(table.floor[m.name].value, m) if m.name in table.floor else "" for m in shown]
         rich.add_row("", "guessing", *floor, *[""] * (3 if unanswered else 2), style="dim italic")

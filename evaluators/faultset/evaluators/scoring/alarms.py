@@ -12,6 +12,11 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from faultset.core.times import SECOND_NS
+from faultset.evaluators.results.rows import ResultRow
+
+GAP_S = 30
+"""Alarms closer than this are one alarm."""
 Range = tuple[int, int]
 
 
@@ -147,3 +152,29 @@ def _soften(truth: npt.NDArray[np.bool_], width: int) -> npt.NDArray[np.float64]
         after = ramp[: len(soft) - end]
         soft[end : end + len(after)] += after
     return np.minimum(soft, 1.0)
+
+
+def alarms_of(row: ResultRow, threshold: float | None = None) -> list[Range]:
+    """Return all alarms of a row: runs of as many flags as its detector needs, joined across short gaps.
+
+    The onset of an alarm is when it was raised, so that a run of three flags of which two are needed begins at the
+    second. With a threshold, scores above it are the flags. A run that begins while an intermittent fault pauses counts
+    from when the fault is back, if it lasts so long.
+    """
+    answer = row.answer
+    if row.alarm_ns is None and threshold is None:
+        return []
+    times = np.asarray(answer.get("times_ns", []), dtype=np.int64)
+    needed = answer.get("consecutive")
+    if threshold is not None:
+        flags = np.asarray(answer.get("scores", []), dtype=float) > threshold
+        needed = needed or 1
+    else:
+        flags = np.frombuffer(answer.get("flags", "").encode(), dtype=np.uint8) == ord("1")
+        if needed is None or len(times) == 0:
+            assert row.alarm_ns is not None
+            return outside([(row.alarm_ns, row.alarm_ns + 1)], row.truth.pauses)
+    step = int(np.median(np.diff(times))) if len(times) > 1 else 1
+    ends = np.append(times[1:], times[-1:] + step)
+    runs = [(int(times[a + needed - 1]), int(ends[b - 1])) for a, b in events(flags) if b - a >= needed]
+    return join(outside(runs, row.truth.pauses), GAP_S * SECOND_NS)

@@ -12,50 +12,20 @@ from faultset.core.times import SECOND_NS
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.alarms import (
+    GAP_S,
     Range,
+    alarms_of,
     average_precision,
-    events,
-    join,
-    outside,
     true_alarms,
     vus_pr,
 )
-from faultset.evaluators.scoring.metrics import CLOSED_FORM, Case, Metric, clusters_of, median, once_per_case
-from faultset.evaluators.statistics.clusters import clustered_mean, clustered_ratio
-from faultset.evaluators.statistics.estimates import Estimate, unknown
-from faultset.evaluators.statistics.halves import balanced_accuracy, matthews_correlation
-from faultset.evaluators.statistics.rates import hourly_rate
+from faultset.evaluators.scoring.metrics import CLOSED_FORM, Metric, ScoredCase, clusters_of, median, once_per_case
+from faultset.evaluators.statistics.comparison import balanced_accuracy, matthews_correlation
+from faultset.evaluators.statistics.intervals import Estimate, clustered_mean, clustered_ratio, hourly_rate, unknown
 
-GAP_S = 30
 BUFFER_S = 30
 HORIZONS_S = (30, 60, 300)
 _HOUR_NS = 3600 * SECOND_NS
-
-
-def alarms_of(row: ResultRow, threshold: float | None = None) -> list[Range]:
-    """Return all alarms of a row: runs of as many flags as its detector needs, joined across short gaps.
-
-    The onset of an alarm is when it was raised, so that a run of three flags of which two are needed begins at the
-    second. With a threshold, scores above it are the flags. A run that begins while an intermittent fault pauses counts
-    from when the fault is back, if it lasts so long.
-    """
-    answer = row.answer
-    if row.alarm_ns is None and threshold is None:
-        return []
-    times = np.asarray(answer.get("times_ns", []), dtype=np.int64)
-    needed = answer.get("consecutive")
-    if threshold is not None:
-        flags = np.asarray(answer.get("scores", []), dtype=float) > threshold
-        needed = needed or 1
-    else:
-        flags = np.frombuffer(answer.get("flags", "").encode(), dtype=np.uint8) == ord("1")
-        if needed is None or len(times) == 0:
-            assert row.alarm_ns is not None
-            return outside([(row.alarm_ns, row.alarm_ns + 1)], row.truth.pauses)
-    step = int(np.median(np.diff(times))) if len(times) > 1 else 1
-    ends = np.append(times[1:], times[-1:] + step)
-    runs = [(int(times[a + needed - 1]), int(ends[b - 1])) for a, b in events(flags) if b - a >= needed]
-    return join(outside(runs, row.truth.pauses), GAP_S * SECOND_NS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +48,7 @@ _FACTS = ("raised_alarm", "detected", "alarms", "true_alarms", "alarms_before_on
 
 
 @once_per_case
-def alarm_facts(case: Case) -> AlarmFacts:
+def alarm_facts(case: ScoredCase) -> AlarmFacts:
     """Count the alarms of all seeds, by the detector's own thresholds or by those of the case."""
     thresholds = case.thresholds or [None] * len(case.rows)
     each = [_alarm_facts(row, threshold) for row, threshold in zip(case.rows, thresholds, strict=True)]
@@ -119,7 +89,7 @@ def _delay(true: Sequence[Range], since_ns: int | None) -> float:
     return max(0.0, (true[0][0] - since_ns) / SECOND_NS)
 
 
-def is_answered(case: Case) -> bool:
+def is_answered(case: ScoredCase) -> bool:
     """Return whether every seed gave an answer."""
     return all(row.status == "ok" for row in case.rows)
 
@@ -134,7 +104,7 @@ def window_s(truth: Truth) -> float:
     return math.nan if truth.onset_ns is None else (truth.view_end_ns - truth.onset_ns) / SECOND_NS
 
 
-def _is_correct(case: Case) -> float:
+def _is_correct(case: ScoredCase) -> float:
     """Return the share of seeds that were right: a true alarm in a fault, no alarm without one."""
     facts = alarm_facts(case)
     if not case.truth.faulty:
@@ -143,7 +113,7 @@ def _is_correct(case: Case) -> float:
 
 
 @once_per_case
-def _areas(case: Case) -> tuple[float, float]:
+def _areas(case: ScoredCase) -> tuple[float, float]:
     """Return AUC-PR and VUS-PR; they take most of the time of scoring, and are computed where they are shown."""
     onset_ns = case.truth.onset_ns
     if case.thresholds is not None or onset_ns is None:
@@ -174,23 +144,23 @@ def _buffer_samples(times: np.ndarray) -> int:
     return round(BUFFER_S / max(step_s, 1e-9))
 
 
-def _halves(cases: Sequence[Case]) -> tuple[list[Case], list[Case]]:
+def _halves(cases: Sequence[ScoredCase]) -> tuple[list[ScoredCase], list[ScoredCase]]:
     return [case for case in cases if case.truth.faulty], [case for case in cases if not case.truth.faulty]
 
 
-def _balanced(metric: Metric, cases: Sequence[Case]) -> Estimate:
+def _balanced(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     return _over_halves(cases)[0]
 
 
-def _matthews(metric: Metric, cases: Sequence[Case]) -> Estimate:
+def _matthews(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     return _over_halves(cases)[1]
 
 
-def _balanced_answered(metric: Metric, cases: Sequence[Case]) -> Estimate:
+def _balanced_answered(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     return _over_halves([case for case in cases if is_answered(case)])[0]
 
 
-def _over_halves(cases: Sequence[Case]) -> tuple[Estimate, Estimate]:
+def _over_halves(cases: Sequence[ScoredCase]) -> tuple[Estimate, Estimate]:
     """Return balanced accuracy and Matthews correlation."""
     faulty, healthy = _halves(cases)
     if not faulty or not healthy:
@@ -209,7 +179,7 @@ def _over_halves(cases: Sequence[Case]) -> tuple[Estimate, Estimate]:
     return balanced_accuracy(*halves), matthews_correlation(*halves)
 
 
-def _is_constant(cases: Sequence[Case]) -> bool:
+def _is_constant(cases: Sequence[ScoredCase]) -> bool:
     """Return whether a control gave every sample of every episode the same score."""
     rows = [row for case in cases for row in case.rows]
     if any(row.status != "ok" or row.kind != "control" for row in rows):
@@ -217,7 +187,7 @@ def _is_constant(cases: Sequence[Case]) -> bool:
     return len({score for row in rows for score in row.answer.get("scores", (None, math.nan))}) == 1
 
 
-def _precision(metric: Metric, cases: Sequence[Case]) -> Estimate:
+def _precision(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if not (case.truth.faulty and case.truth.onset_ns is None)]
     alarms = [alarm_facts(case).alarms for case in cases]
     true = [alarm_facts(case).true_alarms for case in cases]
@@ -227,26 +197,26 @@ def _precision(metric: Metric, cases: Sequence[Case]) -> Estimate:
     return replace(estimate, n=round(sum(alarms)), k=sum(true))
 
 
-def _hourly(metric: Metric, cases: Sequence[Case]) -> Estimate:
+def _hourly(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if is_answered(case)]
     hours = [watched_ns(case.truth) / _HOUR_NS for case in cases]
     return hourly_rate([alarm_facts(case).alarms for case in cases], hours, clusters_of(cases))
 
 
-def _hourly_before_onset(metric: Metric, cases: Sequence[Case]) -> Estimate:
+def _hourly_before_onset(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if is_answered(case) and case.truth.onset_ns is not None]
     hours = [max(0, (case.truth.onset_ns or 0) - case.truth.reference_end_ns) / _HOUR_NS for case in cases]
     return hourly_rate([alarm_facts(case).alarms_before_onset for case in cases], hours, clusters_of(cases))
 
 
-def _restricted_mean(metric: Metric, cases: Sequence[Case]) -> Estimate:
+def _restricted_mean(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if case.truth.onset_ns is not None]
     windows = [window_s(case.truth) for case in cases]
     delays = [min(alarm_facts(case).delay_s, window) for case, window in zip(cases, windows, strict=True)]
     return clustered_mean(delays, clusters_of(cases), bounds=(0.0, max(windows, default=0.0)))
 
 
-def _median_from_impact(metric: Metric, cases: Sequence[Case]) -> Estimate:
+def _median_from_impact(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if case.truth.onset_ns is not None]
     if all(case.truth.manifest_ns is None for case in cases):
         return unknown("no episode in which clients suffered", len(cases))
@@ -256,7 +226,7 @@ def _median_from_impact(metric: Metric, cases: Sequence[Case]) -> Estimate:
 def _within(horizon_s: int) -> Metric:
     """Declare the share of faults with a true alarm in time, where all are seen for so long."""
 
-    def aggregate(metric: Metric, cases: Sequence[Case]) -> Estimate:
+    def aggregate(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
         cases = [case for case in cases if case.truth.onset_ns is not None]
         shortest = min((window_s(case.truth) for case in cases), default=0.0)
         if shortest < horizon_s:
@@ -275,7 +245,7 @@ def _within(horizon_s: int) -> Metric:
     )
 
 
-def _constant_guess(value: float) -> Callable[[Metric, Sequence[Case]], Estimate]:
+def _constant_guess(value: float) -> Callable[[Metric, Sequence[ScoredCase]], Estimate]:
     """Return the most that an answer can score which is the same in every episode."""
     return lambda metric, cases: Estimate(value=value, method=CLOSED_FORM)
 
@@ -284,7 +254,7 @@ def _share_in_fault(truth: Truth) -> float:
     return window_s(truth) * SECOND_NS / watched_ns(truth)
 
 
-def _guessed_volume(metric: Metric, cases: Sequence[Case]) -> Estimate | None:
+def _guessed_volume(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
     """Return the mean volume of a constant score on the samples of an answer; on seconds if there is no answer."""
     values = []
     for case in cases:
@@ -503,7 +473,7 @@ def policy_metrics(policy: str) -> tuple[Metric, ...]:
 
 
 def _by_policy(metric: Metric, policy: str) -> Metric:
-    def aggregate(_: Metric, cases: Sequence[Case]) -> Estimate:
+    def aggregate(_: Metric, cases: Sequence[ScoredCase]) -> Estimate:
         if not all(policy in case.by_policy for case in cases):
             return unknown(f"the policy {policy} sets no threshold for it")
         return metric.estimate([case.by_policy[policy] for case in cases])

@@ -13,9 +13,9 @@ import numpy as np
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.localization import names_nothing
-from faultset.evaluators.scoring.metrics import Case, Metric, median
+from faultset.evaluators.scoring.metrics import Metric, ScoredCase, median
 from faultset.evaluators.scoring.rankings import SetScore, score_set
-from faultset.evaluators.statistics.estimates import TOO_FEW, Estimate
+from faultset.evaluators.statistics.intervals import TOO_FEW, Estimate
 
 Pair = tuple[str, str]
 NOTHING_TO_LEARN_FROM = f"{TOO_FEW}: no training episode has a label of a fault"
@@ -76,7 +76,7 @@ def _type(pair: tuple[str | None, str | None], truth: Truth) -> float:
 def _right(name: str, score: Callable[[tuple[str | None, str | None], Truth], float], meaning: str) -> Metric:
     """Declare a share that follows from the pair that is named; guessing is the best constant pair of each fold."""
 
-    def guess(metric: Metric, cases: Sequence[Case]) -> Estimate | None:
+    def guess(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
         if not any(case.rows[0].majority_label for case in cases):
             return None
         values = [score(case.rows[0].majority_label or ("", ""), case.truth) for case in cases]
@@ -96,14 +96,14 @@ def _right(name: str, score: Callable[[tuple[str | None, str | None], Truth], fl
 def _macro(name: str, title: str, part: int, meaning: str) -> Metric:
     """Declare macro-F1 of one part, the mean over seeds; no interval, because classes come and go with the episodes."""
 
-    def aggregate(metric: Metric, cases: Sequence[Case]) -> Estimate:
+    def aggregate(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
         truths = [_parts(case.truth, part) for case in cases]
         seeds = min((len(case.rows) for case in cases), default=0)
         values = [macro_f1([named_pair(case.rows[i])[part] for case in cases], truths) for i in range(seeds)]
         value = float(np.mean(values)) if values else math.nan
         return Estimate(value=value, n=len(cases), reason="no interval: classes come and go")
 
-    def guess(metric: Metric, cases: Sequence[Case]) -> Estimate | None:
+    def guess(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
         labels = [case.rows[0].majority_label for case in cases]
         if not any(labels):
             return None

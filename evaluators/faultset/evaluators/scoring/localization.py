@@ -11,8 +11,8 @@ from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.metrics import (
     CLOSED_FORM,
-    Case,
     Metric,
+    ScoredCase,
     median,
     median_guess,
     once_per_case,
@@ -33,7 +33,7 @@ from faultset.evaluators.scoring.rankings import (
     score_ranking,
     score_set,
 )
-from faultset.evaluators.statistics.estimates import Estimate
+from faultset.evaluators.statistics.intervals import Estimate
 
 Read = Callable[[LocalizationScore], float]
 
@@ -124,7 +124,7 @@ def _lift(row: ResultRow) -> float:
     return lift(ranking_score(row).ac(1), guess_of(row.truth).ac(1)) if row.truth.causes else math.nan
 
 
-def _guessed_rerank(metric: Metric, cases: Sequence[Case]) -> Estimate | None:
+def _guessed_rerank(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
     guesses = [guess_of(case.truth) for case in cases]
     hits = sum(guess.hit(5) for guess in guesses)
     return Estimate(value=sum(g.hit(1) for g in guesses) / hits, n=len(guesses), method=CLOSED_FORM) if hits else None
@@ -305,7 +305,7 @@ class FirstPlace(NamedTuple):
 
 
 @once_per_case
-def first_place(case: Case) -> FirstPlace:
+def first_place(case: ScoredCase) -> FirstPlace:
     """Say what a localizer puts first, as means over seeds."""
     truth, causes = case.truth, frozenset().union(*case.truth.causes)
     first = [leading(_ranking(row), truth.candidates) for row in case.rows]

@@ -17,8 +17,14 @@ import numpy as np
 
 from faultset.evaluators.results.rows import ResultRow, amount_of
 from faultset.evaluators.results.truth import Truth
-from faultset.evaluators.statistics.clusters import SHARE, clustered_mean, clustered_median, clustered_ratio
-from faultset.evaluators.statistics.estimates import Estimate, unknown
+from faultset.evaluators.statistics.intervals import (
+    SHARE,
+    Estimate,
+    clustered_mean,
+    clustered_median,
+    clustered_ratio,
+    unknown,
+)
 
 Unit = Literal["share", "s", "per hour", "rank", ""]
 Episodes = Literal["fault", "no fault", "all"]
@@ -27,17 +33,17 @@ Value = TypeVar("Value")
 
 
 @dataclass(kw_only=True, eq=False)
-class Case:
+class ScoredCase:
     """The answers of one method to one question about one episode, one row for each seed."""
 
     rows: tuple[ResultRow, ...] = field(repr=False)
     thresholds: tuple[float, ...] | None = None
     """Thresholds of a policy, one for each row, that decide a detector's alarms; None for its own."""
-    own: Case | None = None
+    own: ScoredCase | None = None
     """The same question, given the alarm of the method's own trigger."""
     seen_s: float = math.nan
     """Seconds after the onset up to which the episode had to be seen; infinite for a miss, NaN if not tried."""
-    by_policy: dict[str, Case] = field(default_factory=dict, repr=False)
+    by_policy: dict[str, ScoredCase] = field(default_factory=dict, repr=False)
     """Threshold policy -> the same answers with its thresholds."""
     _values: dict[Any, Any] = field(default_factory=dict, repr=False)
 
@@ -59,17 +65,17 @@ class Case:
         """Return the value of a metric; NaN leaves the case out."""
         return self.once(metric, metric.value_of)
 
-    def once(self, key: Any, make: Callable[[Case], Value]) -> Value:
+    def once(self, key: Any, make: Callable[[ScoredCase], Value]) -> Value:
         """Return what a function makes of this case; it is called once."""
         if key not in self._values:
             self._values[key] = make(self)
         return self._values[key]
 
 
-Aggregate = Callable[["Metric", Sequence[Case]], Estimate]
+Aggregate = Callable[["Metric", Sequence[ScoredCase]], Estimate]
 
 
-def mean(metric: Metric, cases: Sequence[Case]) -> Estimate:
+def mean(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     """Return the mean over episodes with its interval over clusters."""
     values = [case.value(metric) for case in cases]
     if all(math.isnan(value) for value in values):
@@ -77,7 +83,7 @@ def mean(metric: Metric, cases: Sequence[Case]) -> Estimate:
     return clustered_mean(values, clusters_of(cases), bounds=SHARE if metric.unit == "share" else None)
 
 
-def median(metric: Metric, cases: Sequence[Case]) -> Estimate:
+def median(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     """Return the median over episodes, in which a miss may be infinite."""
     cases = [case for case in cases if not math.isnan(case.value(metric))]
     if not cases:
@@ -88,30 +94,30 @@ def median(metric: Metric, cases: Sequence[Case]) -> Estimate:
 def ratio(part: Metric, whole: Metric) -> Aggregate:
     """Return an aggregate: the sum of one metric over the sum of another."""
 
-    def aggregate(metric: Metric, cases: Sequence[Case]) -> Estimate:
+    def aggregate(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
         return clustered_ratio([c.value(part) for c in cases], [c.value(whole) for c in cases], clusters_of(cases))
 
     return aggregate
 
 
-def clusters_of(cases: Sequence[Case]) -> list[Hashable]:
+def clusters_of(cases: Sequence[ScoredCase]) -> list[Hashable]:
     """Return the cluster of each case."""
     return [case.truth.cluster for case in cases]
 
 
-def mean_guess(metric: Metric, cases: Sequence[Case]) -> Estimate | None:
+def mean_guess(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
     """Return the mean of what guessing scores on each episode; None if that is unknown."""
     values = _guesses(metric, cases)
     return Estimate(value=float(np.mean(values)), n=len(values), method=CLOSED_FORM) if values else None
 
 
-def median_guess(metric: Metric, cases: Sequence[Case]) -> Estimate | None:
+def median_guess(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
     """Return the upper median of what guessing scores on each episode."""
     values = sorted(_guesses(metric, cases))
     return Estimate(value=values[len(values) // 2], n=len(values), method=CLOSED_FORM) if values else None
 
 
-def _guesses(metric: Metric, cases: Sequence[Case]) -> list[float]:
+def _guesses(metric: Metric, cases: Sequence[ScoredCase]) -> list[float]:
     values = [] if metric.floor is None else [metric.floor(case.truth) for case in cases]
     return [value for value in values if not math.isnan(value)]
 
@@ -148,11 +154,11 @@ class Metric:
     """What guessing scores on an episode, where that is known."""
     unscored: str = "no scored episode"
     """Reason that is shown where every value is NaN."""
-    of_case: Callable[[Case], float] | None = None
+    of_case: Callable[[ScoredCase], float] | None = None
     """From all answers of a case to a value; by default the mean of `compute`."""
     aggregate: Aggregate = mean
     """From the cases of one method in a table to the number that is shown."""
-    guess: Callable[[Metric, Sequence[Case]], Estimate | None] = mean_guess
+    guess: Callable[[Metric, Sequence[ScoredCase]], Estimate | None] = mean_guess
     """From the cases of a table, one for each episode, to what guessing scores there."""
     beside_first: Literal["", "if known", "if it differs"] = ""
     """Shown beside the first metric of a table: where it has values, or where it was computed on fewer episodes."""
@@ -161,7 +167,7 @@ class Metric:
     installed: bool = False
     """Whether another distribution has declared it."""
 
-    def value_of(self, case: Case) -> float:
+    def value_of(self, case: ScoredCase) -> float:
         """Compute the value of a case."""
         if self.of_case is not None:
             return self.of_case(case)
@@ -172,20 +178,20 @@ class Metric:
         """Return whether it is computed on an episode."""
         return self.episodes == "all" or truth.faulty == (self.episodes == "fault")
 
-    def estimate(self, cases: Sequence[Case]) -> Estimate:
+    def estimate(self, cases: Sequence[ScoredCase]) -> Estimate:
         """Return the number that a table shows of the cases of one method."""
         return self.aggregate(self, [case for case in cases if self.is_for(case.truth)])
 
-    def estimate_guess(self, cases: Sequence[Case]) -> Estimate | None:
+    def estimate_guess(self, cases: Sequence[ScoredCase]) -> Estimate | None:
         """Return what guessing scores on the episodes of a table; None if that is unknown."""
         return self.guess(self, [case for case in cases if self.is_for(case.truth)])
 
 
-def once_per_case(function: Callable[[Case], Value]) -> Callable[[Case], Value]:
+def once_per_case(function: Callable[[ScoredCase], Value]) -> Callable[[ScoredCase], Value]:
     """Let a function of a case compute once for each case."""
 
     @functools.wraps(function)
-    def remember(case: Case) -> Value:
+    def remember(case: ScoredCase) -> Value:
         return case.once(function, function)
 
     return remember

@@ -17,7 +17,7 @@ from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.detection import COMPARED, CORRECT, DETECTION_METRICS
 from faultset.evaluators.scoring.diagnosis import DIAGNOSIS_METRICS, JOINT, PARTS
 from faultset.evaluators.scoring.localization import AC1, AVG5, LOCALIZATION_METRICS
-from faultset.evaluators.scoring.metrics import Case, Episodes, Metric, Unit
+from faultset.evaluators.scoring.metrics import Episodes, Metric, ScoredCase, Unit
 
 GROUP = "faultset.scorers"
 _log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ TASK_METRICS: dict[str, TaskMetrics] = {
 
 def right_of(row: ResultRow) -> float:
     """Return how right one answer is, by the metric that methods are compared by."""
-    return Case(rows=(row,)).value(TASK_METRICS[row.task].right)
+    return ScoredCase(rows=(row,)).value(TASK_METRICS[row.task].right)
 
 
 def registered_scorers() -> tuple[Metric, ...]:
@@ -74,8 +74,8 @@ def guard(scorers: Iterable[Metric]) -> tuple[Metric, ...]:
     return tuple(dataclasses.replace(scorer, installed=True, of_case=_guarded(scorer)) for scorer in scorers)
 
 
-def _guarded(scorer: Metric) -> Callable[[Case], float]:
-    def value_of(case: Case) -> float:
+def _guarded(scorer: Metric) -> Callable[[ScoredCase], float]:
+    def value_of(case: ScoredCase) -> float:
         try:
             return scorer.value_of(case)
         except Exception as error:  # code of a third party
@@ -90,7 +90,7 @@ def _guarded(scorer: Metric) -> Callable[[Case], float]:
                 )
             return math.nan
 
-    reported: list[Case] = []
+    reported: list[ScoredCase] = []
     return value_of
 
 

@@ -11,7 +11,7 @@ from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.records import ALL_APPS, Curve, Table, is_headline
 from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting
 from faultset.evaluators.reports.episode_difficulty import episode_title
-from faultset.evaluators.reports.top_methods import top_methods
+from faultset.evaluators.reports.method_cards import top_methods
 from faultset.evaluators.scoring.detection import alarm_facts, window_s
 from faultset.evaluators.scoring.metrics import Metric
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.records import HEADLINE
 from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting
-from faultset.evaluators.reports.top_methods import top_methods
+from faultset.evaluators.reports.method_cards import top_methods
 from faultset.evaluators.results.truth import UNFELT
 
 _VERDICTS = (HEADLINE, "latent", "silent", UNFELT)
