@@ -44,9 +44,7 @@ TASKS: tuple[Task, ...] = get_args(Task)
 PROTOCOLS: tuple[Protocol, ...] = ("detected", "oracle")
 """Protocols that have tables, in their order."""
 ROWS_VERSION = 6
-"""Version 2 renamed three columns of version 1, version 3 added `method_code`, version 4 `evidence_s`, version 5
-`faults`, version 6 `pauses`; `read_rows` reads all of them."""
-_OLD_NAMES = {"told_ns": "given_alarm_ns", "told_by": "alarm_source", "usual": "majority_label"}
+"""Layout of the stored rows; `read_rows` reads no other."""
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
 RESULTS = pa.schema(
@@ -170,7 +168,7 @@ class ResultRow:
     code: str = ""
     """Version of faultset, with its commit where that is known."""
     method_code: str = ""
-    """Distribution, version and hash of the baseline's code; empty where an older release did not record it."""
+    """Distribution, version and hash of the baseline's code; empty if it is not known."""
     libraries: str = ""
     """Versions of the libraries that methods use."""
     truth: Truth
@@ -216,7 +214,7 @@ def write_rows(rows: Iterable[ResultRow], path: Path) -> None:
 
 
 def read_rows(path: Path) -> list[ResultRow]:
-    """Read what `write_rows` stored; columns that an older release did not write are empty.
+    """Read what `write_rows` stored.
 
     Raises
     ------
@@ -229,13 +227,9 @@ def read_rows(path: Path) -> list[ResultRow]:
         table = pq.read_table(parquet_path(path))
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} cannot be read as results ({error}); run evaluate again") from error
-    found = (table.schema.metadata or {}).get(b"faultset.rows", b"none").decode()
-    if found == "1":
-        table = table.rename_columns([_OLD_NAMES.get(name, name) for name in table.column_names])
-    elif found not in ("2", "3", "4", "5", str(ROWS_VERSION)):
-        raise DataError(
-            f"{path} holds results in layout {found}, this release reads 1 to {ROWS_VERSION}; run evaluate again"
-        )
+    version = (table.schema.metadata or {}).get(b"faultset.rows", b"none").decode()
+    if version != str(ROWS_VERSION):
+        raise DataError(f"{path} holds results in layout {version}, expected {ROWS_VERSION}; run evaluate again")
     episodes = table.column("episode").to_pylist()
     first = {episode: number for number, episode in reversed(list(enumerate(episodes)))}
     # the truth is the same in all rows of an episode: it is made once and shared

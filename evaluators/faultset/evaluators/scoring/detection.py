@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from faultset.evaluators.statistics.intervals import Estimate, clustered_mean, c
 BUFFER_S = 30
 HORIZONS_S = (30, 60, 300)
 _HOUR_NS = 3600 * SECOND_NS
+_declare = functools.partial(Metric, task="detection", headline=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,12 +235,10 @@ def _within(horizon_s: int) -> Metric:
             return unknown(f"faults are only seen for {shortest:.0f} s", len(cases))
         return clustered_mean([case.value(metric) for case in cases], clusters_of(cases))
 
-    return Metric(
+    return _declare(
         name=f"detected_within_{horizon_s}s",
         title=f"detected in {horizon_s} s",
         unit="share",
-        task="detection",
-        headline=False,
         meaning=f"share of faults with a true alarm at most {horizon_s} s after the onset",
         of_case=lambda case: float(alarm_facts(case).delay_s <= horizon_s),
         aggregate=aggregate,
@@ -269,22 +269,22 @@ def _guessed_volume(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | N
     return Estimate(value=float(np.mean(values)), n=len(values), method="constant score") if values else None
 
 
-CORRECT = Metric(
+CORRECT = _declare(
     name="correct",
     title="correct",
     unit="share",
-    task="detection",
+    headline=True,
     meaning="a true alarm in a fault, no alarm without one",
     episodes="all",
     of_case=_is_correct,
     balanced=True,
 )
 """How right a detector is about one episode; balanced accuracy is the mean over both kinds of episodes."""
-BALANCED_ACCURACY = Metric(
+BALANCED_ACCURACY = _declare(
     name="balanced_accuracy",
     title="balanced accuracy",
     unit="share",
-    task="detection",
+    headline=True,
     meaning="mean of the share of fault episodes with a true alarm and of no-fault episodes without any; "
     "at most 0.5 for an answer that is the same in every episode",
     episodes="all",
@@ -296,122 +296,108 @@ BALANCED_ACCURACY = Metric(
 
 DETECTION_METRICS = (
     BALANCED_ACCURACY,
-    Metric(
+    _declare(
         name="event_recall",
         title="event recall",
         unit="share",
-        task="detection",
+        headline=True,
         meaning=f"share of faults with an alarm that began after the onset [gap={GAP_S}s,grace=0s]",
         of_case=lambda case: alarm_facts(case).detected,
     ),
-    Metric(
+    _declare(
         name="event_precision",
         title="event precision",
         unit="share",
-        task="detection",
+        headline=True,
         meaning=f"share of alarms, over fault and no-fault episodes, that began in a fault [gap={GAP_S}s,grace=0s]",
         episodes="all",
         aggregate=_precision,
     ),
-    Metric(
+    _declare(
         name="false_alarms_per_hour",
         title="false alarms / h",
         unit="per hour",
         better="lower",
-        task="detection",
+        headline=True,
         meaning="alarms per watched hour of no-fault episodes",
         episodes="no fault",
         aggregate=_hourly,
     ),
-    Metric(
+    _declare(
         name="ttd_median",
         title="median TTD",
         unit="s",
         better="lower",
-        task="detection",
+        headline=True,
         meaning="median seconds from the onset to the first true alarm, a miss is infinite",
         of_case=lambda case: alarm_facts(case).delay_s,
         aggregate=median,
     ),
-    Metric(
+    _declare(
         name="ttd_restricted_mean",
         title="mean TTD",
         unit="s",
         better="lower",
-        task="detection",
+        headline=True,
         meaning="mean seconds to the first true alarm, a miss counts as the whole window",
         aggregate=_restricted_mean,
     ),
-    Metric(
+    _declare(
         name="balanced_accuracy_answered",
         title="balanced accuracy answered",
         unit="share",
-        task="detection",
-        headline=False,
         beside_first="if it differs",
         meaning="balanced accuracy over answered episodes alone; what a method leaves out does not count against it",
         episodes="all",
         aggregate=_balanced_answered,
     ),
-    Metric(
+    _declare(
         name="mcc",
         title="MCC",
-        task="detection",
-        headline=False,
         meaning="Matthews correlation of true alarms in fault episodes and alarms in no-fault episodes; "
         "at most 0 for an answer that is the same in every episode",
         episodes="all",
         aggregate=_matthews,
         guess=_constant_guess(0.0),
     ),
-    Metric(
+    _declare(
         name="recall",
         title="alarm rate in faults",
         unit="share",
-        task="detection",
-        headline=False,
         meaning="share of fault episodes with any alarm at all",
         of_case=lambda case: alarm_facts(case).raised_alarm,
     ),
-    Metric(
+    _declare(
         name="false_positive_rate",
         title="false positive rate",
         unit="share",
         better="lower",
-        task="detection",
-        headline=False,
         meaning="share of no-fault episodes with any alarm",
         episodes="no fault",
         of_case=lambda case: alarm_facts(case).raised_alarm,
     ),
-    Metric(
+    _declare(
         name="false_alarms_per_hour_before_onset",
         title="false alarms / h before onset",
         unit="per hour",
         better="lower",
-        task="detection",
-        headline=False,
         meaning="alarms per watched hour of fault episodes before their onset",
         aggregate=_hourly_before_onset,
     ),
-    Metric(
+    _declare(
         name="ttd_median_from_manifest",
         title="median TTD from first impact",
         unit="s",
         better="lower",
-        task="detection",
-        headline=False,
         meaning="as median TTD, but from the first second in which the clients' requests suffer",
         of_case=lambda case: alarm_facts(case).delay_from_manifest_s,
         aggregate=_median_from_impact,
     ),
-    Metric(
+    _declare(
         name="ttd_seen_median",
         title="median TTD, no more seen",
         unit="s",
         better="lower",
-        task="detection",
-        headline=False,
         beside_first="if known",
         meaning="median seconds from the onset to the end of the shortest view from which on a true alarm is raised, "
         "over the budgets of --evidence: as median TTD where nothing later can be read; a miss is infinite",
@@ -420,22 +406,18 @@ DETECTION_METRICS = (
         unscored="no budgets of evidence were tried",
     ),
     *(_within(horizon_s) for horizon_s in HORIZONS_S),
-    Metric(
+    _declare(
         name="average_precision",
         title="AUC-PR",
         unit="share",
-        task="detection",
-        headline=False,
         meaning="average precision of the score over samples; its floor is the share of samples in the fault",
         of_case=lambda case: _areas(case)[0],
         floor=_share_in_fault,
     ),
-    Metric(
+    _declare(
         name="vus_pr",
         title=f"VUS-PR [step, {BUFFER_S} s]",
         unit="share",
-        task="detection",
-        headline=False,
         meaning=f"volume under the precision-recall surface in the step form of TSB-AD, buffer {BUFFER_S} s; "
         "its floor is the value of a constant score",
         of_case=lambda case: _areas(case)[1],
@@ -446,19 +428,19 @@ BY_POLICY = ("balanced_accuracy", "event_recall", "event_precision", "false_alar
 """Metrics that threshold policies other than the rule of a table get columns for."""
 COMPARED = (
     BALANCED_ACCURACY,
-    Metric(
+    _declare(
         name="detected",
         title="faults detected",
         unit="share",
-        task="detection",
+        headline=True,
         meaning="share of faults with a true alarm",
         of_case=_is_correct,
     ),
-    Metric(
+    _declare(
         name="no_false_alarm",
         title="no false alarm",
         unit="share",
-        task="detection",
+        headline=True,
         meaning="share of no-fault episodes without any alarm",
         episodes="no fault",
         of_case=_is_correct,
