@@ -24,8 +24,8 @@ from faultset.datasets.dataset import Dataset
 from faultset.datasets.format.labels import Label
 from faultset.evaluators import evaluate
 from faultset.evaluators.evaluation import Evaluation
-from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, score_episodes
-from faultset.evaluators.statistics.clusters import clustered_mean
+from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting, score_episodes
+from faultset.evaluators.statistics.intervals import clustered_mean
 
 SOLVED = 0.99
 Solved = Mapping[str, Mapping[str, bool]]
@@ -33,8 +33,8 @@ Solved = Mapping[str, Mapping[str, bool]]
 
 def solved_episodes(scores: EpisodeScores) -> dict[str, dict[str, bool]]:
     """Return localizer -> episode -> whether the service named first is right, given the true onset."""
-    found = scores.localizations.get("oracle", {})
-    return {name: {episode: one.ac1 > SOLVED for episode, one in by.items()} for name, by in found.items()}
+    right = scores.right(Setting("localization", "oracle"))
+    return {name: {episode: value > SOLVED for episode, value in by.items()} for name, by in right.items()}
 
 
 def share(solved: Solved, names: Sequence[str], episodes: Sequence[str]) -> float:

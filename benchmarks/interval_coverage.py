@@ -16,11 +16,14 @@ import click
 import numpy as np
 from scipy.stats import norm
 
-from faultset.evaluators.statistics.clusters import clustered_mean, clustered_median, clustered_ratio
-from faultset.evaluators.statistics.comparison import mean_difference
-from faultset.evaluators.statistics.estimates import Estimate
-from faultset.evaluators.statistics.halves import balanced_accuracy, matthews_correlation
-from faultset.evaluators.statistics.rates import hourly_rate
+from faultset.evaluators.statistics.comparison import balanced_accuracy, matthews_correlation, mean_difference
+from faultset.evaluators.statistics.intervals import (
+    Estimate,
+    clustered_mean,
+    clustered_median,
+    clustered_ratio,
+    hourly_rate,
+)
 
 CLUSTERS = (6, 10, 20, 50, 100)
 LIKENESS = {"independent": 0.0, "partly alike": 0.3, "all the same": 1.0}

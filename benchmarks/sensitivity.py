@@ -30,7 +30,7 @@ from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.cut_episodes import cut_episode
 from faultset.evaluators.results.truth import Truth, truth_of
-from faultset.evaluators.scoring.localization import score_ranking
+from faultset.evaluators.scoring.rankings import score_ranking
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "sensitivity.md"
 SEEDS = 3
@@ -191,7 +191,7 @@ def score(spec: BaselineSpec, dataset: Dataset, truths: Iterable[Truth], change:
                 if spec.task == "localization":
                     ranking = method.localize(view, truth.onset_ns).scores
                     scored = score_ranking(ranking, [frozenset(names) for names in truth.causes], truth.candidates)
-                    found[True].append(scored.ac[1])
+                    found[True].append(scored.ac(1))
                     depth.append(scored.avg5)
                 else:
                     alarm_ns = method.detect(view).alarm_ns

@@ -25,7 +25,7 @@ from faultset.core.errors import UsageError
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.exports.exporter import load_layout
 from faultset.datasets.imports.registry import format_named, recognised
-from faultset.evaluators.scorers.registry import registered_scorers, scorer_called
+from faultset.evaluators.scoring.registry import find_scorer, registered_scorers
 
 pytestmark = pytest.mark.usefixtures("own_registries")
 
@@ -61,7 +61,7 @@ ASK: dict[str, Callable[[str], Any]] = {
     ),
     "faultset.mitigators": load_mitigator,
     "faultset.platforms": load_host_class,
-    "faultset.scorers": scorer_called,
+    "faultset.scorers": find_scorer,
     "faultset.sources": load_source,
 }
 ALL: dict[str, Callable[[], Any]] = {

@@ -24,9 +24,8 @@ from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.archives import unpacked
 from faultset.datasets.imports.importer import import_dataset
 from faultset.evaluators.results.rows import ResultRow, read_rows
-from faultset.evaluators.scoring.localization import score_ranking
-from faultset.evaluators.statistics.clusters import clustered_mean
-from faultset.evaluators.statistics.estimates import Estimate
+from faultset.evaluators.scoring.rankings import score_ranking
+from faultset.evaluators.statistics.intervals import Estimate, clustered_mean
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "results" / "comparisons.md"
 NEZHA_DEPTHS = (1, 3, 5)
@@ -208,8 +207,8 @@ def _rebuilt(path: Path) -> dict[tuple[str, str], list[Hits]]:
     for (issue, metric), (scores, cause) in traversal_answers(unpacked(path)).items():
         # infinite scores are equal, and larger than any other
         ranking = {name: min(score, 1e300) for name, score in scores.items()}
-        hit = score_ranking(ranking, [frozenset({cause})], sorted({*ranking, cause}), (1, 3)).hit
-        named = {k: hit[k] if cause in ranking else 0.0 for k in (1, 3)}
+        score = score_ranking(ranking, [frozenset({cause})], sorted({*ranking, cause}))
+        named = {k: score.hit(k) if cause in ranking else 0.0 for k in (1, 3)}
         found.setdefault((issue.partition("/")[0].rstrip("0123456789"), metric), []).append(named)
     return found
 
@@ -261,7 +260,7 @@ def write_between(document: Path, name: str, table: str) -> None:
 
 def _chance(row: ResultRow, k: int) -> float:
     causes = [frozenset(names) for names in row.truth.causes]
-    return score_ranking(row.ranking, causes, row.truth.candidates, (k,)).hit[k]
+    return score_ranking(row.ranking, causes, row.truth.candidates).hit(k)
 
 
 def _rank_with_best_tie(row: ResultRow) -> int | None:

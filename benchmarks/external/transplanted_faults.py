@@ -39,7 +39,7 @@ from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.views import EpisodeView
-from faultset.evaluators.scoring.localization import score_ranking
+from faultset.evaluators.scoring.rankings import score_ranking
 
 LEAST_HEALTHY_S, SHOWN_S = 118, 116
 """How long nothing may have shown, and how much of it becomes the own part of an episode."""
@@ -107,9 +107,9 @@ def answers(names: Sequence[str], view: EpisodeView, fault: Fault) -> Iterator[t
         if not isinstance(method, Localizer):
             raise SystemExit(f"{name} is no localizer")
         ranking = method.localize(view, fault.onset_ns)
-        score = score_ranking(ranking.scores, [frozenset({fault.service})], view.services, (1, 3, 5))
+        score = score_ranking(ranking.scores, [frozenset({fault.service})], view.services)
         first = ranking.ordered[0] if ranking.ordered else ""
-        yield name, {"top1": score.hit[1], "top3": score.hit[3], "top5": score.hit[5], "first": first}
+        yield name, {"top1": score.hit(1), "top3": score.hit(3), "top5": score.hit(5), "first": first}
 
 
 def episodes(path: Path, out: Path, per_kind: int, seed: int) -> Iterator[tuple[Fault, EpisodeView]]:

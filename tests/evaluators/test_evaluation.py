@@ -14,7 +14,7 @@ from faultset.core.errors import DataError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators import Evaluation, EvaluationStart, compare, evaluate, score
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.leaderboards.frames import COSTS, KEYS
+from faultset.evaluators.leaderboards.formats import COSTS, KEYS
 from faultset.evaluators.results.truth import Truth
 
 

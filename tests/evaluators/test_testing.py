@@ -1,4 +1,4 @@
-"""Every scorer that is installed keeps the contract, and the check finds what breaks it."""
+"""Built-in metrics keep the contract of scorers, and the check finds what breaks it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from faultset.core.errors import UsageError
 from faultset.evaluators import Metric
-from faultset.evaluators.scorers.registry import registered_scorers
+from faultset.evaluators.scoring.registry import TASK_METRICS
 from faultset.evaluators.testing import check_scorer
 
 NAMED = Metric(
@@ -22,9 +22,12 @@ NAMED = Metric(
 )
 
 
-@pytest.mark.parametrize("name", [scorer.name for scorer in registered_scorers()])
-def test_an_installed_scorer_keeps_the_contract(name: str):
-    check_scorer(name)
+BUILT_IN = [metric for task in TASK_METRICS.values() for metric in task.metrics if metric.compute]
+
+
+@pytest.mark.parametrize("metric", BUILT_IN, ids=lambda metric: f"{metric.task}-{metric.name}")
+def test_a_built_in_metric_of_single_answers_keeps_the_contract(metric: Metric):
+    check_scorer(metric)
 
 
 @pytest.mark.parametrize("task", ["detection", "localization", "rca"])
@@ -58,6 +61,7 @@ def test_a_scorer_that_breaks_a_rule_is_found(changes, sentence: str):
         ({"unit": "%"}, "unit='%'"),
         ({"name": "My Score"}, "is not a name for a scorer"),
         ({"meaning": ""}, "no title or no meaning"),
+        ({"name": "ac1"}, '"ac1" is a built-in metric of localization'),
     ],
 )
 def test_an_incomplete_declaration_is_one_sentence(changes, sentence: str):

@@ -6,8 +6,7 @@ side by side. All return records and print nothing.
 execution    baselines on episodes, in parallel, each in a process that can be killed
 predictions  files with answers of models that were run elsewhere
 results      one row for every answer; what is stored in `results.parquet`
-scoring      pure functions from one answer and the truth to numbers
-scorers      metrics computed from single answers, open to other distributions
+scoring      metrics, built-in and of other distributions, each declared once
 statistics   intervals and tests over episodes
 leaderboards tables computed from rows
 comparison   two evaluations side by side
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from faultset.evaluators.external_answers import score
     from faultset.evaluators.results.rows import ResultRow
     from faultset.evaluators.results.truth import Truth
-    from faultset.evaluators.scorers.contract import Metric
+    from faultset.evaluators.scoring.metrics import Metric
 
 __all__ = [
     "Comparison",
@@ -50,7 +49,7 @@ __getattr__, __dir__ = lazy_names(
         "Comparison": "faultset.evaluators.comparison.records",
         "Evaluation": "faultset.evaluators.evaluation",
         "EvaluationStart": "faultset.evaluators.evaluation",
-        "Metric": "faultset.evaluators.scorers.contract",
+        "Metric": "faultset.evaluators.scoring.metrics",
         "ResultRow": "faultset.evaluators.results.rows",
         "Truth": "faultset.evaluators.results.truth",
         "compare": "faultset.evaluators.comparison.pairing",

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faultset.core.suggestions import unknown_name
-from faultset.evaluators.leaderboards.formats import write_json, write_markdown
-from faultset.evaluators.leaderboards.frames import leaderboard_frame
+from faultset.evaluators.leaderboards.formats import leaderboard_frame, write_json, write_markdown
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.leaderboards.records import Failure, Leaderboard, Table
 from faultset.evaluators.results.output_folder import check_writable, writing

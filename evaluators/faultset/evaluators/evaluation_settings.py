@@ -94,7 +94,7 @@ def _alarm_source(source: DatasetSource, settings: EvaluationSettings) -> str:
 def shown_settings(
     source: DatasetSource, settings: EvaluationSettings, training: TrainingData | None
 ) -> dict[str, object]:
-    from faultset.evaluators.reports.machine import machine
+    from faultset.evaluators.reports.provenance import machine
 
     return {
         "tasks": list(settings.tasks),

@@ -3,7 +3,8 @@
 Examples
 --------
 >>> from faultset.evaluators.testing import check_scorer
->>> check_scorer("exact_set")
+>>> from faultset.evaluators.scoring.localization import AC1
+>>> check_scorer(AC1)
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from faultset.evaluators.leaderboards.formats import markdown, to_json
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
-from faultset.evaluators.scorers.contract import Metric
-from faultset.evaluators.scorers.registry import check_declaration, scorer_called
+from faultset.evaluators.scoring.metrics import Metric
+from faultset.evaluators.scoring.registry import check_declaration, find_scorer
 
 _START_NS = 1_760_000_000 * SECOND_NS
 _SERVICES = ("cart", "geo", "pay", "web")
@@ -51,7 +52,7 @@ def check_scorer(scorer: Metric | str) -> None:
     UsageError
         What it declares cannot be used.
     """
-    metric = scorer_called(scorer) if isinstance(scorer, str) else check_declaration(scorer)
+    metric = find_scorer(scorer) if isinstance(scorer, str) else check_declaration(scorer)
     rows = _answers(metric.task)
     values = {row.key: _value(metric, row) for row in rows}
     assert any(not math.isnan(value) for value in values.values()), (

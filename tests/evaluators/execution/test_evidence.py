@@ -16,11 +16,18 @@ from faultset.datasets.dataset import open_dataset
 from faultset.evaluators import evaluate
 from faultset.evaluators.execution.baseline_runs import expected_answers
 from faultset.evaluators.execution.cut_episodes import CutCopies, known_at
-from faultset.evaluators.leaderboards.curves import curves_of, times_to_be_right
 from faultset.evaluators.leaderboards.formats import columns_of, markdown
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.leaderboards.scores import Setting, curves_of, score_episodes
+from faultset.evaluators.results.rows import ResultRow
 
 SECOND = 1_000_000_000
+
+
+def time_to_be_right(rows: list[ResultRow]) -> float:
+    """The seconds up to which the only episode had to be seen; the last row is that of the whole view."""
+    setting = Setting(rows[-1].task, rows[-1].protocol)
+    return score_episodes(rows).cases[setting]["method"]["e1"].seen_s
 
 
 def latest(view: Any) -> int:
@@ -166,7 +173,8 @@ def test_the_time_to_localize_is_the_budget_from_which_the_cause_stays_first(mak
             make.row(make.truth("e1"), ranking=answer, protocol="evidence", evidence_s=10.0 * i)
             for i, answer in enumerate(answers, start=1)
         ]
-        return times_to_be_right(rows)["localization", "oracle"]["method"]["e1"]
+        rows.append(make.row(make.truth("e1"), ranking=right, protocol="oracle"))
+        return time_to_be_right(rows)
 
     assert times(wrong, right, right) == 20.0
     assert times(right, right, right) == 10.0
@@ -180,7 +188,8 @@ def test_curves_over_evidence_and_over_delays_are_apart(make):
     rows += [make.row(make.truth("e1"), ranking=answer, protocol="delayed", delay_s=s) for s in (0.0, 5.0)]
     rows += [make.row(make.truth("e1"), ranking={"a": 1.0}, protocol="oracle")]
     found = {
-        curve.over: [(p.at_s, p.right.value, p.right_otherwise) for p in curve.points] for curve in curves_of(rows)
+        curve.over: [(p.at_s, p.right.value, p.right_otherwise) for p in curve.points]
+        for curve in curves_of(score_episodes(rows))
     }
     assert found == {"evidence": [(5.0, 1.0, 0.0), (9.0, 1.0, 0.0)], "delay": [(0.0, 1.0, 0.0), (5.0, 1.0, 0.0)]}
 
@@ -196,17 +205,17 @@ def test_the_time_after_a_detectors_alarm_is_counted_from_the_onset(make):
         for budget, answer in ((5.0, {}), (20.0, right), (39.0, right))
     ]  # fmt: skip
     rows += [make.row(truth, task="rca", answer=right)]
-    assert times_to_be_right(rows) == {("rca", "detected"): {"method": {"e1": 27.0}}}
-    (curve,) = curves_of(rows)
+    assert time_to_be_right(rows) == 27.0
+    (curve,) = curves_of(score_episodes(rows))
     assert (curve.title, curve.since) == (
         "Level and type right when only so much of the view is seen",
         "the alarm of a detector",
     )
     assert [(p.at_s, p.right.value, p.right_otherwise) for p in curve.points] == [(5, 0, 1), (20, 1, 1), (39, 1, 1)]
     # the view ends 40 s after the onset: the last budget was not seen in full
-    assert times_to_be_right([rows[0], rows[2]])["rca", "detected"] == {"method": {"e1": 40.0}}
+    assert time_to_be_right([rows[0], rows[2], rows[-1]]) == 40.0
     silent = make.row(truth, task="rca", protocol="detected_evidence", evidence_s=5.0, status="no_alarm")
-    assert times_to_be_right([silent])["rca", "detected"] == {"method": {"e1": float("inf")}}
+    assert time_to_be_right([silent, rows[-1]]) == float("inf")
 
 
 def test_detectors_have_a_time_and_a_curve_over_what_is_seen(make):

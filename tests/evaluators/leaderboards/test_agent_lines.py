@@ -10,10 +10,9 @@ import pytest
 
 from faultset.agents.runs.looks import RunLook
 from faultset.agents.runs.record import AgentRun
-from faultset.evaluators.leaderboards.agents.lines import agent_lines
-from faultset.evaluators.leaderboards.agents.texts import COLUMNS, cells, markdown_lines
-from faultset.evaluators.leaderboards.episode_scores import score_episodes
+from faultset.evaluators.leaderboards.agents import COLUMNS, agent_lines, cells, markdown_lines
 from faultset.evaluators.leaderboards.records import AgentLine
+from faultset.evaluators.leaderboards.scores import score_episodes
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
 

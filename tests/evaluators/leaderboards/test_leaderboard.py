@@ -9,17 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from faultset.evaluators.leaderboards.detection import constant_answer_floor
-from faultset.evaluators.leaderboards.detection_facts import alarms_of, detection_facts
 from faultset.evaluators.leaderboards.formats import markdown, write_json
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
-from faultset.evaluators.leaderboards.localization import localization_facts
+from faultset.evaluators.scoring.alarms import alarms_of
+from faultset.evaluators.scoring.detection import DETECTION_METRICS, AlarmFacts, alarm_facts
+from faultset.evaluators.scoring.localization import AC1
+from faultset.evaluators.scoring.metrics import ScoredCase
 
 SECOND = 1_000_000_000
+AVERAGE_PRECISION, VUS_PR = DETECTION_METRICS[-2:]
 
 
 def ranking(*names: str) -> dict[str, float]:
     return {name: float(len(names) - i) for i, name in enumerate(names)}
+
+
+def facts_of(*rows) -> AlarmFacts:
+    return alarm_facts(ScoredCase(rows=rows))
 
 
 def detection_rows(make):
@@ -40,13 +46,13 @@ def test_alarms_are_raised_at_the_last_flag_that_is_needed(make):
 
 
 def test_a_detector_that_is_always_on_finds_nothing(make):
-    on = detection_facts([make.detection(make.truth(), range(41, 101))])
+    on = facts_of(make.detection(make.truth(), range(41, 101)))
     assert (on.raised_alarm, on.detected, on.alarms_before_onset) == (1.0, 0.0, 1.0)
     assert on.delay_s == math.inf
 
 
 def test_delays_count_from_the_onset_and_from_the_first_impact(make):
-    one = detection_facts([make.detection(make.truth(), range(65, 101))])
+    one = facts_of(make.detection(make.truth(), range(65, 101)))
     assert (one.delay_s, one.delay_from_manifest_s) == (6.0, 4.0)
 
 
@@ -67,7 +73,7 @@ PAUSES = ((65, 75), (80, 100))
 def test_an_alarm_in_a_pause_of_the_fault_is_neither_false_nor_a_detection(make, flagged, expected):
     start = make.truth().view_start_ns
     truth = make.truth(pauses=tuple((start + a * SECOND, start + b * SECOND) for a, b in PAUSES))
-    one = detection_facts([make.detection(truth, flagged)])
+    one = facts_of(make.detection(truth, flagged))
     assert (one.detected, one.alarms, one.true_alarms, one.delay_s) == expected
 
 
@@ -75,20 +81,20 @@ def test_samples_of_a_pause_are_not_judged(make):
     start = make.truth().view_start_ns
     pauses = tuple((start + a * SECOND, start + b * SECOND) for a, b in PAUSES)
     flagged = [*range(61, 66), *range(76, 81)]
-    assert detection_facts([make.detection(make.truth(pauses=pauses), flagged)]).average_precision == 1.0
-    assert detection_facts([make.detection(make.truth(), flagged)]).average_precision < 1.0
+    assert ScoredCase(rows=(make.detection(make.truth(pauses=pauses), flagged),)).value(AVERAGE_PRECISION) == 1.0
+    assert ScoredCase(rows=(make.detection(make.truth(), flagged),)).value(AVERAGE_PRECISION) < 1.0
 
 
 def test_a_failed_detector_is_wrong_with_and_without_a_fault(make):
     broken = {"status": "error", "alarm_ns": None, "answer": {}, "task": "detection"}
-    assert detection_facts([make.row(make.truth(), **broken)]).raised_alarm == 0.0
-    assert detection_facts([make.row(make.healthy(), **broken)]).raised_alarm == 1.0
+    assert facts_of(make.row(make.truth(), **broken)).raised_alarm == 0.0
+    assert facts_of(make.row(make.healthy(), **broken)).raised_alarm == 1.0
 
 
 def test_seeds_are_averaged_before_episodes(make):
     truth = make.truth()
     rows = [make.row(truth, ranking=ranking(first, "d"), seed=i) for i, first in enumerate("aabab")]
-    assert localization_facts(rows).ac1 == pytest.approx(2 / 5)
+    assert ScoredCase(rows=tuple(rows)).value(AC1) == pytest.approx(2 / 5)
 
 
 def test_the_detection_table_separates_an_ideal_detector_from_a_constant(make):
@@ -231,5 +237,7 @@ def test_the_floor_of_the_volume_is_what_a_constant_score_gets_on_the_same_sampl
     truth = make.truth()
     times = [truth.reference_end_ns + n * SECOND for n in range(step, 61, step)]
     answer = {"times_ns": times, "scores": [0.0] * len(times), "flags": "0" * len(times), "consecutive": 2}
-    facts = detection_facts([make.row(truth, task="detection", answer=answer)])
-    assert constant_answer_floor([facts])["vus_pr"].value == pytest.approx(facts.vus_pr)
+    case = ScoredCase(rows=(make.row(truth, task="detection", answer=answer),))
+    floor = VUS_PR.estimate_guess([case])
+    assert floor is not None
+    assert floor.value == pytest.approx(case.value(VUS_PR))

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from faultset.evaluators.leaderboards.formats import columns_of, markdown, write_json
-from faultset.evaluators.leaderboards.frames import leaderboard_frame
+from faultset.evaluators.leaderboards.formats import columns_of, leaderboard_frame, markdown, write_json
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.leaderboards.terminal import text_of
 from faultset.evaluators.reports.page import render

@@ -9,7 +9,7 @@ from rich.console import Console
 from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.leaderboards import terminal
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
-from faultset.evaluators.scorers.contract import Metric
+from faultset.evaluators.scoring.metrics import Metric
 
 OWN = Metric(name="own", title="own metric", task="localization", meaning="always a half", compute=lambda row: 0.5)
 

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from faultset.evaluators.leaderboards.detection_facts import detection_facts
-from faultset.evaluators.leaderboards.episode_scores import KIND_ORDER, score_episodes
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.leaderboards.scores import KIND_ORDER, score_episodes
 from faultset.evaluators.reports import episode_difficulty
 from faultset.evaluators.reports.figures import delay_charts, scatter_plots
 from faultset.evaluators.reports.figures.episodes import EPISODES_SHOWN, chosen
 from faultset.evaluators.reports.figures.forest_plots import forest, systems
 from faultset.evaluators.reports.figures.telemetry import SAMPLES_DRAWN, _paths
+from faultset.evaluators.reports.method_cards import top_methods
 from faultset.evaluators.reports.page import render
-from faultset.evaluators.reports.top_methods import top_methods
 from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.scoring.registry import right_of
 
 SECOND = 1_000_000_000
 NOWHERE = Path("/nowhere")
@@ -47,8 +47,8 @@ def many_rows(make, episodes: int = 20, apps: tuple[str, ...] = ("shop",)) -> li
 
 def test_a_failed_detector_is_wrong_in_the_report_too(make):
     broken = {"status": "error", "alarm_ns": None, "answer": {}, "task": "detection"}
-    assert detection_facts([make.row(make.truth(), **broken)]).correct == 0.0
-    assert detection_facts([make.row(make.healthy(), **broken)]).correct == 0.0
+    assert right_of(make.row(make.truth(), **broken)) == 0.0
+    assert right_of(make.row(make.healthy(), **broken)) == 0.0
 
 
 def test_finer_levels_are_in_the_report_where_the_truth_has_them(make):

@@ -1,13 +1,13 @@
-"""Alarms from flags."""
+"""Alarms against faults, and scores of single samples."""
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
-from faultset.evaluators.scoring.alarms import (
-    events,
-    timed_alarms,
-)
+import numpy as np
+import pytest
+
+from faultset.evaluators.scoring.alarms import average_precision, events, timed_alarms, vus_pr
 
 TRUTH = np.array([0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0])
 FLAGS = np.array([0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0])
@@ -26,3 +26,54 @@ def test_timed_alarms_join_across_the_gap_in_nanoseconds():
     assert timed_alarms(times, [0, 1, 0, 1, 0, 1], gap_ns=0) == [(110, 120), (130, 140), (150, 160)]
     assert timed_alarms(times, [0, 1, 0, 1, 0, 1], gap_ns=10) == [(110, 160)]
     assert timed_alarms([], [], gap_ns=0) == []
+
+
+def test_average_precision_by_hand():
+    assert math.isclose(average_precision(TRUTH, SCORES), (1 / 1 + 2 / 2 + 3 / 5 + 4 / 6) / 4)
+    assert round(average_precision(TRUTH, SCORES), 4) == 0.8167
+
+
+def test_average_precision_equals_scikit_learn_on_ties():
+    from sklearn.metrics import average_precision_score
+
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        truth = rng.random(40) < 0.3
+        scores = rng.integers(0, 5, 40).astype(float)
+        if truth.any():
+            assert math.isclose(average_precision(truth, scores), average_precision_score(truth, scores))
+
+
+def test_floors_of_the_threshold_free_scores():
+    flat = np.full(12, 0.5)
+    assert math.isclose(average_precision(TRUTH, flat), 1 / 3)
+    assert round(vus_pr(TRUTH, flat, 4), 4) == 0.4366
+    assert math.isnan(average_precision(np.zeros(5), flat[:5]))
+    assert math.isnan(vus_pr(np.zeros(5), flat[:5], 2))
+
+
+def test_vus_pr_agrees_with_the_reference_implementation():
+    assert math.isclose(vus_pr(TRUTH, SCORES, 0), average_precision(TRUTH, SCORES))
+    found = [vus_pr(TRUTH, SCORES, buffer) for buffer in (2, 4, 8)]
+    assert np.allclose(found, [0.843350, 0.871900, 0.910989], atol=1e-6)
+
+
+def test_vus_pr_forgives_lateness_when_the_buffer_is_large():
+    late = np.array([0.1, 0.2, 0.05, 0.3, 0.2, 0.1, 0.15, 0.9, 0.8, 0.0, 0.01, 0.02])
+    assert [round(vus_pr(TRUTH, late, buffer), 3) for buffer in (0, 4, 8)] == [0.433, 0.592, 0.733]
+
+
+def test_samples_without_a_score_are_equal_whatever_their_order():
+    scores = [math.nan, math.nan, math.nan, math.nan, 1.0]
+    # all four come at once, after one false alarm
+    assert average_precision([0, 0, 1, 1, 0], scores) == pytest.approx(2 / 5)
+    assert average_precision([1, 0, 0, 1, 0], scores) == pytest.approx(2 / 5)
+
+
+def test_a_volume_does_not_depend_on_what_was_asked_before():
+    rng = np.random.default_rng(0)
+    truths = [np.arange(40) // 8 == place for place in (1, 3)]
+    scores = rng.normal(size=40)
+    first = [vus_pr(truth, scores, buffer) for truth in truths for buffer in (4, 8)]
+    assert first == [vus_pr(truth.copy(), scores, buffer) for truth in truths for buffer in (4, 8)]
+    assert len(set(first)) == 4

@@ -13,9 +13,8 @@ from faultset.core.errors import DataError
 from faultset.core.files import replace_text, translate_write_errors
 from faultset.core.printable import printable
 from faultset.datasets import open_dataset
-from faultset.evaluators.reports.figures.telemetry import Panel, panels
+from faultset.evaluators.reports.figures.telemetry import Panel, panels, position, ticks
 from faultset.evaluators.reports.templates import filled
-from faultset.evaluators.reports.time_axis import position, ticks
 from faultset.evaluators.results.truth import truth_of
 
 FOLDED_CHARACTERS = 1200

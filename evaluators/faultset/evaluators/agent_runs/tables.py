@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from faultset.agents.scores import ScoredRun
-from faultset.evaluators.statistics.clusters import clustered_mean
-from faultset.evaluators.statistics.estimates import Estimate, unknown
+from faultset.evaluators.statistics.intervals import Estimate, clustered_mean, unknown
 
 Pair = tuple[str, str]
 _HARNESS = "harness_error"

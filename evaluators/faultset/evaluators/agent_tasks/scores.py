@@ -14,10 +14,11 @@ from faultset.agents.runs.inspect_metadata import CLUSTER, QUESTION, AskedQuesti
 from faultset.agents.runs.record import AgentRun
 from faultset.evaluators.agent_evaluation.rows import RowContext, rows_of_run
 from faultset.evaluators.agent_tasks.shared_datasets import shared_dataset
-from faultset.evaluators.leaderboards.episode_scores import measure_of
-from faultset.evaluators.leaderboards.localization import localization_facts
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth, truth_of
+from faultset.evaluators.scoring.localization import LOCALIZATION_METRICS
+from faultset.evaluators.scoring.metrics import ScoredCase
+from faultset.evaluators.scoring.registry import TASK_METRICS, right_of
 
 LOCALIZATION = ("ac1", "ac3", "ac5", "mrr")
 CORRECT = "correct"
@@ -47,14 +48,12 @@ def answer_scorer() -> Scorer:
 def score_report(question: AskedQuestion, report: Mapping[str, Any], truth: Truth) -> Mapping[str, float] | None:
     """Return the scores of a session's report; None if the leaderboards do not score such an episode."""
     row = _row(question, report, truth)
-    if row.task == "detection":
-        return {CORRECT: measure_of(row.task)(row)}
-    if not (truth.causes if row.task == "localization" else truth.diagnoses):
+    if row.task != "detection" and not TASK_METRICS[row.task].poses(truth):
         return None
     if row.task == "localization":
-        facts = localization_facts([row])
-        return {name: getattr(facts, name) for name in LOCALIZATION}
-    return {CORRECT: measure_of(row.task)(row)}
+        case = ScoredCase(rows=(row,))
+        return {metric.name: case.value(metric) for metric in LOCALIZATION_METRICS if metric.name in LOCALIZATION}
+    return {CORRECT: right_of(row)}
 
 
 def _row(question: AskedQuestion, report: Mapping[str, Any], truth: Truth) -> ResultRow:

@@ -13,7 +13,7 @@ from faultset.core.command_line.output import json_option, show_json, show_recor
 if TYPE_CHECKING:
     from faultset.agents import ScoredRun
     from faultset.evaluators.agent_runs.tables import AgentRow
-    from faultset.evaluators.statistics.estimates import Estimate
+    from faultset.evaluators.statistics.intervals import Estimate
 
 _COLUMNS = {
     "agent": "agent",
@@ -110,7 +110,7 @@ def _interval(found: Estimate) -> str:
 
 
 def _plain(row: AgentRow) -> dict[str, Any]:
-    from faultset.evaluators.statistics.estimates import Estimate
+    from faultset.evaluators.statistics.intervals import Estimate
 
     record: dict[str, Any] = {}
     for name, value in vars(row).items():

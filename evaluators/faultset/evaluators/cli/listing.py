@@ -22,7 +22,7 @@ def baselines(task: str | None, as_json: bool) -> None:
     """
     from faultset.baselines.api.registry import list_baselines
     from faultset.evaluators.execution.planning.runs import given_beyond_telemetry
-    from faultset.evaluators.leaderboards.episode_scores import kind_rank
+    from faultset.evaluators.leaderboards.scores import kind_rank
 
     if task is not None:
         from faultset.core.suggestions import unknown_name

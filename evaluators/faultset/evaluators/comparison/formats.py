@@ -12,10 +12,11 @@ from faultset.core.printable import with_texts
 from faultset.evaluators.comparison.records import Comparison, PairedEntry, PairedTable
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.formats import markdown_text, to_json
-from faultset.evaluators.statistics.estimates import Estimate
+from faultset.evaluators.leaderboards.grids import Grid
+from faultset.evaluators.statistics.intervals import Estimate
 
-COMPARISON_VERSION = 3
-"""Version 3 has the measure `balanced_accuracy` of detection in place of `correct`."""
+COMPARISON_VERSION = 4
+"""Version 4 describes measures as `leaderboard.json` describes metrics."""
 FILES = ("comparison.json", "comparison.md", "comparison.html")
 _EPISODES_NAMED = 4
 
@@ -39,8 +40,8 @@ def markdown(comparison: Comparison) -> str:
     lines += [f"- {line}" for line in remarks(comparison)] + [""]
     lines += ["## What else changed", ""]
     if comparison.changes:
-        lines += ["| | what | old | new |", "|---|---|---|---|"]
-        lines += [f"| {c.weight} | {c.what} | {c.old} | {c.new} |" for c in comparison.changes]
+        rows = [[change.weight, change.what, change.old, change.new] for change in comparison.changes]
+        lines += Grid.of(("", "what", "old", "new"), rows).markdown()
     else:
         lines.append("Nothing that the results record: same data, code, libraries, seeds and settings.")
     lines.append("")
@@ -132,14 +133,14 @@ def _table(table: PairedTable, comparison: Comparison) -> list[str]:
     first = table.measures[0]
     titles = [f"{measure.title}: difference" for measure in table.measures]
     header = ["method", f"{first.title} old", "new", *titles, "Holm", "McNemar", "episodes", "same", "CPU", "changed"]
-    lines += ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    rows = []
     for entry in shown:
         cells = [entry.baseline, f"{entry.old[first.name]:.2f}", f"{entry.new[first.name]:.2f}"]
         cells += [difference(entry.differences[measure.name]) for measure in table.measures]
         cells += [significance(entry), exact(entry), f"{entry.episodes} in {entry.clusters} clusters"]
         cells += [f"{entry.same_answers}/{entry.episodes}", cost(entry), moved(entry, comparison)]
-        lines.append("| " + " | ".join(cells) + " |")
-    return [*lines, ""]
+        rows.append(cells)
+    return [*lines, *Grid.of(header, rows).markdown(), ""]
 
 
 def moved(entry: PairedEntry, comparison: Comparison) -> str:

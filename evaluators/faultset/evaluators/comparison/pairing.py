@@ -4,53 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from faultset.core.errors import UsageError
-from faultset.evaluators.comparison.changes import changes_between
-from faultset.evaluators.comparison.records import Comparison, Measure, PairedEntry, PairedTable
-from faultset.evaluators.comparison.runs import Run, run_of
-from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, Setting, score_episodes
+from faultset.evaluators.comparison.records import Comparison, PairedEntry, PairedTable
+from faultset.evaluators.comparison.runs import Run, changes_between, run_of
 from faultset.evaluators.leaderboards.records import ALL_APPS, is_headline
+from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting, is_scored, score_episodes
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
-from faultset.evaluators.scorers.values import values_on_episodes
-from faultset.evaluators.statistics.clusters import MINIMUM_FOR_TESTS
+from faultset.evaluators.scoring.metrics import Metric
+from faultset.evaluators.scoring.registry import TASK_METRICS
 from faultset.evaluators.statistics.comparison import holm, paired_difference
+from faultset.evaluators.statistics.intervals import MINIMUM_FOR_TESTS
 
 if TYPE_CHECKING:
     from faultset.evaluators.evaluation import Evaluation
 
 Values = Mapping[str, Mapping[str, float]]
-"""Measure -> episode -> value."""
+"""Metric -> episode -> value."""
 
-_DETECTION = (
-    Measure(
-        name="balanced_accuracy",
-        title="balanced accuracy",
-        meaning="mean of the two shares: faults with a true alarm, no-fault episodes without any",
-        balanced=True,
-    ),
-    Measure(name="detected", title="faults detected", meaning="share of faults with a true alarm"),
-    Measure(name="no_false_alarm", title="no false alarm", meaning="share of no-fault episodes without any alarm"),
-)
-_LOCALIZATION = (
-    Measure(name="ac1", title="AC@1", meaning="the first service named is a cause"),
-    Measure(name="avg5", title="Avg@5", meaning="mean of AC@1 to AC@5"),
-)
-_DIAGNOSIS = (
-    Measure(name="joint", title="joint", meaning="system level and fault type are both right"),
-    Measure(name="parts", title="parts", meaning="mean of the two parts"),
-)
-MEASURES: Mapping[str, tuple[Measure, ...]] = {
-    "detection": _DETECTION,
-    "localization": _LOCALIZATION,
-    "rca": _DIAGNOSIS,
-}
 _TRUTH_THAT_COUNTS = ("fault", "targets", "causes", "candidates", "diagnoses", "verdict", "onset_ns")
 
 
@@ -123,7 +100,7 @@ def _tables(old: Run, new: Run, episodes: Iterable[str], seed: int) -> Iterable[
     wanted = frozenset(episodes)
     scores = [score_episodes([row for row in run.rows if row.episode in wanted], one_rule=False) for run in (old, new)]
     apps = sorted({truth.app for truth in scores[1].truths.values()})
-    common = scores[0].rows.keys() & scores[1].rows.keys()
+    common = scores[0].cases.keys() & scores[1].cases.keys()
     for setting in sorted(common, key=lambda one: (one.task, one.protocol)):
         for app in [*apps, ALL_APPS] if len(apps) > 1 else apps:
             here = {e for e in wanted if app in (ALL_APPS, scores[1].truths[e].app)}
@@ -135,10 +112,10 @@ def _tables(old: Run, new: Run, episodes: Iterable[str], seed: int) -> Iterable[
 def _table(
     scores: Sequence[EpisodeScores], setting: Setting, app: str, here: set[str], seed: int
 ) -> PairedTable | None:
-    own = scores[1].scorers_of(setting.task, headline=True)
-    measures = (*MEASURES[setting.task], *(Measure(name=s.name, title=s.title, meaning=s.meaning) for s in own))
-    names = scores[0].rows[setting].keys() & scores[1].rows[setting].keys()
-    entries = [_entry(scores, setting, name, measures, here, seed) for name in sorted(names)]
+    own = [scorer for scorer in scores[1].scorers if scorer.task == setting.task and scorer.headline]
+    metrics = (*TASK_METRICS[setting.task].compared, *own)
+    names = scores[0].cases[setting].keys() & scores[1].cases[setting].keys()
+    entries = [_entry(scores, setting, name, metrics, here, seed) for name in sorted(names)]
     kept = [entry for entry in entries if entry is not None]
     if not kept:
         return None
@@ -146,34 +123,34 @@ def _table(
     tested = [1.0 if not e.changed and e.clusters >= MINIMUM_FOR_TESTS else e.paired.test.p for e in kept]
     adjusted = holm(tested)
     kept = [dataclasses.replace(entry, adjusted_p=p) for entry, p in zip(kept, adjusted, strict=True)]
-    first = measures[0].name
+    first = metrics[0].name
     kept.sort(key=lambda entry: (not entry.changed, -abs(entry.differences[first].value), entry.baseline))
-    return PairedTable(task=setting.task, protocol=setting.protocol, app=app, measures=measures, entries=tuple(kept))
+    return PairedTable(task=setting.task, protocol=setting.protocol, app=app, measures=metrics, entries=tuple(kept))
 
 
 def _entry(
-    scores: Sequence[EpisodeScores], setting: Setting, name: str, measures: Sequence[Measure], here: set[str], seed: int
+    scores: Sequence[EpisodeScores], setting: Setting, name: str, metrics: Sequence[Metric], here: set[str], seed: int
 ) -> PairedEntry | None:
-    before, after = (_values(one, setting, name) for one in scores)
-    first = measures[0].name
+    before, after = (_values(side, setting, name, metrics) for side in scores)
+    first = metrics[0].name
     episodes = sorted(before[first].keys() & after[first].keys() & here)
     if not episodes:
         return None
     truths = scores[1].truths
     means: list[dict[str, float]] = [{}, {}]
     differences = {}
-    for measure in measures:
-        own = [e for e in episodes if e in before[measure.name] and e in after[measure.name]]
-        pair = [[values[measure.name][e] for e in own] for values in (before, after)]
-        kinds = [truths[e].faulty for e in own] if measure.balanced else [True] * len(own)
+    for metric in metrics:
+        own = [e for e in episodes if e in before[metric.name] and e in after[metric.name]]
+        pair = [[values[metric.name][e] for e in own] for values in (before, after)]
+        kinds = [truths[e].faulty for e in own] if metric.balanced else [True] * len(own)
         for side, numbers in enumerate(pair):
-            means[side][measure.name] = _mean_of_kinds(numbers, kinds)
+            means[side][metric.name] = _mean_of_kinds(numbers, kinds)
         own_keys = [truths[e].cluster for e in own]
-        differences[measure.name] = paired_difference(pair[1], pair[0], own_keys, seed, strata=kinds).difference
+        differences[metric.name] = paired_difference(pair[1], pair[0], own_keys, seed, strata=kinds).difference
     keys = [truths[e].cluster for e in episodes]
-    strata = [truths[e].faulty for e in episodes] if measures[0].balanced else None
+    strata = [truths[e].faulty for e in episodes] if metrics[0].balanced else None
     rise = {e: after[first][e] - before[first][e] for e in episodes}
-    rows = [one.rows[setting][name] for one in scores]
+    rows = [{e: case.rows for e, case in side.cases[setting][name].items()} for side in scores]
     return PairedEntry(
         baseline=name,
         kind=rows[1][episodes[0]][0].kind,
@@ -200,44 +177,21 @@ def _mean_of_kinds(values: Sequence[float], kinds: Sequence[bool]) -> float:
     return float(np.mean([np.mean(part) for part in inside])) if inside else math.nan
 
 
-def _values(scores: EpisodeScores, setting: Setting, name: str) -> Values:
-    values = dict(_READERS[setting.task](scores, setting.protocol, name))
-    rows = scores.rows[setting].get(name, {})
-    compared = [e for e in rows if is_headline(scores.truths[e]) or not scores.truths[e].faulty]
-    for scorer in scores.scorers_of(setting.task, headline=True):
-        found = values_on_episodes(scorer, rows, compared)
-        values[scorer.name] = {e: value for e, value in found.items() if math.isfinite(value)}
-    return values
-
-
-def _detection_values(scores: EpisodeScores, protocol: str, name: str) -> Values:
-    correct = {
-        e: one.correct
-        for e, one in scores.detections[name].items()
-        if is_headline(scores.truths[e]) or not scores.truths[e].faulty
+def _values(scores: EpisodeScores, setting: Setting, name: str, metrics: Sequence[Metric]) -> Values:
+    """Return the values of one method on headline episodes and on those without a fault."""
+    compared = {
+        e: case
+        for e, case in scores.cases[setting].get(name, {}).items()
+        if (is_headline(case.truth) and is_scored(case)) or not case.truth.faulty
     }
     return {
-        "balanced_accuracy": correct,
-        "detected": {e: value for e, value in correct.items() if scores.truths[e].faulty},
-        "no_false_alarm": {e: value for e, value in correct.items() if not scores.truths[e].faulty},
+        metric.name: {
+            e: value
+            for e, case in compared.items()
+            if metric.is_for(case.truth) and math.isfinite(value := case.value(metric))
+        }
+        for metric in metrics
     }
-
-
-def _localization_values(scores: EpisodeScores, protocol: str, name: str) -> Values:
-    found = {e: one for e, one in scores.localizations[protocol].get(name, {}).items() if is_headline(one.truth)}
-    return {"ac1": {e: one.ac1 for e, one in found.items()}, "avg5": {e: one.avg5 for e, one in found.items()}}
-
-
-def _diagnosis_values(scores: EpisodeScores, protocol: str, name: str) -> Values:
-    found = {e: one for e, one in scores.diagnoses[protocol].get(name, {}).items() if is_headline(one.truth)}
-    return {"joint": {e: one.joint for e, one in found.items()}, "parts": {e: one.parts for e, one in found.items()}}
-
-
-_READERS: Mapping[str, Callable[[EpisodeScores, str, str], Values]] = {
-    "detection": _detection_values,
-    "localization": _localization_values,
-    "rca": _diagnosis_values,
-}
 
 
 def _answers(rows: Sequence[ResultRow]) -> list[tuple[Any, ...]]:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from faultset.evaluators.leaderboards.records import GIVEN_ALARMS
+from faultset.evaluators.scoring.metrics import Metric
 from faultset.evaluators.statistics.comparison import PairedDifference
-from faultset.evaluators.statistics.estimates import Estimate
+from faultset.evaluators.statistics.intervals import Estimate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,17 +20,6 @@ class Change:
     new: str
     weight: str
     """"data": other data was scored; "code": other code answered or scored; "setting": another choice of the user."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measure:
-    """A number that both runs have for every episode of a table."""
-
-    name: str
-    title: str
-    meaning: str
-    balanced: bool = False
-    """Whether fault and no-fault episodes weigh the same, whatever their numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +61,7 @@ class PairedTable:
     task: str
     protocol: str
     app: str
-    measures: tuple[Measure, ...]
+    measures: tuple[Metric, ...]
     entries: tuple[PairedEntry, ...]
 
     @property

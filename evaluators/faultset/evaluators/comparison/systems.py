@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from faultset.evaluators.leaderboards.grids import Grid
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, Entry, Table
 from faultset.evaluators.results.rows import ResultRow
-from faultset.evaluators.statistics.estimates import Estimate
+from faultset.evaluators.statistics.intervals import Estimate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,9 +148,8 @@ def systems_markdown(table: SystemsTable) -> str:
     """Write the table as Markdown; values are percent with their intervals."""
     header = ["method", "kind", *(column.name for column in table.columns)]
     header += ["mean rank", "near the best", "above every control"]
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     sizes = [f"{column.episodes} in {column.clusters}" for column in table.columns]
-    lines.append("| " + " | ".join(["*faults in clusters*", "", *sizes, "", "", ""]) + " |")
+    lines = [["*faults in clusters*", "", *sizes, "", "", ""]]
     total = len(table.columns)
     for row in table.rows:
         cells = [_cell(row.values.get(column.name)) for column in table.columns]
@@ -161,8 +161,8 @@ def systems_markdown(table: SystemsTable) -> str:
         ]
         if known < total and known:
             ends[0] += f" ({known} systems)"
-        lines.append("| " + " | ".join([f"`{row.baseline}`", row.kind, *cells, *ends]) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append([f"`{row.baseline}`", row.kind, *cells, *ends])
+    return "\n".join(Grid.of(header, lines).markdown()) + "\n"
 
 
 def _cell(estimate: Estimate | None) -> str:

@@ -8,6 +8,7 @@ from faultset.core.printable import printable, with_texts
 from faultset.evaluators.comparison import formats
 from faultset.evaluators.comparison.records import Comparison, PairedTable
 from faultset.evaluators.leaderboards import number_formats
+from faultset.evaluators.leaderboards.grids import Grid, GridColumn
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,26 +36,24 @@ def show(comparison: Comparison, console: Console) -> None:
 
 
 def _rich(table: PairedTable) -> RichTable:
-    from rich.table import Table as RichTable
-
     first = table.measures[0]
     changed = [entry for entry in table.entries if entry.changed]
-    rich = RichTable(box=None, pad_edge=False, header_style="bold")
-    rich.add_column("method", no_wrap=True)
-    for title in (f"{first.title} old", "new", "difference", "better", "worse", "CPU", "after Holm"):
-        rich.add_column(title, justify="right", no_wrap=True)
-    for entry in changed[:ROWS_SHOWN]:
-        estimate = entry.differences[first.name]
-        rich.add_row(
+    rows = [
+        (
             entry.baseline,
             f"{entry.old[first.name]:.2f}",
             f"{entry.new[first.name]:.2f}",
-            formats.difference(estimate).replace("[", "\\["),
+            formats.difference(entry.differences[first.name]),
             str(len(entry.better)),
             str(len(entry.worse)),
             formats.cost(entry),
             formats.significance(entry) or number_formats.NONE,
         )
+        for entry in changed[:ROWS_SHOWN]
+    ]
+    titles = (f"{first.title} old", "new", "difference", "better", "worse", "CPU", "after Holm")
+    columns = (GridColumn(title="method"), *(GridColumn(title=title, justify="right") for title in titles))
+    rich = Grid(columns=columns, rows=tuple(rows)).rich()
     if len(changed) > ROWS_SHOWN:
         rich.add_row(f"and {len(changed) - ROWS_SHOWN} more in the files", style="dim")
     return rich

@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from faultset.core.errors import UsageError
 from faultset.core.files import replacing
-from faultset.evaluators.results.compressed_rows import compressed, decompressed
-from faultset.evaluators.results.rows import ROWS_VERSION, ResultRow
+from faultset.evaluators.results.rows import ROWS_VERSION, ResultRow, compressed, decompressed
 from faultset.evaluators.results.truth import Truth
 
 CHECKPOINT_FILE = "results.partial.arrows"

@@ -15,8 +15,7 @@ from faultset.evaluators.execution.dask_clients import remote_workers
 from faultset.evaluators.execution.fits import used_again
 from faultset.evaluators.execution.planning.plan import EvaluationPlan
 from faultset.evaluators.execution.progress import PROGRESS_TOPIC, report_progress
-from faultset.evaluators.results.compressed_rows import CompressedRows
-from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.results.rows import CompressedRows, ResultRow
 
 if TYPE_CHECKING:
     from distributed import Client, Future

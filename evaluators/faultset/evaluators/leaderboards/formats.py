@@ -1,4 +1,4 @@
-"""A leaderboard as JSON and as Markdown."""
+"""A leaderboard as JSON, as Markdown and as one data frame."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ import dataclasses
 import html
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from faultset.core.files import replace_text
 from faultset.core.printable import printable, with_texts
-from faultset.evaluators.leaderboards import detection as detecting
-from faultset.evaluators.leaderboards import diagnosis, localization, number_formats
-from faultset.evaluators.leaderboards.agents.texts import markdown_lines
+from faultset.evaluators.leaderboards import number_formats
+from faultset.evaluators.leaderboards.agents import markdown_lines
+from faultset.evaluators.leaderboards.grids import Grid
 from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, HEADLINE, Entry, Leaderboard, Table
-from faultset.evaluators.results.rows import CANNOT
+from faultset.evaluators.results.rows import CANNOT, NO_FAILURES
 from faultset.evaluators.results.truth import UNFELT
-from faultset.evaluators.scorers.contract import Metric
+from faultset.evaluators.scoring.alarms import GAP_S
+from faultset.evaluators.scoring.metrics import Metric
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RULES = {"reference": "reference (each detector sets its own on the episode's reference window)"}
 """Threshold policies whose names need a word."""
-_WHERE_KNOWN = ("ac1_own", "ttd_seen_median", "ttl_median", "time_to_diagnose_median")
-"""Metrics that tables show where an evaluation was asked for them."""
 LEADERBOARD_VERSION = 5
 """Version 5 added `threshold_rule` of tables, `seen_s` and `reference_s`, and metrics over answered episodes.
 Version 4 named the task and the protocol of curves, whose points have `right` in place of `ac1` and `avg5`.
@@ -62,27 +64,16 @@ def to_json(value: Any) -> Any:
 
 def columns_of(table: Table) -> tuple[Metric, ...]:
     """Return the metrics that a table shows where space is short; JSON has all."""
-    return (*_builtin_columns(table), *(metric for metric in table.metrics if metric.compute and metric.headline))
+    first, *rest = (metric for metric in table.metrics if metric.headline)
+    return (first, *(metric for metric in table.metrics if _stands_beside(metric, first, table)), *rest)
 
 
-def _builtin_columns(table: Table) -> tuple[Metric, ...]:
-    first, *rest = {
-        "detection": detecting.TABLE_COLUMNS,
-        "localization": localization.TABLE_COLUMNS,
-        "rca": diagnosis.TABLE_COLUMNS,
-    }[table.task]
-    more = [
-        metric
-        for metric in table.metrics
-        if (metric.name in _WHERE_KNOWN and any(entry.metrics[metric.name].known for entry in table.entries))
-        or (metric.name == f"{first.name}_answered" and any(_differs(entry, first) for entry in table.entries))
-    ]
-    return (first, *more, *rest)
-
-
-def _differs(entry: Entry, metric: Metric) -> bool:
-    """Whether a metric has another value over answered episodes alone."""
-    return entry.metrics[metric.name].n != entry.metrics[f"{metric.name}_answered"].n
+def _stands_beside(metric: Metric, first: Metric, table: Table) -> bool:
+    """Whether a metric is shown beside the first one because of the values in this table."""
+    estimates = [(entry.metrics[metric.name], entry.metrics[first.name]) for entry in table.entries]
+    if metric.beside_first == "if known":
+        return any(estimate.known for estimate, _ in estimates)
+    return metric.beside_first == "if it differs" and any(estimate.n != of_first.n for estimate, of_first in estimates)
 
 
 def policy_columns(table: Table) -> tuple[Metric, ...]:
@@ -125,8 +116,8 @@ def summary_lines(board: Leaderboard) -> list[str]:
     """Say what was evaluated and what a reader must keep in mind, one sentence each."""
     sentences = [
         *head_lines(board),
-        f"alarms: runs of flags less than {detecting.GAP_S} s apart are one, and one is true when it begins in a fault "
-        f"[gap={detecting.GAP_S}s,grace=0s]",
+        f"alarms: runs of flags less than {GAP_S} s apart are one, and one is true when it begins in a fault "
+        f"[gap={GAP_S}s,grace=0s]",
         f"thresholds: {RULES.get(board.threshold_rule, board.threshold_rule)}"
         + "".join(f"; {policy} in columns of its own" for policy in board.other_rules),
         f"code {board.code}",
@@ -193,11 +184,8 @@ def _policies(table: Table) -> list[str]:
         columns = [metric for metric in shown if metric.name.endswith(f"[{policy}]")]
         names = [metric.title.removesuffix(f", {policy}") for metric in columns]
         lines += [f"### Threshold policy {policy}, {table.title}", ""]
-        lines += ["| baseline | " + " | ".join(names) + " |", "|---|" + "---|" * len(columns)]
-        for entry in table.entries:
-            values = [_value(entry, metric) for metric in columns]
-            lines.append(f"| {entry.baseline} | " + " | ".join(values) + " |")
-        lines.append("")
+        rows = [[entry.baseline, *(_value(entry, metric) for metric in columns)] for entry in table.entries]
+        lines += [*Grid.of(["baseline", *names], rows).markdown(), ""]
     return lines
 
 
@@ -207,29 +195,29 @@ def _curves(board: Leaderboard) -> list[str]:
         curves = [curve for curve in board.curves if (curve.title, curve.since) == (title, since)]
         places = sorted({point.at_s for curve in curves for point in curve.points})
         lines += [f"## {title}", "", f"Seconds after {since}; in brackets the episodes.", ""]
-        lines += ["| app | baseline | " + " | ".join(f"{place:g} s" for place in places) + " |"]
-        lines += ["|---|---|" + "---|" * len(places)]
+        rows = []
         for curve in curves:
             at = {point.at_s: f"{point.right.value:.2f} ({point.right.n})" for point in curve.points}
-            cells = " | ".join(at.get(place, number_formats.NONE) for place in places)
-            lines.append(f"| {curve.app} | {curve.baseline} | {cells} |")
-        lines.append("")
+            rows.append([curve.app, curve.baseline, *(at.get(place, number_formats.NONE) for place in places)])
+        lines += [*Grid.of(["app", "baseline", *(f"{place:g} s" for place in places)], rows).markdown(), ""]
     return lines
 
 
 def _misses(board: Leaderboard) -> list[str]:
     if not board.misses:
         return []
-    lines = ["## What localizers put first", ""]
-    lines += [
-        "| given | baseline | episodes | cause | symptom | unrelated | no answer | calls away |",
-        "|" + "---|" * 8,
+    titles = ("given", "baseline", "episodes", "cause", "symptom", "unrelated", "no answer", "calls away")
+    rows = [
+        [
+            GIVEN_ALARMS[miss.protocol],
+            miss.baseline,
+            str(miss.episodes),
+            *(f"{value:.2f}" for value in (miss.hit, miss.symptom, miss.unrelated, miss.none)),
+            ", ".join(f"{distance}: {count}" for distance, count in miss.hops.items()),
+        ]
+        for miss in board.misses
     ]
-    for miss in board.misses:
-        shares = " | ".join(f"{value:.2f}" for value in (miss.hit, miss.symptom, miss.unrelated, miss.none))
-        away = ", ".join(f"{distance}: {count}" for distance, count in miss.hops.items())
-        lines.append(f"| {GIVEN_ALARMS[miss.protocol]} | {miss.baseline} | {miss.episodes} | {shares} | {away} |")
-    return [*lines, ""]
+    return ["## What localizers put first", "", *Grid.of(titles, rows).markdown(), ""]
 
 
 def _across(table: Table) -> list[str]:
@@ -254,14 +242,10 @@ def _table(table: Table) -> list[str]:
         lines += [table.note, ""]
     against = f"vs {table.strongest_control}" if table.strongest_control else "vs control"
     header = ["#", "baseline", "kind", *(metric.title for metric in shown), "failed", "cannot", "CPU", against]
-    lines.append("| " + " | ".join(header) + " |")
-    lines.append("|" + "---|" * len(header))
-    for entry in table.entries:
-        lines.append("| " + " | ".join(_cells(entry, shown)) + " |")
+    rows = [_cells(entry, shown) for entry in table.entries]
     if table.floor:
-        cells = ["", "*guessing*", "floor", *(_floor(table, metric) for metric in shown), "", "", "", ""]
-        lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", f"**{table.standing}.**", ""]
+        rows.append(["", "*guessing*", "floor", *(_floor(table, metric) for metric in shown), "", "", "", ""])
+    lines += [*Grid.of(header, rows).markdown(), "", f"**{table.standing}.**", ""]
     return [*lines, *_across(table), *_policies(table)]
 
 
@@ -298,20 +282,18 @@ def _floor(table: Table, metric: Metric) -> str:
 def _strata(board: Leaderboard) -> list[str]:
     if not board.strata:
         return []
-    lines = [f"## Difficulty of the {HEADLINE} episodes", ""]
-    lines += ["| stratum | episodes | means |", "|---|---|---|"]
-    lines += [f"| {s.name} | {len(s.episodes)} | {s.meaning} |" for s in board.strata]
-    return [*lines, ""]
+    rows = [[stratum.name, str(len(stratum.episodes)), stratum.meaning] for stratum in board.strata]
+    grid = Grid.of(("stratum", "episodes", "means"), rows)
+    return [f"## Difficulty of the {HEADLINE} episodes", "", *grid.markdown(), ""]
 
 
 def _failures(board: Leaderboard) -> list[str]:
     lines = ["## Failed rows", ""]
     if not board.failures:
         return [*lines, "None.", ""]
-    lines += ["| baseline | episode | task | protocol | seed | status | reason |", "|---|---|---|---|---|---|---|"]
-    for f in board.failures:
-        lines.append(f"| {f.baseline} | {f.episode} | {f.task} | {f.protocol} | {f.seed} | {f.status} | {f.reason} |")
-    return [*lines, ""]
+    titles = ("baseline", "episode", "task", "protocol", "seed", "status", "reason")
+    rows = [[str(getattr(failure, title)) for title in titles] for failure in board.failures]
+    return [*lines, *Grid.of(titles, rows).markdown(), ""]
 
 
 def _all_metrics(board: Leaderboard) -> list[Metric]:
@@ -319,3 +301,49 @@ def _all_metrics(board: Leaderboard) -> list[Metric]:
     for table in board.tables:
         seen |= {metric.name: metric for metric in columns_of(table)}
     return list(seen.values())
+
+
+KEYS = ("task", "protocol", "app", "verdict", "group", "threshold_rule", "rank", "baseline", "kind")
+"""First columns of the frame."""
+COSTS = ("failed", "cannot", "cpu_s", "episodes", "control", "vs_control", "vs_control_low", "vs_control_high", "p")
+"""Last columns of the frame."""
+
+
+def leaderboard_frame(tables: Iterable[Table], *, intervals: bool = False) -> pd.DataFrame:
+    """Return a line for each method in each table: keys, metrics, costs."""
+    import pandas as pd
+
+    lines: list[dict[str, Any]] = []
+    metrics: dict[str, None] = {}
+    for table in tables:
+        for entry in table.entries:
+            line: dict[str, Any] = {
+                "task": table.task,
+                "protocol": table.protocol,
+                "app": table.app,
+                "verdict": table.verdict,
+                "group": table.group,
+                "threshold_rule": table.threshold_rule,
+                "rank": entry.rank,
+                "baseline": entry.baseline,
+                "kind": entry.kind,
+                "failed": sum(n for status, n in entry.failed.items() if status not in NO_FAILURES),
+                "cannot": entry.failed.get(CANNOT, 0),
+                "cpu_s": entry.seconds,
+                "episodes": table.episodes,
+                "control": table.strongest_control,
+                "p": entry.adjusted_p,
+            }
+            if entry.against is not None:
+                difference = entry.against.difference
+                line |= {"vs_control": difference.value}
+                line |= {"vs_control_low": difference.low, "vs_control_high": difference.high}
+            for metric in table.metrics:
+                estimate = entry.metrics[metric.name]
+                line[metric.name] = estimate.value
+                metrics[metric.name] = None
+                if intervals:
+                    line[f"{metric.name}_low"], line[f"{metric.name}_high"] = estimate.low, estimate.high
+                    metrics |= {f"{metric.name}_low": None, f"{metric.name}_high": None}
+            lines.append(line)
+    return pd.DataFrame(lines, columns=[*KEYS, *metrics, *COSTS])

@@ -8,20 +8,69 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from faultset.agents.runs.looks import RunLook
 from faultset.agents.runs.record import AgentRun
 from faultset.core.times import SECOND_NS
-from faultset.evaluators.leaderboards.agents.lines import agent_lines
-from faultset.evaluators.leaderboards.curves import curves_of
-from faultset.evaluators.leaderboards.difficulty import strata_of
-from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, score_episodes
-from faultset.evaluators.leaderboards.localization import misses_of
-from faultset.evaluators.leaderboards.records import Failure, Leaderboard, Misses, is_headline
+from faultset.evaluators.leaderboards.agents import agent_lines
+from faultset.evaluators.leaderboards.records import Failure, Leaderboard, Misses, Stratum, is_headline
+from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting, curves_of, score_episodes
 from faultset.evaluators.leaderboards.tables import VERDICTS, tables_of
 from faultset.evaluators.results.rows import NO_FAILURES, ResultRow
 from faultset.evaluators.results.truth import UNFELT, Truth
-from faultset.evaluators.scorers.contract import Metric
+from faultset.evaluators.scoring.localization import first_place
+from faultset.evaluators.scoring.metrics import Metric, ScoredCase
+from faultset.evaluators.scoring.rankings import MISSES
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy, chosen_policies
+
+TRIVIAL_RULE = "max-z"
+ONE_MODALITY_RULES = ("loudest-log", "most-restarts", "series-stopped", "kubernetes-state", "last-change")
+MEANINGS = {
+    "trivial": f"{TRIVIAL_RULE} alone names the cause first",
+    "one modality": f"not trivial, but one of {', '.join(ONE_MODALITY_RULES)} names it first",
+    "hard": "none of these rules does",
+    "unknown": f"{TRIVIAL_RULE} was not evaluated",
+}
+
+
+def strata_of(scores: EpisodeScores) -> tuple[Stratum, ...]:
+    """Sort headline fault episodes by difficulty, by the oracle protocol where that was evaluated."""
+    right = scores.right(Setting("localization", "oracle")) or scores.right(Setting("localization", "detected"))
+    ac1 = {
+        name: {e: value for e, value in values.items() if is_headline(scores.truths[e])}
+        for name, values in right.items()
+    }
+    if not any(ac1.values()):
+        return ()
+    members: dict[str, list[str]] = {name: [] for name in MEANINGS}
+    for episode in sorted({episode for values in ac1.values() for episode in values}):
+        members[_difficulty(episode, ac1)].append(episode)
+    return tuple(
+        Stratum(
+            name=name,
+            meaning=MEANINGS[name],
+            episodes=tuple(episodes),
+            ac1={
+                baseline: float(np.mean([values[e] for e in episodes if e in values]))
+                for baseline, values in sorted(ac1.items())
+                if any(e in values for e in episodes)
+            },
+        )
+        for name, episodes in members.items()
+        if episodes or name != "unknown"
+    )
+
+
+def _difficulty(episode: str, ac1: dict[str, dict[str, float]]) -> str:
+    solves = lambda rule: ac1.get(rule, {}).get(episode, 0.0) > 0.99  # noqa: E731
+    if TRIVIAL_RULE not in ac1:
+        return "unknown"
+    if solves(TRIVIAL_RULE):
+        return "trivial"
+    if any(solves(rule) for rule in ONE_MODALITY_RULES):
+        return "one modality"
+    return "hard"
 
 
 def leaderboard_of(
@@ -75,7 +124,7 @@ def leaderboard_of(
         code=first.code,
         libraries=json.loads(first.libraries) if first.libraries else {},
         method_codes={row.baseline: row.method_code for row in sorted(rows, key=lambda row: row.baseline)},
-        curves=curves_of(rows),
+        curves=curves_of(scores),
         thresholds=_thresholds(scores),
         misses=tuple(_misses(scores)),
         agents=agent_lines(scores, agent_runs, agent_looks or {}, seed),
@@ -125,10 +174,23 @@ def _thresholds(scores: EpisodeScores) -> dict[str, dict[str, dict[str, float]]]
 
 def _misses(scores: EpisodeScores) -> Iterable[Misses]:
     for protocol in ("detected", "oracle"):
-        for baseline, episodes in sorted(scores.localizations.get(protocol, {}).items()):
-            headline = [one for _, one in sorted(episodes.items()) if is_headline(one.truth)]
+        for baseline, cases in sorted(scores.scored(Setting("localization", protocol)).items()):
+            headline = [case for _, case in sorted(cases.items()) if is_headline(case.truth)]
             if headline:
-                yield misses_of(baseline, protocol, headline)
+                yield _misses_of(baseline, protocol, headline)
+
+
+def _misses_of(baseline: str, protocol: str, cases: Sequence[ScoredCase]) -> Misses:
+    """Say of what kind a localizer's first places are, and how far they are from the cause."""
+    first = [first_place(case) for case in cases]
+    distances = ["none" if math.isnan(place.hops) else f"{place.hops:g}" for place in first]
+    return Misses(
+        baseline=baseline,
+        protocol=protocol,
+        episodes=len(cases),
+        **{kind: float(np.mean([place.kinds[kind] for place in first])) for kind in MISSES},
+        hops=dict(sorted(Counter(distances).items())),
+    )
 
 
 def _failures(rows: Sequence[ResultRow]) -> Iterable[Failure]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from faultset.evaluators.scorers.contract import Metric
-from faultset.evaluators.statistics.estimates import TOO_FEW, Estimate
+from faultset.evaluators.scoring.metrics import Metric
+from faultset.evaluators.statistics.intervals import TOO_FEW, Estimate
 
 NONE = "\u2013"
 

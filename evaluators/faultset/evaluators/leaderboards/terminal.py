@@ -5,21 +5,22 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from faultset.core.printable import printable, with_texts
 from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.agents.texts import COLUMNS, TIMES, cells, groups_of
+from faultset.evaluators.leaderboards.agents import KIND_STYLES, agent_grids
 from faultset.evaluators.leaderboards.formats import columns_of, head_lines
-from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, AgentLine, Entry, Failure, Leaderboard, Table
+from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, Entry, Failure, Leaderboard, Table
 from faultset.evaluators.results.rows import CANNOT, NO_FAILURES, TASKS
-from faultset.evaluators.scorers.contract import Metric
+from faultset.evaluators.scoring.metrics import Metric
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-_KIND_STYLE = {"control": "dim", "named": "bold"}
+
 _AGENT_COLUMNS = 8
 """Of the columns about agents; leaderboard.md has all."""
 _ROWS = 10
@@ -55,9 +56,9 @@ def show(board: Leaderboard, console: Console) -> None:
     tables = f"{others} more {'table' if others == 1 else 'tables'}"
     more = f", and {tables}: by application, verdict and what methods are given" if others else ""
     console.print(f"leaderboard.md has all methods and columns{more}.", style="dim", markup=False)
-    for title, lines in groups_of(board.agents):
+    for grid in agent_grids(board.agents):
         console.print()
-        console.print(_agents(title, lines))
+        console.print(replace(grid, title=f"agents · {grid.title}").rich(_AGENT_COLUMNS))
     if board.failures:
         console.print(_failures(board.failures), style="red", markup=False)
 
@@ -98,23 +99,6 @@ def _failures(failures: Sequence[Failure]) -> str:
     return f"{len(failures)} rows failed and count as misses ({', '.join([*first, *more])})"
 
 
-def _agents(title: str, lines: Sequence[AgentLine]) -> RichTable:
-    """Return what agents took at one task."""
-    from rich.table import Table as RichTable
-
-    rich = RichTable(
-        title=f"agents · {title}", title_style="bold", title_justify="left", box=None, pad_edge=False,
-        header_style="bold",
-    )  # fmt: skip
-    for name, _ in COLUMNS[:_AGENT_COLUMNS]:
-        own = TIMES[lines[0].task] if name == "time" else name
-        rich.add_column(own, justify="left" if name == "agent" else "right", no_wrap=not name.startswith("best"))
-    for line in lines:
-        values = [text.replace("[", chr(92) + "[") for text in cells(line)[:_AGENT_COLUMNS]]
-        rich.add_row(*values, style=_KIND_STYLE.get(line.kind))
-    return rich
-
-
 def _rich(table: Table, width: int) -> tuple[RichTable, list[str]]:
     """Return the table and the titles of the columns that do not fit."""
     from rich.table import Table as RichTable
@@ -135,7 +119,7 @@ def _rich(table: Table, width: int) -> tuple[RichTable, list[str]]:
     rich.add_column("CPU", justify="right", no_wrap=True)
     for i, entry in enumerate(entries):
         values = [cells[metric.name][i] for metric in shown]
-        rich.add_row(*_cells(entry, values, unanswered), style=_KIND_STYLE.get(entry.kind))
+        rich.add_row(*_cells(entry, values, unanswered), style=KIND_STYLES.get(entry.kind))
     if table.floor:
         floor = [number_formats.number(table.floor[m.name].value, m) if m.name in table.floor else "" for m in shown]
         rich.add_row("", "guessing", *floor, *[""] * (3 if unanswered else 2), style="dim italic")
@@ -148,7 +132,7 @@ def _fitting(
     """Choose the first column, then the metrics of installed scorers, then as many others from the left as fit."""
     left = width - 8 - max(len("baseline"), *(len(entry.baseline) for entry in entries)) - 2 * _COST_WIDTH
     shown = []
-    for metric in sorted(metrics, key=lambda metric: metric is not metrics[0] and metric.compute is None):
+    for metric in sorted(metrics, key=lambda metric: metric is not metrics[0] and not metric.installed):
         left -= 2 + max(len(metric.title), *(len(f"{text} {bracket}".strip()) for text, bracket in cells[metric.name]))
         if left < 0 and shown:
             break

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from faultset.evaluators.leaderboards.episode_scores import EpisodeScores
 from faultset.evaluators.leaderboards.records import Leaderboard, is_headline
+from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting
 from faultset.evaluators.results.truth import Truth
 
 _NAMED = 4
@@ -68,7 +68,7 @@ _RIGHT = 0.99
 def episode_difficulties(board: Leaderboard, scores: EpisodeScores) -> tuple[EpisodeDifficulty, ...]:
     """Fault episodes, those that fewest methods solve first."""
     stratum_of = {e: stratum.name for stratum in board.strata for e in stratum.episodes}
-    right = [_right(scores, task, protocol) for task, protocol, _ in TASKS]
+    right = [scores.right(Setting(task, protocol)) for task, protocol, _ in TASKS]
     found = [
         EpisodeDifficulty(
             episode=truth.episode,
@@ -100,14 +100,6 @@ def count_unsolved(found: Sequence[EpisodeDifficulty], scores: EpisodeScores) ->
 def _ease(one: EpisodeDifficulty) -> float:
     shares = [task.share for task in one.tasks[:3] if task is not None and task.run]
     return sum(shares) / len(shares) if shares else 1.0
-
-
-def _right(scores: EpisodeScores, task: str, protocol: str) -> Mapping[str, Mapping[str, float]]:
-    if task == "detection":
-        return {n: {e: one.correct for e, one in by.items()} for n, by in scores.detections.items()}
-    if task == "localization":
-        return {n: {e: one.ac1 for e, one in by.items()} for n, by in scores.localizations.get(protocol, {}).items()}
-    return {n: {e: one.joint for e, one in by.items()} for n, by in scores.diagnoses.get(protocol, {}).items()}
 
 
 def _solvers(by: Mapping[str, Mapping[str, float]], episode: str, scores: EpisodeScores) -> Solvers | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from faultset.evaluators.execution.planning.runs import given_beyond_telemetry
 from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.episode_scores import kind_rank
+from faultset.evaluators.leaderboards.scores import kind_rank
 from faultset.evaluators.results.rows import ResultRow
 
 if TYPE_CHECKING:
@@ -79,3 +79,20 @@ def _card(spec: BaselineSpec, rows: Sequence[ResultRow]) -> Card:
 def _median(values: Sequence[float | None]) -> float:
     known = [value for value in values if value is not None]
     return float(np.median(known)) if known else float("nan")
+
+
+def top_methods(
+    names: Sequence[str], kinds: Mapping[str, str], *, methods: int = 10, controls: int = 3
+) -> tuple[list[str], list[str]]:
+    """Part a ranked list into what is shown at once and what is folded, both in the order given.
+
+    Shown are the first methods, all that the AIOpsLab paper names, and the first controls. A tail of one or two is
+    not worth folding.
+    """
+    real = [name for name in names if kinds[name] != "control"]
+    others = [name for name in names if kinds[name] == "control"]
+    shown = {*real[:methods], *others[:controls], *(name for name in real if kinds[name] == "named")}
+    tail = [name for name in names if name not in shown]
+    if len(tail) <= 2:
+        return list(names), []
+    return [name for name in names if name in shown], tail

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from faultset.core.files import replace_text
 from faultset.evaluators.leaderboards import formats, number_formats
-from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, score_episodes
+from faultset.evaluators.leaderboards.agents import agent_grids
 from faultset.evaluators.leaderboards.records import ALL_APPS, GIVEN_ALARMS, HEADLINE, Leaderboard, Table
+from faultset.evaluators.leaderboards.scores import EpisodeScores, score_episodes
 from faultset.evaluators.reports import episode_difficulty
-from faultset.evaluators.reports.figures import agent_plots, delay_charts, forest_plots, scatter_plots
+from faultset.evaluators.reports.figures import delay_charts, forest_plots, scatter_plots
 from faultset.evaluators.reports.figures.episodes import EPISODES_SHOWN, drawings
 from faultset.evaluators.reports.figures.heat_maps import heat_maps
-from faultset.evaluators.reports.method_cards import NEEDS, cards
+from faultset.evaluators.reports.method_cards import NEEDS, cards, top_methods
 from faultset.evaluators.reports.provenance import FILES, provenance
 from faultset.evaluators.reports.templates import filled
-from faultset.evaluators.reports.top_methods import top_methods
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy
 
@@ -91,9 +91,9 @@ def render(
         difficulties=(order[:UNSOLVED_SHOWN], order[UNSOLVED_SHOWN:]),
         solved_by=[title for _, _, title in episode_difficulty.TASKS],
         drawings=drawings(board, scores, order, dataset),
-        agent_tables=agent_plots.agent_tables(board.agents),
-        agent_looks=agent_plots.agent_looks(board.agents),
-        agent_costs=agent_plots.agent_cost_plots(board),
+        agent_tables=agent_grids(board.agents),
+        agent_looks=scatter_plots.agent_looks(board.agents),
+        agent_costs=scatter_plots.agent_cost_plots(board),
         episodes=len(scores.truths),
         most_episodes=EPISODES_SHOWN,
         cost_plots=[plot for plot in map(scatter_plots.cost, _costly(board)) if plot is not None],
@@ -190,7 +190,7 @@ def _part(table: Table, scores: EpisodeScores, *, last: bool) -> dict[str, Any]:
 
 def _own_shares(table: Table) -> list[str]:
     """Name the shares among the headline metrics that scorers add."""
-    return [metric.name for metric in table.metrics if metric.compute and metric.headline and metric.unit == "share"]
+    return [metric.name for metric in table.metrics if metric.installed and metric.headline and metric.unit == "share"]
 
 
 def _given(table: Table) -> str:

@@ -3,12 +3,46 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 
 from faultset.evaluators.leaderboards.records import Leaderboard
-from faultset.evaluators.reports.machine import machine
 from faultset.evaluators.results.rows import ResultRow
+
+
+def machine() -> dict[str, str]:
+    """Describe processor, memory and system in a few words each."""
+    return {
+        "processor": _processor(),
+        "cores": f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}",
+        "memory": _memory(),
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def _processor() -> str:
+    for line in _lines("/proc/cpuinfo"):
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _memory() -> str:
+    for line in _lines("/proc/meminfo"):
+        if line.startswith("MemTotal"):
+            return f"{int(line.split()[1]) / 2**20:.1f} GiB"
+    return "unknown"
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
 
 FILES = (
     ("results.parquet", "one row for every answer, with the raw answer and the truth beside it"),

@@ -1,164 +1,316 @@
-"""Localization: where does the cause stand in a ranking of a closed list of candidates?
-
-Every number is the expected value over random orders of tied candidates (McSherry and Najork, ECIR 2008), so
-the alphabet decides nothing. A cause is a set of names accepted for it; candidates that a ranking leaves out
-share its last place. An empty ranking is the answer "no fault" and a miss.
-"""
+"""Localization metrics: how soon a ranking of services reaches a cause."""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-Causes = Sequence[AbstractSet[str]]
-AVG_DEPTH = 5
+from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.scoring.metrics import (
+    CLOSED_FORM,
+    Metric,
+    ScoredCase,
+    median,
+    median_guess,
+    once_per_case,
+    once_per_row,
+    ratio,
+)
+from faultset.evaluators.scoring.rankings import (
+    MISSES,
+    LocalizationScore,
+    SetScore,
+    canonical,
+    hops,
+    kinds_of_answer,
+    leading,
+    lift,
+    random_floor,
+    score_metrics,
+    score_ranking,
+    score_set,
+)
+from faultset.evaluators.statistics.intervals import Estimate
+
+Read = Callable[[LocalizationScore], float]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LocalizationScore:
-    """Scores of one ranking. `ac` is the field's AC@k: found causes over min(k, number of causes)."""
-
-    ac: dict[int, float]
-    hit: dict[int, float]
-    recall: dict[int, float]
-    avg5: float
-    reciprocal_rank: float
-    expected_rank: float
+@once_per_row
+def ranking_score(row: ResultRow) -> LocalizationScore:
+    """Score the services that a row ranks; no answer is a miss."""
+    return score_ranking(_ranking(row), [frozenset(names) for names in row.truth.causes], row.truth.candidates)
 
 
-def score_ranking(
-    scores: Mapping[str, float],
-    causes: Causes,
-    candidates: Sequence[str],
-    depths: Sequence[int] = (1, 2, 3, 4, 5),
-) -> LocalizationScore:
-    """Score one ranking against the causes of one episode.
+@functools.lru_cache(maxsize=4096)
+def _guess(causes: tuple[tuple[str, ...], ...], candidates: tuple[str, ...]) -> LocalizationScore:
+    return random_floor([frozenset(names) for names in causes], candidates)
 
-    Parameters
-    ----------
-    scores
-        Candidate to score, higher is more likely; unknown names and NaN are as if left out.
-    causes
-        For every root cause the names that count as finding it.
-    candidates
-        Closed list that was published to the method.
-    """
-    if not causes:
-        raise ValueError("an episode without a root cause cannot be scored for localization")
-    ks = sorted({*depths, *range(1, AVG_DEPTH + 1)})
-    blocks = tied_blocks(scores, candidates)
-    if not blocks:
-        zero = dict.fromkeys(ks, 0.0)
-        return LocalizationScore(
-            ac=zero,
-            hit=dict(zero),
-            recall=dict(zero),
-            avg5=0.0,
-            reciprocal_rank=0.0,
-            expected_rank=float(len(candidates)),
-        )
-    found = {k: [chance_in_top(blocks, cause, k) for cause in causes] for k in ks}
-    anything = frozenset().union(*causes)
-    ac = {k: sum(found[k]) / min(k, len(causes)) for k in ks}
-    return LocalizationScore(
-        ac=ac,
-        hit={k: chance_in_top(blocks, anything, k) for k in ks},
-        recall={k: sum(found[k]) / len(causes) for k in ks},
-        avg5=sum(ac[k] for k in range(1, AVG_DEPTH + 1)) / AVG_DEPTH,
-        reciprocal_rank=expected_of_first(blocks, anything, lambda rank: 1.0 / rank, missing=0.0),
-        expected_rank=expected_of_first(blocks, anything, float, missing=float(len(candidates))),
+
+def guess_of(truth: Truth) -> LocalizationScore:
+    """Return what ranking the candidates at random scores, in closed form."""
+    return _guess(truth.causes, truth.candidates)
+
+
+def _ranking(row: ResultRow) -> Mapping[str, float]:
+    return row.ranking if row.status == "ok" else {}
+
+
+def _read_score(read: Read) -> Callable[[ResultRow], float]:
+    return lambda row: read(ranking_score(row)) if row.truth.causes else math.nan
+
+
+def _read_guess(read: Read) -> Callable[[Truth], float]:
+    return lambda truth: read(guess_of(truth)) if truth.causes else math.nan
+
+
+def ranked(name: str, title: str, read: Read, meaning: str, *, headline: bool = False) -> Metric:
+    """Declare a share that follows from one ranking of services: AC@k, hit@k and the like."""
+    return Metric(
+        name=name,
+        title=title,
+        unit="share",
+        task="localization",
+        meaning=meaning,
+        headline=headline,
+        compute=_read_score(read),
+        floor=_read_guess(read),
     )
 
 
-def tied_blocks(scores: Mapping[str, float], candidates: Sequence[str]) -> list[frozenset[str]]:
-    """Candidates from best to worst, equal scores together; empty when no candidate has a score."""
-    known = {name: float(scores[name]) for name in candidates if name in scores and not math.isnan(scores[name])}
-    if not known:
-        return []
-    value_of = known.__getitem__
-    blocks = [frozenset(tied) for _, tied in groupby(sorted(known, key=value_of, reverse=True), key=value_of)]
-    rest = frozenset(candidates) - known.keys()
-    return [*blocks, rest] if rest else blocks
+def hit_at(k: int, title: str = "") -> Metric:
+    """Declare hit@k."""
+    words = {1: "in first place", 3: "among the first three", 5: "among the first five"}
+    meaning = f"any cause {words.get(k, f'among the first {k}')}"
+    return ranked(f"hit{k}", title or f"hit@{k}", lambda score: score.hit(k), meaning)
 
 
-def chance_in_top(blocks: Sequence[AbstractSet[str]], names: AbstractSet[str], k: int) -> float:
-    """Probability that at least one of `names` is among the first k when ties are broken at random."""
-    above = 0
-    for block in blocks:
-        wanted, size, room = len(block & names), len(block), k - above
-        if room <= 0:
-            return 0.0
-        if wanted:
-            if room >= size:
-                return 1.0
-            return 1.0 - math.comb(size - wanted, room) / math.comb(size, room)
-        above += size
-    return 0.0
+AC1 = ranked(
+    "ac1",
+    "AC@1",
+    lambda score: score.ac(1),
+    "expected share of episodes in which the first service named is a cause",
+    headline=True,
+)
+AVG5 = ranked("avg5", "Avg@5", lambda score: score.avg5, "mean of AC@1 to AC@5", headline=True)
+HIT1 = hit_at(1)
+HIT5 = hit_at(5, "retrieval@5")
+RANK = Metric(
+    name="median_rank",
+    title="median rank",
+    unit="rank",
+    better="lower",
+    task="localization",
+    meaning="services that an operator examines up to the right one; all of them when there is no answer",
+    compute=_read_score(lambda score: score.expected_rank),
+    aggregate=median,
+    floor=_read_guess(lambda score: score.expected_rank),
+    guess=median_guess,
+)
+ANSWERED = Metric(
+    name="answered",
+    title="answered",
+    unit="share",
+    task="localization",
+    headline=False,
+    meaning="share of episodes with a non-empty ranking",
+    compute=lambda row: bool(_ranking(row)),
+)
 
 
-def expected_of_first(blocks: Sequence[AbstractSet[str]], names: AbstractSet[str], of, missing: float) -> float:
-    """Expected value of `of(rank)` at the first of `names`, ranks from 1, ties broken at random."""
-    above = 0
-    for block in blocks:
-        wanted, size = len(block & names), len(block)
-        if wanted:
-            ways = math.comb(size, wanted)
-            return sum(
-                math.comb(size - place, wanted - 1) / ways * of(above + place) for place in range(1, size - wanted + 2)
-            )
-        above += size
-    return missing
+def _lift(row: ResultRow) -> float:
+    return lift(ranking_score(row).ac(1), guess_of(row.truth).ac(1)) if row.truth.causes else math.nan
 
 
-def failed_score(candidates: Sequence[str]) -> LocalizationScore:
-    """Score of a run that gave no answer: a miss at every depth."""
-    return score_ranking({}, [frozenset({"-"})], candidates)
+def _guessed_rerank(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
+    guesses = [guess_of(case.truth) for case in cases]
+    hits = sum(guess.hit(5) for guess in guesses)
+    return Estimate(value=sum(g.hit(1) for g in guesses) / hits, n=len(guesses), method=CLOSED_FORM) if hits else None
 
 
-def random_floor(causes: Causes, candidates: Sequence[str]) -> LocalizationScore:
-    """What ranking the candidates at random scores, in closed form: everything is one tied block."""
-    return score_ranking(dict.fromkeys(candidates, 0.0), causes, candidates)
+def names_nothing(row: ResultRow) -> bool:
+    """Return whether a localizer or diagnoser rightly names nothing in an episode without a fault."""
+    if row.status == "no_alarm":
+        return True
+    return (
+        row.status == "ok"
+        and not row.ranking
+        and not row.answer.get("system_level")
+        and not row.answer.get("fault_type")
+    )
 
 
-def lift(value: float, floor: float) -> float:
-    """Chance-corrected value: 0 at the floor, 1 when perfect; NaN where the floor is already perfect."""
-    return (value - floor) / (1.0 - floor) if floor < 1.0 else math.nan
+@functools.lru_cache(maxsize=64)
+def _score_set(first: frozenset[str], causes: tuple[tuple[str, ...], ...]) -> SetScore:
+    accepted = [frozenset(names) for names in causes]
+    return score_set(canonical(first, accepted), canonical(frozenset().union(*accepted), accepted))
 
 
-def leading(scores: Mapping[str, float], candidates: Sequence[str]) -> frozenset[str]:
-    """Candidates that a ranking puts first, all that are tied there: its answer as a set."""
-    blocks = tied_blocks(scores, candidates)
-    return blocks[0] if blocks else frozenset()
+def _of_set(name: str, title: str, read: Callable[[SetScore], float], meaning: str) -> Metric:
+    """Declare a share of what is put first, with all that is tied there, against the set of causes."""
+    return Metric(
+        name=name,
+        title=title,
+        unit="share",
+        task="localization",
+        headline=False,
+        meaning=meaning,
+        compute=lambda row: read(_score_set(leading(_ranking(row), row.truth.candidates), row.truth.causes)),
+    )
 
 
-def canonical(names: AbstractSet[str], causes: Causes) -> frozenset[str]:
-    """Replace every accepted name of a cause by one and the same, so that sets of names can be compared."""
-    canonical_names = {name: min(cause) for cause in causes for name in cause}
-    return frozenset(canonical_names.get(name, name) for name in names)
+@once_per_row
+def _pod_score(row: ResultRow) -> LocalizationScore | None:
+    pods = (row.answer if row.status == "ok" else {}).get("pods") or {}
+    causes = [frozenset({pod}) for pod in row.truth.pod_causes]
+    return score_ranking(pods, causes, list(pods)) if causes else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class SetScore:
-    """Agreement of a returned set with the true set."""
-
-    exact: bool
-    precision: float
-    recall: float
-    f1: float
-    jaccard: float
+@once_per_row
+def _metric_score(row: ResultRow) -> LocalizationScore | None:
+    metrics = (row.answer if row.status == "ok" else {}).get("metrics") or ()
+    return score_metrics(metrics, row.truth.metric_causes) if row.truth.metric_causes else None
 
 
-def score_set(answer: AbstractSet[str], truth: AbstractSet[str]) -> SetScore:
-    """Score a set of names; precision is NaN for an empty answer, recall NaN for an empty truth."""
-    hit = len(answer & truth)
-    union = len(answer | truth)
-    return SetScore(
-        exact=answer == truth,
-        precision=hit / len(answer) if answer else math.nan,
-        recall=hit / len(truth) if truth else math.nan,
-        f1=2 * hit / (len(answer) + len(truth)) if answer or truth else math.nan,
-        jaccard=hit / union if union else math.nan,
+def _of_level(level: str, score_of: Callable[[ResultRow], LocalizationScore | None]) -> tuple[Metric, ...]:
+    """Declare AC@k and MRR of the pods or metrics that a method names."""
+
+    def declare(name: str, title: str, read: Read) -> Metric:
+        return Metric(
+            name=f"{level}_{name}",
+            title=f"{title}, {level}s",
+            unit="share",
+            task="localization",
+            headline=False,
+            meaning=f"{title} of the {level}s that the method names, on episodes whose truth names a {level}",
+            compute=lambda row: math.nan if (score := score_of(row)) is None else read(score),
+            unscored=f"the truth names no {level}s",
+        )
+
+    return (
+        declare("ac1", "AC@1", lambda score: score.ac(1)),
+        declare("ac3", "AC@3", lambda score: score.ac(3)),
+        declare("ac5", "AC@5", lambda score: score.ac(5)),
+        declare("mrr", "MRR", lambda score: score.reciprocal_rank),
+    )
+
+
+LOCALIZATION_METRICS = (
+    AC1,
+    ranked(
+        "ac3", "AC@3", lambda score: score.ac(3), "causes among the first three, over min(3, causes)", headline=True
+    ),
+    AVG5,
+    ranked(
+        "mrr",
+        "MRR",
+        lambda score: score.reciprocal_rank,
+        "mean of 1 / rank of the first cause, 0 when absent",
+        headline=True,
+    ),
+    RANK,
+    Metric(
+        name="lift1",
+        title="lift of AC@1",
+        task="localization",
+        meaning="AC@1 corrected for chance: 0 is random guessing, 1 is perfect, negative is worse than guessing",
+        compute=_lift,
+        floor=lambda truth: 0.0,
+    ),
+    ranked("ac5", "AC@5", lambda score: score.ac(5), "causes among the first five, over min(5, causes)"),
+    HIT1,
+    hit_at(3),
+    ranked("recall3", "recall@3", lambda score: score.recall(3), "causes among the first three, over all causes"),
+    ANSWERED,
+    Metric(
+        name="ac1_answered",
+        title="AC@1 answered",
+        unit="share",
+        task="localization",
+        headline=False,
+        beside_first="if it differs",
+        meaning="AC@1 over episodes with an answer alone; what a method leaves out does not count against it",
+        of_case=lambda case: case.value(AC1) if case.value(ANSWERED) else math.nan,
+    ),
+    Metric(
+        name="ac1_own",
+        title="AC@1 own trigger",
+        unit="share",
+        task="localization",
+        headline=False,
+        beside_first="if known",
+        meaning="AC@1 when given the alarm of the method's own trigger instead, where it has one; no alarm is a miss",
+        of_case=lambda case: math.nan if case.own is None else case.own.value(AC1),
+        unscored="the method has no trigger of its own",
+    ),
+    Metric(
+        name="ttl_median",
+        title="median TTL",
+        unit="s",
+        better="lower",
+        task="localization",
+        headline=False,
+        beside_first="if known",
+        meaning="median seconds from the onset to the end of the shortest view from which on the cause stands first, "
+        "over the budgets of --evidence; computing time is not counted, a miss is infinite",
+        of_case=lambda case: case.seen_s,
+        aggregate=median,
+        unscored="no budgets of evidence were tried",
+    ),
+    HIT5,
+    Metric(
+        name="rerank",
+        title="rerank",
+        unit="share",
+        task="localization",
+        headline=False,
+        meaning="hit@1 over hit@5: of the causes that reach the first five, the share that comes first; "
+        "hit@1 is retrieval@5 times this",
+        aggregate=ratio(HIT1, HIT5),
+        guess=_guessed_rerank,
+    ),
+    Metric(
+        name="correct_abstentions",
+        title="correct abstentions",
+        unit="share",
+        task="localization",
+        headline=False,
+        meaning="share of no-fault episodes in which no alarm was given or no service was named",
+        episodes="no fault",
+        compute=names_nothing,
+        unscored="no no-fault episodes",
+    ),
+    _of_set(
+        "exact_set",
+        "exact set",
+        lambda score: float(score.exact),
+        "what is put first, with all that is tied there, is exactly the set of causes",
+    ),
+    _of_set("jaccard", "Jaccard", lambda score: score.jaccard, "overlap of what is put first and the set of causes"),
+    *_of_level("metric", _metric_score),
+    *_of_level("pod", _pod_score),
+    _of_set("set_f1", "set F1", lambda score: score.f1, "F1 of what is put first against the set of causes"),
+)
+
+
+class FirstPlace(NamedTuple):
+    """What the services in first place are to the cause."""
+
+    kinds: Mapping[str, float]
+    """Shares of causes, symptoms, unrelated services and missing answers."""
+    hops: float
+    """Fewest calls to a cause in the first seed; NaN without an answer."""
+
+
+@once_per_case
+def first_place(case: ScoredCase) -> FirstPlace:
+    """Say what a localizer puts first, as means over seeds."""
+    truth, causes = case.truth, frozenset().union(*case.truth.causes)
+    first = [leading(_ranking(row), truth.candidates) for row in case.rows]
+    kinds = [kinds_of_answer(names, causes, truth.calls) for names in first]
+    return FirstPlace(
+        kinds={kind: float(sum(shares[kind] for shares in kinds) / len(kinds)) for kind in MISSES},
+        hops=hops(truth.calls, first[0], causes) if first[0] else math.nan,
     )

@@ -1,4 +1,4 @@
-"""Two methods on the same episodes, and many such comparisons at once."""
+"""Compare two methods on the same episodes, combine two halves of episodes, and predict one more system."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from faultset.evaluators.statistics.clusters import MINIMUM_FOR_TESTS, cluster_sums, mean_and_spread
-from faultset.evaluators.statistics.estimates import Estimate, unknown
-from faultset.evaluators.statistics.intervals import Spread, mean_interval, pooled
+from faultset.evaluators.statistics.intervals import (
+    MINIMUM_FOR_TESTS,
+    Estimate,
+    Spread,
+    cluster_sums,
+    mean_and_spread,
+    mean_interval,
+    pooled,
+    share_interval,
+    unknown,
+)
 
 _ENUMERATE_SIGNS_UP_TO = 14
 
@@ -173,3 +181,75 @@ def holm(p_values: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(known) - done) * p))
         adjusted[i] = highest
     return adjusted
+
+
+def balanced_accuracy(
+    faulty: Sequence[float], faulty_keys: Sequence[Hashable], healthy: Sequence[float], healthy_keys: Sequence[Hashable]
+) -> Estimate:
+    """Mean of the shares of right answers in the two halves, which must not be empty."""
+    return _combined(lambda a, b: (a + b) / 2, faulty, faulty_keys, healthy, healthy_keys)
+
+
+def matthews_correlation(
+    faulty: Sequence[float], faulty_keys: Sequence[Hashable], healthy: Sequence[float], healthy_keys: Sequence[Hashable]
+) -> Estimate:
+    """Matthews correlation of yes and no, given how many episodes of each half there are; 0 where all answers agree."""
+    share = len(faulty) / (len(faulty) + len(healthy))
+
+    def correlation(found: float, quiet: float) -> float:
+        yes = share * found + (1 - share) * (1 - quiet)
+        if not 0 < yes < 1:
+            return 0.0
+        return (found + quiet - 1) * math.sqrt(share * (1 - share) / (yes * (1 - yes)))
+
+    return _combined(correlation, faulty, faulty_keys, healthy, healthy_keys)
+
+
+def _combined(
+    statistic: Callable[[float, float], float],
+    first: Sequence[float],
+    first_keys: Sequence[Hashable],
+    second: Sequence[float],
+    second_keys: Sequence[Hashable],
+) -> Estimate:
+    halves = [mean_and_spread(first, first_keys), mean_and_spread(second, second_keys)]
+    (a, spread_a), (b, spread_b) = halves
+    value = statistic(a, b)
+    found = Estimate(value=value, n=len(first) + len(second))
+    counts = len(set(first_keys)), len(set(second_keys))
+    if min(counts) < 2:
+        return found.without_interval("one cluster of a half: no interval")
+    df = pooled(spread_a, spread_b).df
+    low_a, high_a = share_interval(a, Spread(variance=spread_a.variance, clusters=spread_a.clusters, df=df))
+    low_b, high_b = share_interval(b, Spread(variance=spread_b.variance, clusters=spread_b.clusters, df=df))
+    low = value - float(np.hypot(value - statistic(low_a, b), value - statistic(a, low_b)))
+    high = value + float(np.hypot(statistic(high_a, b) - value, statistic(a, high_b) - value))
+    method = f"Wilson over {counts[0]} + {counts[1]} clusters, combined"
+    return found.with_interval(max(low, statistic(0, 0)), min(high, statistic(1, 1)), method=method)
+
+
+FEWEST_SYSTEMS = 3
+
+
+def prediction_interval(values: Sequence[float], level: float = 0.95) -> Estimate:
+    """Mean over systems with the interval in which one more system's value is expected (Student's t).
+
+    Systems are taken as a sample of systems, which a handful chosen by hand is not: there is at least this much doubt.
+    Values of a share are not cut to [0, 1], because an end outside tells that nothing can be promised.
+    """
+    from scipy.special import stdtrit
+
+    known = [value for value in values if math.isfinite(value)]
+    if not known:
+        return unknown("no system was scored")
+    mean = float(np.mean(known))
+    if len(known) < FEWEST_SYSTEMS:
+        return Estimate(
+            value=mean, n=len(known), reason=f"{len(known)} systems; a prediction needs {FEWEST_SYSTEMS} or more"
+        )
+    half = stdtrit(len(known) - 1, (1 + level) / 2) * np.std(known, ddof=1) * math.sqrt(1 + 1 / len(known))
+    return replace(
+        Estimate(value=mean, n=len(known), method=f"prediction interval over {len(known)} systems"),
+        low=float(mean - half),
+        high=float(mean + half),
+    )

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.episode_scores import EpisodeScores
-from faultset.evaluators.leaderboards.records import ALL_APPS, Table, is_headline
+from faultset.evaluators.leaderboards.records import ALL_APPS, Curve, Table, is_headline
+from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting
 from faultset.evaluators.reports.episode_difficulty import episode_title
-from faultset.evaluators.reports.top_methods import top_methods
-from faultset.evaluators.scorers.contract import Metric
-from faultset.evaluators.statistics.curves import Curve
+from faultset.evaluators.reports.method_cards import top_methods
+from faultset.evaluators.scoring.detection import alarm_facts, window_s
+from faultset.evaluators.scoring.metrics import Metric
 
 CURVES_DRAWN = 6
 TIPS_UP_TO = 60
@@ -50,17 +50,17 @@ def times_to_detect(scores: EpisodeScores, table: Table) -> TimesToDetect | None
     counts: dict[str, int] = {}
     longest = 1.0
     for entry in table.entries:
-        episodes = [
-            one
-            for one in scores.detections[entry.baseline].values()
-            if is_headline(one.truth) and one.truth.onset_ns is not None and table.app in (ALL_APPS, one.truth.app)
+        delays = [
+            (alarm_facts(case).delay_s, case.truth)
+            for case in scores.cases[Setting(table.task, table.protocol)][entry.baseline].values()
+            if is_headline(case.truth) and case.truth.onset_ns is not None and table.app in (ALL_APPS, case.truth.app)
         ]
-        longest = max([longest, *(one.window_s for one in episodes)])
-        counts[entry.baseline] = len(episodes)
+        longest = max([longest, *(window_s(truth) for _, truth in delays)])
+        counts[entry.baseline] = len(delays)
         found[entry.baseline] = sorted(
-            (one.delay_s, episode_title(one.truth) + f": {one.delay_s:.1f} s" if len(episodes) <= TIPS_UP_TO else "")
-            for one in episodes
-            if math.isfinite(one.delay_s)
+            (delay_s, episode_title(truth) + f": {delay_s:.1f} s" if len(delays) <= TIPS_UP_TO else "")
+            for delay_s, truth in delays
+            if math.isfinite(delay_s)
         )
     if not any(counts.values()):
         return None

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.records import Entry, Misses, Table
-from faultset.evaluators.reports.top_methods import top_methods
-from faultset.evaluators.scorers.contract import Metric
-from faultset.evaluators.statistics.estimates import Estimate
+from faultset.evaluators.reports.method_cards import top_methods
+from faultset.evaluators.scoring.metrics import Metric
+from faultset.evaluators.statistics.intervals import Estimate
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.episode_scores import EpisodeScores
 from faultset.evaluators.leaderboards.records import HEADLINE
-from faultset.evaluators.reports.top_methods import top_methods
+from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting
+from faultset.evaluators.reports.method_cards import top_methods
 from faultset.evaluators.results.truth import UNFELT
 
 _VERDICTS = (HEADLINE, "latent", "silent", UNFELT)
+_TASKS = (
+    (
+        "detection",
+        "Detection",
+        "share of episodes with a true alarm; without a fault, share of episodes without any alarm",
+    ),
+    ("localization", "Localization", "AC@1"),
+    ("rca", "Root cause", "system level and fault type both right"),
+)
 Values = Mapping[str, Mapping[str, float]]
 """Baseline -> episode -> share that was right."""
 
@@ -41,24 +50,12 @@ class HeatMap:
 
 def heat_maps(scores: EpisodeScores) -> tuple[HeatMap, ...]:
     """One heat map for detection, and one for localization and root cause under each protocol."""
-    found: list[HeatMap] = []
-    if scores.detections:
-        values = {name: {e: one.correct for e, one in episodes.items()} for name, episodes in scores.detections.items()}
-        meaning = "share of episodes with a true alarm; without a fault, share of episodes without any alarm"
-        found.append(_heat_map("Detection", meaning, scores, values))
-    given = (("detected", "given the alarm"), ("oracle", "given the onset"))
-    for protocol, words in given:
-        if protocol in scores.localizations:
-            values = {
-                name: {e: one.ac1 for e, one in by.items()} for name, by in scores.localizations[protocol].items() if by
-            }
-            found.append(_heat_map(f"Localization, {words}", "AC@1", scores, values))
-    for protocol, words in given:
-        if protocol in scores.diagnoses:
-            values = {
-                name: {e: one.joint for e, one in by.items()} for name, by in scores.diagnoses[protocol].items() if by
-            }
-            found.append(_heat_map(f"Root cause, {words}", "system level and fault type both right", scores, values))
+    found = []
+    for task, title, meaning in _TASKS:
+        for protocol, words in (("detected", ", given the alarm"), ("oracle", ", given the onset")):
+            values = {name: by for name, by in scores.right(Setting(task, protocol)).items() if by}
+            if Setting(task, protocol) in scores.cases:
+                found.append(_heat_map(title + (words if task != "detection" else ""), meaning, scores, values))
     return tuple(found)
 
 

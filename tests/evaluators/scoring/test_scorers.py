@@ -13,12 +13,14 @@ from rich.console import Console
 
 from faultset.evaluators.comparison.pairing import compare
 from faultset.evaluators.evaluation import Evaluation
-from faultset.evaluators.leaderboards import episode_scores, terminal
-from faultset.evaluators.leaderboards.formats import markdown, to_json
+from faultset.evaluators.leaderboards import scores, terminal
+from faultset.evaluators.leaderboards.formats import leaderboard_frame, markdown, to_json
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.reports.page import render
 from faultset.evaluators.results.rows import ResultRow
-from faultset.evaluators.scorers.contract import Metric
+from faultset.evaluators.scoring.localization import hit_at
+from faultset.evaluators.scoring.metrics import Metric
+from faultset.evaluators.scoring.registry import TASK_METRICS
 
 FIRST_LETTER = Metric(
     name="first_letter",
@@ -31,9 +33,12 @@ FIRST_LETTER = Metric(
 )
 
 
+HIT10 = hit_at(10)
+
+
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(episode_scores, "registered_scorers", lambda: (FIRST_LETTER,))
+    monkeypatch.setattr(scores, "registered_scorers", lambda: (FIRST_LETTER,))
 
 
 def rows_of(make, answers: str) -> list[ResultRow]:
@@ -57,6 +62,24 @@ def test_an_own_metric_is_in_json_markdown_terminal_and_report(make, installed):
     assert "<h3>first letter" in page
 
 
+def test_hit_at_10_needs_one_declaration(make, monkeypatch: pytest.MonkeyPatch):
+    task = TASK_METRICS["localization"]
+    grown = dataclasses.replace(task, metrics=(*task.metrics, HIT10), compared=(*task.compared, HIT10))
+    monkeypatch.setitem(TASK_METRICS, "localization", grown)
+    names = tuple(f"s{number:02d}" for number in range(20))
+    ranking = {name: -float(number) for number, name in enumerate(names)}
+    truths = [make.truth(f"e{i}", fault=f"fault-{i}", candidates=names, causes=((names[i],),)) for i in (3, 8, 9, 12)]
+    new, old = ([make.row(truth, ranking=answer) for truth in truths] for answer in (ranking, {}))
+    board = leaderboard_of(new)
+    (table,) = board.tables
+    assert (table.entries[0].metrics["hit10"].value, table.floor["hit10"].value) == (0.75, 0.5)
+    assert to_json(board)["tables"][0]["entries"][0]["metrics"]["hit10"]["k"] == 3
+    assert leaderboard_frame(board.tables)["hit10"].tolist() == [0.75]
+    assert "hit@10" in render(board, new, [], None)
+    (entry,) = compare(Evaluation(rows=tuple(old)), Evaluation(rows=tuple(new))).tables[0].entries
+    assert (entry.old["hit10"], entry.new["hit10"]) == (0.0, 0.75)
+
+
 def test_an_own_metric_is_compared(make, installed):
     old, new = (Evaluation(rows=tuple(rows_of(make, answers))) for answers in ("aaa", "bba"))
     (entry,) = compare(old, new).tables[0].entries
@@ -67,7 +90,7 @@ def test_a_scorer_that_raises_is_named_once_and_its_value_is_missing(make, caplo
     broken = dataclasses.replace(FIRST_LETTER, name="broken", compute=lambda row: 1 / 0)
     with caplog.at_level(logging.WARNING):
         board = leaderboard_of(rows_of(make, "bba"), scorers=[broken])
-    assert board.tables[0].entries[0].metrics["broken"].reason == "no episode can be scored"
+    assert board.tables[0].entries[0].metrics["broken"].reason == "no scored episode"
     assert [record.getMessage().partition(" failed")[0] for record in caplog.records] == ['the scorer "broken"']
 
 

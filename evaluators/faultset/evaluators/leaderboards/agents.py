@@ -1,4 +1,4 @@
-"""Per-agent results: pass@1, pass^k and cost, compared with the best algorithm or control."""
+"""Per-agent results: pass@1, pass^k and cost beside the best algorithm or control, and the same as cells of text."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import numpy as np
 
 from faultset.agents.runs.looks import RunLook
 from faultset.agents.runs.record import AgentRun
-from faultset.evaluators.leaderboards.episode_scores import EpisodeScores, Setting, measure_of
-from faultset.evaluators.leaderboards.records import AgentLine, is_headline
-from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.leaderboards.grids import Grid, GridColumn
+from faultset.evaluators.leaderboards.number_formats import NONE
+from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, AgentLine, is_headline
+from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting
+from faultset.evaluators.results.rows import NO_FAILURES, ResultRow
 from faultset.evaluators.results.truth import Truth
-from faultset.evaluators.statistics.clusters import clustered_mean
+from faultset.evaluators.scoring.registry import TASK_METRICS, right_of
 from faultset.evaluators.statistics.comparison import paired_difference
-from faultset.evaluators.statistics.estimates import Estimate, unknown
+from faultset.evaluators.statistics.intervals import Estimate, clustered_mean, unknown
 
 _RIGHT = 1.0 - 1e-9
 _OFTEN = 0.5
@@ -44,9 +46,10 @@ def agent_lines(
     """
     by_name = {run.run: run for run in runs}
     lines: list[AgentLine] = []
-    for setting, found in sorted(scores.rows.items()) if by_name else ():
+    for setting, by_case in sorted(scores.cases.items()) if by_name else ():
         if setting.protocol not in ("detected", "oracle"):
             continue
+        found = {name: {e: case.rows for e, case in cases.items()} for name, cases in by_case.items()}
         agents = {name: rows for name, rows in found.items() if _is_agent(rows)}
         others = {name: rows for name, rows in found.items() if name not in agents}
         best = _best(others, setting, others)
@@ -67,18 +70,17 @@ def _counted(episodes: ByEpisode, task: str) -> dict[str, Sequence[ResultRow]]:
 
 
 def _counts(truth: Truth, task: str) -> bool:
-    if not truth.faulty:
-        return task == "detection"
-    if not is_headline(truth):
-        return False
-    if task == "localization":
-        return bool(truth.causes)
-    return task == "detection" or bool(truth.diagnoses)
+    if task == "detection":
+        return not truth.faulty or is_headline(truth)
+    return is_headline(truth) and TASK_METRICS[task].poses(truth)
 
 
 def _means(episodes: ByEpisode, task: str) -> dict[str, float]:
-    measure = measure_of(task)
-    return {e: float(np.mean([measure(row) for row in rows])) for e, rows in _counted(episodes, task).items()}
+    return {e: _mean_right(rows) for e, rows in _counted(episodes, task).items()}
+
+
+def _mean_right(rows: Sequence[ResultRow]) -> float:
+    return float(np.mean([right_of(row) for row in rows]))
 
 
 def _best(found: Mapping[str, ByEpisode], setting: Setting, names: Iterable[str]) -> str | None:
@@ -96,7 +98,6 @@ def _line(
     scores: EpisodeScores,
 ) -> AgentLine:
     counted = _counted(episodes, setting.task)
-    measure = measure_of(setting.task)
     rows = [row for own in counted.values() for row in own]
     keys = [str(row.answer.get("agent_run")) for row in rows]
     made = [runs[key] for key in keys if key in runs]
@@ -114,10 +115,10 @@ def _line(
         episodes=len(counted),
         trials=max((len(own) for own in counted.values()), default=0),
         runs=len(made),
-        pass_1=_share(counted, lambda own: float(np.mean([measure(row) for row in own]))),
-        pass_all=_share(counted, lambda own: float(all(measure(row) >= _RIGHT for row in own))),
-        without_harness_errors=_kept(counted, measure, lambda row: row.status != "harness_error"),
-        fully_recorded=_kept(counted, measure, lambda row: _all_recorded(row, runs)),
+        pass_1=_share(counted, _mean_right),
+        pass_all=_share(counted, lambda own: float(all(right_of(row) >= _RIGHT for row in own))),
+        without_harness_errors=_kept(counted, lambda row: row.status != "harness_error"),
+        fully_recorded=_kept(counted, lambda row: _all_recorded(row, runs)),
         seconds=_median(run.seconds for run in made if run.status == "ok"),
         steps=_median(run.steps for run in made),
         prompt_tokens=_median(run.prompt_tokens for run in made),
@@ -166,12 +167,12 @@ def _share(episodes: ByEpisode, value: Callable[[Sequence[ResultRow]], float]) -
     return clustered_mean([value(rows) for rows in episodes.values()], keys)
 
 
-def _kept(episodes: ByEpisode, measure: Callable[[ResultRow], float], keep: Callable[[ResultRow], bool]) -> Estimate:
+def _kept(episodes: ByEpisode, keep: Callable[[ResultRow], bool]) -> Estimate:
     """Return the share of right answers among the rows that are kept; each episode counts once."""
     kept = {e: own for e, rows in episodes.items() if (own := [row for row in rows if keep(row)])}
     if not kept:
         return unknown("no such run")
-    return _share(kept, lambda rows: float(np.mean([measure(row) for row in rows])))
+    return _share(kept, _mean_right)
 
 
 def _all_recorded(row: ResultRow, runs: Mapping[str, AgentRun]) -> bool:
@@ -192,3 +193,123 @@ def _median(values: Iterable[float | None]) -> float:
 
 def _part(count: int, whole: int) -> float:
     return count / whole if whole else math.nan
+
+
+TASKS = {"detection": "detection", "localization": "localization", "rca": "root cause"}
+KIND_STYLES = {"control": "dim", "named": "bold"}
+TIMES = {"detection": "TTD", "localization": "TTL", "rca": "TTA"}
+COLUMNS = (
+    ("agent", "name, with the model"),
+    ("pass@1", "how right one attempt is: mean over trials, then over episodes, with a 95 % interval"),
+    ("all trials", "share of episodes on which every trial is right; with three trials pass^3"),
+    ("best algorithm or control", "the method that is right most often on the same episodes, and the difference to it"),
+    ("time", "TTD, TTL or TTA as AIOpsLab counts: median seconds of model and tools from the question to an answer"),
+    ("steps", "median of messages that act"),
+    ("tokens", "medians of prompt and completion tokens of a run; ≈ where the server did not report them"),
+    ("USD", "mean cost of a run, as the log states it"),
+    ("not recorded", "share of requests that the recording could not answer; refused ones behind it"),
+    ("repeats", "share of requests that were made before at the same moment"),
+    ("no answer", "attempts without a scorable answer, by status"),
+    ("clean runs", "pass@1 without errors of the harness, and of runs that asked for nothing which was not recorded"),
+    ("solved by", "episodes that the agent and the best algorithm or control get right more often than not"),
+    ("strongest control", "what the best control reaches on the same episodes"),
+)
+"""Head of each column, and what it means."""
+
+
+def title_of(line: AgentLine) -> str:
+    """Say what a group of lines is about."""
+    if line.task == "detection":
+        return TASKS[line.task]
+    return f"{TASKS[line.task]}, given the {GIVEN_ALARMS[line.protocol]}"
+
+
+def agent_grids(lines: Sequence[AgentLine]) -> list[Grid]:
+    """Return a grid for each task and protocol."""
+    groups: dict[str, list[AgentLine]] = {}
+    for line in lines:
+        groups.setdefault(title_of(line), []).append(line)
+    return [
+        Grid(
+            title=title,
+            columns=tuple(
+                GridColumn(
+                    title=TIMES[group[0].task] if name == "time" else name,
+                    meaning=meaning,
+                    justify="left" if name == "agent" else "right",
+                    wraps=name.startswith("best"),
+                )
+                for name, meaning in COLUMNS
+            ),
+            rows=tuple(tuple(cells(line)) for line in group),
+            styles=tuple(KIND_STYLES.get(line.kind) for line in group),
+        )
+        for title, group in groups.items()
+    ]
+
+
+def cells(line: AgentLine) -> list[str]:
+    """Return a text for each column."""
+    without = {status: n for status, n in sorted(line.statuses.items()) if status not in NO_FAILURES}
+    return [
+        line.agent,
+        estimate_text(line.pass_1),
+        estimate_text(line.pass_all, interval=False) + (f" of {line.trials}" if line.trials > 1 else ""),
+        best_text(line),
+        f"{line.seconds:.1f} s" if line.seconds == line.seconds else NONE,
+        amount(line.steps),
+        tokens_text(line),
+        NONE if math.isnan(line.cost_usd) or line.prompt_tokens != line.prompt_tokens else f"{line.cost_usd:.4f}",
+        f"{percent(line.not_recorded)} / {percent(line.refused)}",
+        percent(line.repeats),
+        ", ".join(f"{n} {status.replace('_', ' ')}" for status, n in without.items()),
+        f"{estimate_text(line.without_harness_errors, interval=False)} / "
+        f"{estimate_text(line.fully_recorded, interval=False)}",
+        ", ".join(f"{name} {count}" for name, count in sorted(line.solved.items())),
+        NONE if line.strongest_control is None else f"{line.strongest_control} {line.control_value:.2f}",
+    ]
+
+
+def best_text(line: AgentLine) -> str:
+    """Name the best algorithm or control with its value and the difference."""
+    if line.best_algorithm is None:
+        return "none was run"
+    difference = line.difference
+    behind = "" if difference is None or not difference.known else f" ({difference.value:+.2f})"
+    return f"{line.best_algorithm} {line.best_value:.2f}{behind}"
+
+
+def tokens_text(line: AgentLine) -> str:
+    """Return prompt and completion tokens; nothing for agents without a model."""
+    if math.isnan(line.prompt_tokens):
+        return NONE
+    mark = "≈" if line.tokens_estimated else ""
+    return f"{mark}{amount(line.prompt_tokens)} + {mark}{amount(line.completion_tokens)}"
+
+
+def estimate_text(estimate: Estimate, *, interval: bool = True) -> str:
+    """Write a share with its interval."""
+    if not estimate.known:
+        return NONE
+    brackets = f" [{estimate.low:.2f}, {estimate.high:.2f}]" if interval and estimate.interval_known else ""
+    return f"{estimate.value:.2f}{brackets}"
+
+
+def amount(value: float) -> str:
+    """Write a count."""
+    return NONE if math.isnan(value) else f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
+
+
+def percent(share: float) -> str:
+    """Write a share in per cent."""
+    return NONE if math.isnan(share) else f"{share:.0%}"
+
+
+def markdown_lines(lines: Sequence[AgentLine]) -> list[str]:
+    """Return the tables in Markdown; nothing without an agent."""
+    if not lines:
+        return []
+    text = ["## Agents", ""]
+    for grid in agent_grids(lines):
+        text += [f"### {grid.title[0].upper()}{grid.title[1:]}", "", *grid.markdown(), ""]
+    return [*text, *(f"- **{name}**: {meaning}." for name, meaning in COLUMNS[1:]), ""]

@@ -1,1 +1,0 @@
-"""Scorers: metrics that are computed from single answers, registered through the entry points `faultset.scorers`."""
