@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from faultset.agents.interface.session import AgentSession
-from faultset.datasets.tools.tool_answers import ToolAnswer
+from faultset.datasets.kubectl.answers import ToolAnswer
 from faultset.datasets.tools.toolset import EpisodeTools
 
 Summary = Annotated[str, Field(max_length=4000, description="What was broken, and what you did about it.")]

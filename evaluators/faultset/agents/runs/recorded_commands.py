@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from faultset.agents.trajectories.model import Trajectory
-from faultset.datasets.kubectl.command_lines import Token, tokens
-from faultset.datasets.kubectl.errors import CommandError
+from faultset.datasets.kubectl.commands import CommandError, Token, tokens
 
 CHANGES = frozenset({
     "annotate", "apply", "autoscale", "cordon", "create", "delete", "drain", "edit", "exec", "expose", "label", "patch",

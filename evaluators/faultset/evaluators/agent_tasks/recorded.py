@@ -17,7 +17,7 @@ from faultset.core.errors import DataError, UsageError
 from faultset.core.suggestions import unknown_name
 from faultset.datasets import Dataset, open_dataset
 from faultset.datasets.remote.file_systems import is_url, local_path
-from faultset.datasets.tools.clock import ViewClock
+from faultset.datasets.tools.recording import ViewClock
 from faultset.datasets.tools.toolset import EpisodeTools
 from faultset.datasets.training.folds import folds_of_split
 from faultset.evaluators.agent_evaluation.questions import AgentQuestion, alarms_of_rows, questions_of
