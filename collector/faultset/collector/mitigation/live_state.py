@@ -19,6 +19,7 @@ from faultset.collector.platforms.observation.timestamps import parse_rfc3339_ns
 from faultset.core.suggestions import suggest
 from faultset.core.times import SECOND_NS
 from faultset.datasets.kubectl.answers import NegativeAnswer, absent
+from faultset.datasets.kubectl.cluster_state import LogLine, Runs, Usage
 from faultset.datasets.kubectl.commands import CommandError
 from faultset.datasets.kubectl.kinds import (
     KINDS,
@@ -30,7 +31,6 @@ from faultset.datasets.kubectl.kinds import (
 )
 from faultset.datasets.kubectl.object_tables import Cells
 from faultset.datasets.kubectl.printing import Event, last_occurrences
-from faultset.datasets.kubectl.reader import LogLine, Runs, Usage
 
 WORKLOADS = ("Deployment", "StatefulSet")
 """Kinds with a pod template."""

@@ -19,6 +19,7 @@ from faultset.datasets.kubectl.answers import (
     not_recorded,
     refused,
 )
+from faultset.datasets.kubectl.cluster_state import LogLine, Runs, Usage
 from faultset.datasets.kubectl.commands import CommandError, ShellSyntaxError, split_verb
 from faultset.datasets.kubectl.kinds import (
     LabelSelector,
@@ -33,9 +34,6 @@ from faultset.datasets.kubectl.printing import Event, cpu_text, last_occurrences
 from faultset.datasets.kubectl.reader import (
     READ_FLAGS,
     READ_VERBS,
-    LogLine,
-    Runs,
-    Usage,
     answer,
     answer_line,
     check_namespace,
