@@ -95,6 +95,12 @@ def test_arguments_that_name_nothing_are_one_sentence(
         localization(**arguments)
 
 
+@pytest.mark.parametrize("more", [{"protocol": "oracle"}, {"alarm": "ksigma"}])
+def test_detection_is_asked_without_an_alarm_or_an_onset(more: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="leave protocol and alarm out"):
+        detection(**ABOUT, **more)
+
+
 def _truth() -> Truth:
     dataset = open_dataset(SAMPLE)
     return truth_of(dataset.label(FAULTY), dataset.view(FAULTY).context)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
-RUNS_VERSION = 2
-"""Layout of both tables; raised when a column changes. Version 2 added the columns `ADDED`."""
-ADDED = ("refused", "alarm_ns", "answered_ns")
+RUNS_VERSION = 1
+"""Layout of both tables; raised when a column changes."""
 Status = Literal[
     "ok", "no_answer", "invalid", "unparsed", "step_limit", "token_limit", "cost_limit", "timeout", "harness_error",
     "cheated",
@@ -152,68 +152,30 @@ class RunTruth(_Row):
         return json.loads(self.recorded_json)
 
 
-_TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
-_METADATA = {"faultset.agent_runs": str(RUNS_VERSION)}
+_ARROW = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
-def _field(name: str, kind: pa.DataType, *, null: bool = True) -> pa.Field:
-    return pa.field(name, kind, nullable=null)
+def _schema(record: type[BaseModel]) -> pa.Schema:
+    """Return a table's schema: a column for each field of its record."""
+    columns = []
+    for name, field in record.model_fields.items():
+        kinds = {*_plain_types(field.annotation)}
+        (kind,) = kinds - {type(None)}
+        columns.append(pa.field(name, _ARROW[kind], nullable=type(None) in kinds))
+    return pa.schema(columns, metadata={"faultset.agent_runs": str(RUNS_VERSION)})
 
 
-RUNS = pa.schema(
-    [
-        _field("run", _TEXT, null=False),
-        _field("format", _TEXT, null=False),
-        _field("agent", _TEXT, null=False),
-        _field("agent_version", _TEXT),
-        _field("model", _TEXT),
-        _field("settings_hash", _TEXT),
-        _field("dataset", _TEXT),
-        _field("version", _TEXT),
-        _field("episode", _TEXT),
-        _field("task", _TEXT, null=False),
-        _field("protocol", _TEXT),
-        _field("trial", _INT),
-        _field("seed", _INT),
-        _field("status", _TEXT, null=False),
-        _field("status_reason", _TEXT, null=False),
-        _field("answer_json", _TEXT),
-        _field("steps", _INT, null=False),
-        _field("model_calls", _INT),
-        _field("tool_calls", _INT, null=False),
-        _field("tool_errors", _INT, null=False),
-        _field("not_recorded", _INT),
-        _field("refused", _INT),
-        _field("repeats", _INT, null=False),
-        _field("prompt_tokens", _INT),
-        _field("cached_tokens", _INT),
-        _field("completion_tokens", _INT),
-        _field("tokens_source", _TEXT, null=False),
-        _field("cost_usd", _FLOAT),
-        _field("seconds_model", _FLOAT),
-        _field("seconds_tools", _FLOAT),
-        _field("seconds", _FLOAT),
-        _field("started_ns", _INT),
-        _field("alarm_ns", _INT),
-        _field("answered_ns", _INT),
-        _field("stop_reason", _TEXT),
-        _field("trajectory_path", _TEXT, null=False),
-        _field("trajectory_sha256", _TEXT, null=False),
-        _field("contamination", _TEXT, null=False),
-        _field("source_file", _TEXT, null=False),
-        _field("source_sha256", _TEXT, null=False),
-    ],
-    metadata=_METADATA,
-)
-TRUTH = pa.schema(
-    [
-        _field("run", _TEXT, null=False),
-        _field("cluster", _TEXT, null=False),
-        _field("label_version", _TEXT),
-        _field("truth_json", _TEXT),
-        _field("recorded_success", pa.bool_()),
-        _field("recorded_value", _FLOAT),
-        _field("recorded_json", _TEXT, null=False),
-    ],
-    metadata=_METADATA,
-)
+def _plain_types(annotation: Any) -> Iterator[type]:
+    """Yield the types that the values of a field may have; words of a Literal are texts."""
+    if get_origin(annotation) is Literal:
+        yield str
+    elif get_origin(annotation) is Annotated:
+        yield from _plain_types(get_args(annotation)[0])
+    elif get_args(annotation):
+        for part in get_args(annotation):
+            yield from _plain_types(part)
+    else:
+        yield annotation
+
+
+RUNS, TRUTH = _schema(AgentRun), _schema(RunTruth)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 from inspect_ai import Task, task
 from inspect_ai.dataset import MemoryDataset, Sample
@@ -33,102 +33,72 @@ MESSAGE_LIMIT = 200
 Names = str | Sequence[str] | None
 
 
-@task
-def detection(
-    dataset: str = "",
-    version: str | None = None,
-    episodes: Names = None,
-    split: str | None = None,
-    message_limit: int = MESSAGE_LIMIT,
-) -> Task:
-    """Ask of each episode whether the system has a fault.
+def _declare_task(name: str, asked: RecordedTask, question: str) -> Callable[..., Task]:
+    """Return a task of Inspect; all tasks about recorded episodes take the same parameters."""
 
-    Parameters
-    ----------
-    dataset
-        Folder, or name of a dataset of the project.
-    version
-        The newest by default.
-    episodes
-        Only these, comma-separated.
-    split
-        Only the test episodes of this split.
-    """
-    return _task("detection", dataset, version, episodes, split, "detected", None, message_limit)
-
-
-@task
-def localization(
-    dataset: str = "",
-    version: str | None = None,
-    episodes: Names = None,
-    split: str | None = None,
-    protocol: Literal["detected", "oracle"] = "detected",
-    alarm: str | None = None,
-    message_limit: int = MESSAGE_LIMIT,
-) -> Task:
-    """Ask which service is the root cause; other parameters as in `detection`.
-
-    Parameters
-    ----------
-    protocol
-        detected: an alarm of a detector starts the work; oracle: the true onset does.
-    alarm
-        Detector of "detected"; as in `evaluate` by default.
-    """
-    return _task("localization", dataset, version, episodes, split, protocol, alarm, message_limit)
-
-
-@task
-def root_cause(
-    dataset: str = "",
-    version: str | None = None,
-    episodes: Names = None,
-    split: str | None = None,
-    protocol: Literal["detected", "oracle"] = "detected",
-    alarm: str | None = None,
-    message_limit: int = MESSAGE_LIMIT,
-) -> Task:
-    """Ask on which system level the fault is and of which type; parameters as in `localization`."""
-    return _task("diagnosis", dataset, version, episodes, split, protocol, alarm, message_limit)
-
-
-def _task(
-    asked: RecordedTask,
-    dataset: str,
-    version: str | None,
-    episodes: Names,
-    split: str | None,
-    protocol: str,
-    alarm: str | None,
-    message_limit: int,
-) -> Task:
-    opened = _open(dataset, version)
-    source = DatasetSource.of(opened)
-    truths = _chosen_truths(source, episodes, split)
-    detectors: dict[str, str] = {}
-    alarms: Mapping[str, int | None] = {}
-    if protocol not in PROTOCOLS:
-        raise unknown_name("protocol", protocol, PROTOCOLS)
-    if asked != "detection" and protocol == "detected":
-        detectors = {truth.episode: alarm or default_detector(truth.episode, source) for truth in truths}
-        alarms = _alarms(opened, detectors, split)
-    task_of_rows = "rca" if asked == "diagnosis" else asked
-    questions = [one for one in questions_of(truths, [task_of_rows], [protocol], alarms) if one.is_asked]
-    if not questions:
-        raise DataError(
-            f"{source.name} has nothing to ask: none of the {len(truths)} chosen episodes has "
-            + ("an alarm" if protocol == "detected" else "a fault with a known onset")
+    def recorded_task(
+        dataset: str = "",
+        version: str | None = None,
+        episodes: Names = None,
+        split: str | None = None,
+        protocol: str = "detected",
+        alarm: str | None = None,
+        message_limit: int = MESSAGE_LIMIT,
+    ) -> Task:
+        opened = _open(dataset, version)
+        source = DatasetSource.of(opened)
+        truths = _chosen_truths(source, episodes, split)
+        detectors: dict[str, str] = {}
+        alarms: Mapping[str, int | None] = {}
+        if protocol not in PROTOCOLS:
+            raise unknown_name("protocol", protocol, PROTOCOLS)
+        if asked == "detection" and (protocol != "detected" or alarm is not None):
+            raise UsageError("detection is asked without an alarm and an onset; leave protocol and alarm out")
+        if asked != "detection" and protocol == "detected":
+            detectors = {truth.episode: alarm or default_detector(truth.episode, source) for truth in truths}
+            alarms = _alarms(opened, detectors, split)
+        task_of_rows = "rca" if asked == "diagnosis" else asked
+        questions = [one for one in questions_of(truths, [task_of_rows], [protocol], alarms) if one.is_asked]
+        if not questions:
+            raise DataError(
+                f"{source.name} has nothing to ask: none of the {len(truths)} chosen episodes has "
+                + ("an alarm" if protocol == "detected" else "a fault with a known onset")
+            )
+        by_episode = {truth.episode: truth for truth in truths}
+        samples = [_sample(opened, one, by_episode[one.episode], detectors.get(one.episode)) for one in questions]
+        return Task(
+            dataset=MemoryDataset(samples, name=f"{source.name}-{source.version}"),
+            setup=episode_tools(),
+            solver=react(),
+            scorer=answer_scorer(),
+            message_limit=message_limit,
         )
-    by_episode = {truth.episode: truth for truth in truths}
-    samples = [_sample(opened, one, by_episode[one.episode], detectors.get(one.episode)) for one in questions]
-    return Task(
-        dataset=MemoryDataset(samples, name=f"{source.name}-{source.version}"),
-        setup=episode_tools(),
-        solver=react(),
-        scorer=answer_scorer(),
-        message_limit=message_limit,
-    )
+
+    recorded_task.__name__ = recorded_task.__qualname__ = name
+    recorded_task.__doc__ = question + _PARAMETERS
+    return task(recorded_task)
+
+
+_PARAMETERS = """
+
+Parameters
+----------
+dataset
+    Folder, or name of a dataset of the project.
+version
+    The newest by default.
+episodes
+    Only these, comma-separated.
+split
+    Only the test episodes of this split.
+protocol
+    detected: an alarm of a detector starts the work; oracle: the true onset does. Not for detection.
+alarm
+    Detector of "detected"; as in `evaluate` by default. Not for detection.
+"""
+detection = _declare_task("detection", "detection", "Ask of each episode whether the system has a fault.")
+localization = _declare_task("localization", "localization", "Ask which service is the root cause.")
+root_cause = _declare_task("root_cause", "diagnosis", "Ask on which system level the fault is and of which type.")
 
 
 def _chosen_truths(source: DatasetSource, episodes: Names, split: str | None) -> list[Truth]:
