@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from faultset.agents import import_runs, read_runs, score_runs
-from faultset.agents.cli.imports import import_
+from faultset.agents.cli import import_
 from faultset.agents.runs.record import RUNS, RUNS_VERSION, TRUTH, AgentRun, RunTruth
 from faultset.core.errors import DataError, UsageError
 from tests.agents.conftest import Session, said

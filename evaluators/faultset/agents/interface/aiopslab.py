@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from faultset.agents.formats.aiopslab.grammar import ActionError, parsed
+from faultset.agents.formats.aiopslab.session import ActionError, parsed
 from faultset.agents.interface.session import AgentSession, SessionTask
 from faultset.agents.runs.answers import FAULT_TYPES, SYSTEM_LEVELS, understood
 from faultset.core.errors import UsageError

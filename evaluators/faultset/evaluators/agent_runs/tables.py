@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from faultset.agents.scores import ScoredRun
+from faultset.agents.imports import ScoredRun
 from faultset.evaluators.statistics.clusters import clustered_mean
 from faultset.evaluators.statistics.estimates import Estimate, unknown
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 from inspect_ai import Task, task
 from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
-from faultset.agents.interface.inspect_tools import LocalToolHost, inspect_tools
+from faultset.agents.interface.inspect_tools import LocalToolHost, inspect_tools, session_report
 from faultset.agents.interface.session import AgentSession, RecordedTask, problem_text
-from faultset.agents.runs.inspect_metadata import CANDIDATES, CLUSTER, QUESTION, REPORT, AskedQuestion
+from faultset.agents.runs.record import CANDIDATES, CLUSTER, QUESTION, REPORT, AgentRun, AskedQuestion
 from faultset.agents.solvers.model_agents import react
 from faultset.core.errors import DataError, UsageError
 from faultset.core.suggestions import unknown_name
@@ -21,13 +24,95 @@ from faultset.datasets.tools.recording import ViewClock
 from faultset.datasets.tools.toolset import EpisodeTools
 from faultset.datasets.training.folds import folds_of_split
 from faultset.evaluators.agent_evaluation.questions import AgentQuestion, alarms_of_rows, questions_of
-from faultset.evaluators.agent_tasks.scores import answer_scorer
-from faultset.evaluators.agent_tasks.shared_datasets import shared_dataset
+from faultset.evaluators.agent_evaluation.rows import RowContext, rows_of_run
 from faultset.evaluators.evaluation_call import evaluate
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.planning.settings import default_detector
-from faultset.evaluators.results.rows import PROTOCOLS
-from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.leaderboards.episode_scores import measure_of
+from faultset.evaluators.leaderboards.localization import localization_facts
+from faultset.evaluators.results.rows import PROTOCOLS, ResultRow
+from faultset.evaluators.results.truth import Truth, truth_of
+
+
+def shared_dataset(question: AskedQuestion) -> Dataset:
+    """Return the dataset of a sample's episode."""
+    return _open(question.folder, question.version)
+
+
+@lru_cache(maxsize=4)
+def _open(folder: str, version: str) -> Dataset:
+    return open_dataset(folder, version)
+
+
+LOCALIZATION = ("ac1", "ac3", "ac5", "mrr")
+CORRECT = "correct"
+
+
+@scorer(metrics={"*": [mean(), stderr(cluster=CLUSTER)]})
+def answer_scorer() -> Scorer:
+    """Score the submitted answer: AC@1, AC@3, AC@5 and MRR of a localization, otherwise right or wrong.
+
+    Localization and root cause of an episode without a fault are not scored, as in the leaderboards.
+    """
+
+    async def score(state: TaskState, target: Target) -> Score:
+        question = AskedQuestion.model_validate(state.metadata[QUESTION])
+        dataset, episode = shared_dataset(question), str(state.sample_id)
+        truth = truth_of(dataset.label(episode), dataset.view(episode).context)
+        report = session_report(state.store)
+        answer = json.dumps(report.get("answer"))
+        values = score_report(question, report, truth)
+        if values is None:
+            return Score.unscored(reason="the episode has no fault", answer=answer)
+        return Score(value=dict(values), answer=answer, explanation=report.get("status_reason") or None)
+
+    return score
+
+
+def score_report(question: AskedQuestion, report: Mapping[str, Any], truth: Truth) -> Mapping[str, float] | None:
+    """Return the scores of a session's report; None if the leaderboards do not score such an episode."""
+    row = _row(question, report, truth)
+    if row.task == "detection":
+        return {CORRECT: measure_of(row.task)(row)}
+    if not (truth.causes if row.task == "localization" else truth.diagnoses):
+        return None
+    if row.task == "localization":
+        facts = localization_facts([row])
+        return {name: getattr(facts, name) for name in LOCALIZATION}
+    return {CORRECT: measure_of(row.task)(row)}
+
+
+def _row(question: AskedQuestion, report: Mapping[str, Any], truth: Truth) -> ResultRow:
+    run = AgentRun(
+        run="sample",
+        format="inspect",
+        agent="agent",
+        task=question.task,
+        protocol=question.protocol,
+        status=report.get("status", "no_answer"),
+        status_reason=report.get("status_reason", ""),
+        answer_json=None if report.get("answer") is None else json.dumps(report["answer"]),
+        alarm_ns=question.alarm_ns,
+        answered_ns=report.get("answered_ns"),
+        steps=0,
+        tool_calls=0,
+        tool_errors=0,
+        repeats=0,
+    )
+    context = RowContext(
+        label="agent",
+        kind="agent",
+        settings="",
+        code="",
+        dataset=truth.app,
+        version=question.version,
+        split="",
+        detector_of=lambda episode: question.alarm_detector or "",
+        folds={},
+        majority_labels={},
+    )
+    return rows_of_run(run, truth, context)[0]
+
 
 MESSAGE_LIMIT = 200
 Names = str | Sequence[str] | None
@@ -45,7 +130,7 @@ def _declare_task(name: str, asked: RecordedTask, question: str) -> Callable[...
         alarm: str | None = None,
         message_limit: int = MESSAGE_LIMIT,
     ) -> Task:
-        opened = _open(dataset, version)
+        opened = _recorded_open(dataset, version)
         source = DatasetSource.of(opened)
         truths = _chosen_truths(source, episodes, split)
         detectors: dict[str, str] = {}
@@ -171,7 +256,7 @@ def episode_tools() -> Solver:
     return solve
 
 
-def _open(dataset: str, version: str | None) -> Dataset:
+def _recorded_open(dataset: str, version: str | None) -> Dataset:
     if not dataset:
         raise UsageError("which dataset? name it with -T dataset=..., for instance -T dataset=datasets/sample")
     if is_url(dataset):

@@ -51,7 +51,7 @@ class Expired(PlatformError):
 class UnexpectedStatus(PlatformError):
     """An answer with a status that nothing here can deal with."""
 
-    def __init__(self, message: str, status: int | None) -> None:
+    def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
 

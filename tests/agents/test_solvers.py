@@ -27,7 +27,7 @@ def teardown_module() -> None:
     gc.collect()
 
 
-SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
+SAMPLE = Path(__file__).parents[2] / "datasets" / "sample"
 FAULTY = "a5edb68659bc"
 DONE = said("done", ("submit_localization", {"services": ["geo"]}))
 PODS = ("kubectl", {"command": "kubectl get pods"})

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from faultset.agents.trajectories.model import Trajectory
-from faultset.agents.trajectories.reading import parse_trajectory
-from faultset.agents.trajectories.writing import TrajectoryWriter, jsonable
+from faultset.agents.trajectory import Trajectory, TrajectoryWriter, jsonable, parse_trajectory
 from faultset.core.errors import DataError
 
 VALID: dict[str, Any] = {

@@ -1,14 +1,20 @@
-"""ATIF v1.7 as types: whatever is made of them is valid, and keys that the format does not know are refused.
-
-Source: the format's published schema (Harbor project) and the conditions that it states in words: step ids count from 1
-without gaps, results name calls of their own step, and some keys belong to steps of the agent alone.
-"""
+"""What an agent did, step by step, as a trajectory in ATIF: the model, reading and writing."""
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, ValidationInfo, model_validator
+from pydantic_core import to_json
+
+from faultset.core.errors import DataError
+from faultset.core.printable import printable, quoted
+from faultset.core.reading.documents import parse_object, validation_sentence
+from faultset.core.reading.regular_files import read_regular
 
 SCHEMA_VERSION = "ATIF-v1.7"
 LENIENT = {"lenient": True}
@@ -217,3 +223,161 @@ def text_of(content: Content | None) -> str:
         return content or ""
     parts = (part.text if part.source is None else f"[image: {part.source.path}]" for part in content)
     return "\n".join(part or "" for part in parts)
+
+
+LIMIT_BYTES = 256 << 20
+_VERSION = re.compile(r"ATIF-v1\.\d{1,3}")
+
+
+def read_trajectory(path: Path) -> Trajectory:
+    """Read a trajectory file of any version 1.x.
+
+    Raises
+    ------
+    DataError
+        It is no such file, in one sentence.
+    """
+    return parse_trajectory(parse_object(read_regular(path, limit_bytes=LIMIT_BYTES), str(path)), str(path))
+
+
+def parse_trajectory(document: dict[str, Any], origin: str) -> Trajectory:
+    """Return parsed JSON as a trajectory; see `read_trajectory`.
+
+    Parameters
+    ----------
+    origin
+        Names it in the error.
+    """
+    version = document.get("schema_version")
+    if not isinstance(version, str) or not _VERSION.fullmatch(version):
+        raise DataError(
+            f"{printable(origin)} should be ATIF-v1.0 or later, it says {quoted(version)}; give a trajectory"
+        )
+    try:
+        content = to_json(_as_written_now(document))
+        return Trajectory.model_validate_json(content, context=LENIENT)
+    except ValidationError as problem:
+        raise DataError(f"{printable(origin)}: {validation_sentence(problem)}; restore the file") from None
+    except (ValueError, RecursionError) as problem:
+        reason = printable(str(problem).partition("\n")[0][:200])
+        raise DataError(f"{printable(origin)} cannot be read as a trajectory ({reason}); restore the file") from None
+
+
+def _as_written_now(document: dict[str, Any]) -> dict[str, Any]:
+    """Say the version that we write, also in the trajectories inside."""
+    changed = {**document, "schema_version": SCHEMA_VERSION}
+    inside = document.get("subagent_trajectories")
+    if isinstance(inside, list):
+        changed["subagent_trajectories"] = [_as_written_now(one) if isinstance(one, dict) else one for one in inside]
+    return changed
+
+
+_DEEPEST = 100
+
+
+class TrajectoryWriter:
+    """Takes steps in order, then gives the trajectory."""
+
+    def __init__(self, agent: str, *, version: str = "unknown", model: str | None = None) -> None:
+        self._agent = AgentIdentity(name=agent, version=version, model_name=model)
+        self._steps: list[TrajectoryStep] = []
+
+    def said(self, source: str, message: str, *, timestamp: str | None = None) -> None:
+        """Add a message of the system or the user."""
+        self._steps.append(
+            TrajectoryStep.model_validate(
+                {"step_id": len(self._steps) + 1, "source": source, "message": plain_text(message)}
+                | ({"timestamp": timestamp} if timestamp else {})
+            )
+        )
+
+    def acted(
+        self,
+        message: str,
+        *,
+        calls: Sequence[tuple[str, Mapping[str, Any]]] | None = None,
+        results: Sequence[str | None] | None = None,
+        errors: Sequence[bool] | None = None,
+        reasoning: str | None = None,
+        metrics: StepMetrics | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add a step of the agent.
+
+        Parameters
+        ----------
+        calls
+            Names and arguments of the tools that it called.
+        results
+            What came back: one for each call, or without calls what came back of the message.
+        errors
+            Which results are errors.
+        """
+        number = len(self._steps) + 1
+        made = [
+            ToolCall(tool_call_id=f"{number}.{place}", function_name=plain_text(name), arguments=jsonable(arguments))
+            for place, (name, arguments) in enumerate(calls or (), start=1)
+        ]
+        back = []
+        for place, content in enumerate(results or ()):
+            failed = bool(errors and place < len(errors) and errors[place])
+            back.append(
+                ToolResult(
+                    source_call_id=made[place].tool_call_id if place < len(made) else None,
+                    content=None if content is None else plain_text(content),
+                    extra={"error": True} if failed else None,
+                )
+            )
+        self._steps.append(
+            TrajectoryStep(
+                step_id=number,
+                source="agent",
+                message=plain_text(message),
+                reasoning_content=None if reasoning is None else plain_text(reasoning),
+                tool_calls=made or None,
+                observation=StepObservation(results=back) if back else None,
+                metrics=metrics,
+                extra=jsonable(extra) if extra else None,
+            )
+        )
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def trajectory(
+        self,
+        *,
+        session_id: str | None = None,
+        final_metrics: FinalMetrics | None = None,
+        notes: str | None = None,
+    ) -> Trajectory:
+        """Return the trajectory; there must be a step."""
+        return Trajectory(
+            agent=self._agent, steps=self._steps, session_id=session_id, final_metrics=final_metrics, notes=notes
+        )
+
+
+def plain_text(text: str) -> str:
+    """Return text that UTF-8 can hold: halves of surrogate pairs are replaced."""
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
+def jsonable(value: Any, depth: int = 0) -> Any:
+    """Return a value of Python literals as JSON has it; what JSON lacks becomes its text."""
+    if isinstance(value, str):
+        return plain_text(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < 2**63 else str(value) if value.bit_length() < 10_000 else "a very large number"
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    if depth >= _DEEPEST:
+        return "..."
+    if isinstance(value, Mapping):
+        return {plain_text(str(key)): jsonable(one, depth + 1) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(one, depth + 1) for one in value]
+    if isinstance(value, set | frozenset):
+        return sorted((jsonable(one, depth + 1) for one in value), key=repr)
+    return plain_text(repr(value)[:1000])
