@@ -260,57 +260,61 @@ def _items(one: Any) -> list[Any]:
 def restart(session: KubectlSession, command: KubectlCommand) -> str:
     """Replace the pods of workloads one by one."""
     lines = []
-    for found in _workloads(session, command.arguments):
-        wanted = copy.deepcopy(found)
-        metadata = wanted["spec"]["template"].setdefault("metadata", {})
+    for workload in _workloads(session, command.arguments):
+        restarted = copy.deepcopy(workload)
+        metadata = restarted["spec"]["template"].setdefault("metadata", {})
         metadata["annotations"] = {**(metadata.get("annotations") or {}), RESTARTED_AT: rfc3339(session.state.now_ns)}
-        lines.append(session.change(found, wanted, "restarted"))
+        lines.append(session.change(workload, restarted, "restarted"))
     return "\n".join(lines)
 
 
 def undo(session: KubectlSession, command: KubectlCommand) -> str:
     """Go back to an earlier pod template of a Deployment: the last one, or that of a revision."""
     lines = []
-    for found in _workloads(session, command.arguments):
-        revisions = _revisions(session, found)
+    for workload in _workloads(session, command.arguments):
+        revisions = _revisions(session, workload)
         earlier = sorted(revisions)[:-1]
-        wanted = command.flags.get("--to-revision") or (earlier[-1] if earlier else 0)
-        if wanted not in revisions:
-            name = full_name(found["kind"], found["metadata"]["name"])
+        revision = command.flags.get("--to-revision") or (earlier[-1] if earlier else 0)
+        if revision not in revisions:
+            name = full_name(workload["kind"], workload["metadata"]["name"])
             raise PlatformError(f"error: no rollout history found for {name}")
-        template = copy.deepcopy(revisions[wanted]["spec"]["template"])
+        template = copy.deepcopy(revisions[revision]["spec"]["template"])
         template.get("metadata", {}).get("labels", {}).pop(HASH_LABEL, None)
-        lines.append(session.change(found, {**found, "spec": {**found["spec"], "template": template}}, "rolled back"))
+        lines.append(
+            session.change(workload, {**workload, "spec": {**workload["spec"], "template": template}}, "rolled back")
+        )
     return "\n".join(lines)
 
 
 def list_revisions(session: KubectlSession, command: KubectlCommand) -> str:
     """List the revisions of Deployments."""
-    parts = []
-    for found in _workloads(session, command.arguments):
-        table = in_columns(["REVISION", "CHANGE-CAUSE"], [(one, None) for one in sorted(_revisions(session, found))])
-        parts.append(f"{full_name(found['kind'], found['metadata']['name'])}\n{table}")
-    return "\n\n".join(parts)
+    tables = []
+    for workload in _workloads(session, command.arguments):
+        table = in_columns(
+            ["REVISION", "CHANGE-CAUSE"], [(revision, None) for revision in sorted(_revisions(session, workload))]
+        )
+        tables.append(f"{full_name(workload['kind'], workload['metadata']['name'])}\n{table}")
+    return "\n\n".join(tables)
 
 
 def wait_for_rollout(session: KubectlSession, command: KubectlCommand) -> str:
     """Wait until Deployments are rolled out; raise PlatformError when they are not in time."""
     timeout_s = command.flags.get("--timeout", 60.0 if command.verb == "rollout status" else 30.0)
     lines = []
-    for found in _workloads(session, command.arguments):
-        name = found["metadata"]["name"]
+    for workload in _workloads(session, command.arguments):
+        name = workload["metadata"]["name"]
         waited_s = 0.0
-        while not is_rolled_out(found := session.state.get(found["kind"], name)):
+        while not is_rolled_out(workload := session.state.get(workload["kind"], name)):
             if waited_s >= timeout_s:
-                ready = found.get("status", {}).get("availableReplicas", 0)
-                wanted = found["spec"].get("replicas", 1)
+                ready = workload.get("status", {}).get("availableReplicas", 0)
+                replicas = workload["spec"].get("replicas", 1)
                 raise PlatformError(
-                    f'error: timed out waiting for {found["kind"].lower()} "{name}" rollout to finish: {ready} of '
-                    f"{wanted} updated replicas are available"
+                    f'error: timed out waiting for {workload["kind"].lower()} "{name}" rollout to finish: {ready} of '
+                    f"{replicas} updated replicas are available"
                 )
             session.sleep(POLL_S)
             waited_s += POLL_S
-        lines.append(f'{found["kind"].lower()} "{name}" successfully rolled out')
+        lines.append(f'{workload["kind"].lower()} "{name}" successfully rolled out')
     return "\n".join(lines)
 
 
@@ -396,7 +400,14 @@ def parse(text: str) -> Any:
 
 def with_images(template: Mapping[str, Any], images: Mapping[str, str]) -> dict[str, Any]:
     """Return a pod template with other images, by the name of the container; `*` is all containers."""
-    return _with_containers(template, images, "image")
+    changed = copy.deepcopy(dict(template))
+    names = [container["name"] for container in changed["spec"]["containers"]]
+    for name in images:
+        if name not in (*names, "*"):
+            raise CommandRefused(f'unable to find container named "{name}"; there are {", ".join(names)}')
+    for container in changed["spec"]["containers"]:
+        container["image"] = images.get(container["name"], images.get("*", container["image"]))
+    return changed
 
 
 def with_environment(template: Mapping[str, Any], values: Mapping[str, str | None]) -> dict[str, Any]:
@@ -421,17 +432,4 @@ def with_resources(
     for container in made["spec"]["containers"]:
         if not containers or container["name"] in containers:
             container["resources"] = merge(container.get("resources") or {}, resources)
-    return made
-
-
-def _with_containers(template: Mapping[str, Any], values: Mapping[str, str], field: str) -> dict[str, Any]:
-    made = copy.deepcopy(dict(template))
-    names = [container["name"] for container in made["spec"]["containers"]]
-    for name in values:
-        if name not in (*names, "*"):
-            raise CommandRefused(f'unable to find container named "{name}"; there are {", ".join(names)}')
-    for container in made["spec"]["containers"]:
-        value = values.get(container["name"], values.get("*"))
-        if value is not None:
-            container[field] = value
     return made
