@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from faultset.agents.formats.registry import agent_format_names
+from faultset.agents.formats.contract import agent_format_names
 from faultset.agents.testing import check_agent_format
 
 SAMPLES = Path(__file__).parent / "samples"

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
 import json
+import textwrap
 import time
 from pathlib import Path
 
@@ -9,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from faultset.agents import import_runs, read_runs, score_runs
-from faultset.agents.cli.imports import import_
+from faultset.agents.cli import import_
 from faultset.agents.runs.record import RUNS, RUNS_VERSION, TRUTH, AgentRun, RunTruth
 from faultset.core.errors import DataError, UsageError
 from tests.agents.conftest import Session, said
@@ -94,14 +98,16 @@ def test_a_damaged_table_is_one_sentence(session: Session, tmp_path: Path) -> No
     assert str(caught.value).isprintable()
 
 
-def test_every_column_is_described_on_the_page() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "agents.md").read_text("utf-8")
-    assert not [name for name in (*RUNS.names, *TRUTH.names) if f"`{name}`" not in page]
-
-
-def test_columns_are_the_fields_of_the_records() -> None:
-    assert RUNS.names == [*AgentRun.model_fields]
-    assert TRUTH.names == [*RunTruth.model_fields]
+def test_every_column_is_described_where_it_is_declared() -> None:
+    for record, schema in ((AgentRun, RUNS), (RunTruth, TRUTH)):
+        (declaration,) = ast.parse(textwrap.dedent(inspect.getsource(record))).body
+        assert isinstance(declaration, ast.ClassDef)
+        described = [
+            field.target.id
+            for field, text in itertools.pairwise(declaration.body)
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr)
+        ]
+        assert described == schema.names
 
 
 def test_tables_carry_the_version_of_their_layout(session: Session, tmp_path: Path) -> None:

@@ -55,6 +55,10 @@ class DataError(FaultsetError):
     exit_code = 3
 
 
+class DiskFullError(DataError):
+    """A disk without space for what is written."""
+
+
 class PlatformError(FaultsetError):
     """A platform that cannot run the application, or an application that does not become healthy."""
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from faultset.core.errors import DataError, UsageError
+from faultset.core.errors import DataError, DiskFullError, UsageError
 from faultset.core.printable import printable
 
 _FREE = "free some space or name another folder, then run the same command again"
@@ -126,7 +126,7 @@ def refusal(error: OSError) -> DataError | None:
     None stands for errors that say no file, or something that only a bug in the program would make the system say.
     """
     if is_disk_full(error):
-        return DataError("no space left on the disk that is written to; free some, then run again")
+        return DiskFullError("no space left on the disk that is written to; free some, then run again")
     if not error.filename or error.errno not in {*_REMEDIES, *_MISNAMED}:
         return None
     place = printable(os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename))

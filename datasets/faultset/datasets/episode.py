@@ -16,7 +16,7 @@ from faultset.datasets.views import EpisodeView
 if TYPE_CHECKING:
     import pandas as pd
 
-    from faultset.datasets.tools.clock import ViewClock
+    from faultset.datasets.tools.recording import ViewClock
     from faultset.datasets.tools.toolset import EpisodeTools
 
 

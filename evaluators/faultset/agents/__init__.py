@@ -5,10 +5,11 @@ All return records and print nothing.
 
 solvers      agents and controls for Inspect
 interface    the tools of an episode: for Inspect, over MCP, behind AIOpsLab's contract
-trajectories what an agent did, step by step, as ATIF
+trajectory   what an agent did, step by step, as ATIF
 runs         the record of a run, its answer, how it ended, and the tables that hold them
 formats      the formats of other projects, open to other distributions
 testing      the check of what a format promises
+imports      importing and scoring recorded runs
 cli          the commands
 """
 
@@ -19,12 +20,9 @@ from typing import TYPE_CHECKING
 from faultset.core.code.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from faultset.agents.imports import ImportedRuns, import_runs
-    from faultset.agents.runs.record import AgentRun, RunTruth
-    from faultset.agents.runs.storage import read_runs
-    from faultset.agents.scores import ScoredRun, score_runs
-    from faultset.agents.trajectories.model import Trajectory
-    from faultset.agents.trajectories.reading import read_trajectory
+    from faultset.agents.imports import ImportedRuns, ScoredRun, import_runs, score_runs
+    from faultset.agents.runs.record import AgentRun, RunTruth, read_runs
+    from faultset.agents.trajectory import Trajectory, read_trajectory
 
 __all__ = [
     "AgentRun",
@@ -44,11 +42,11 @@ __getattr__, __dir__ = lazy_names(
         "AgentRun": "faultset.agents.runs.record",
         "ImportedRuns": "faultset.agents.imports",
         "RunTruth": "faultset.agents.runs.record",
-        "ScoredRun": "faultset.agents.scores",
-        "Trajectory": "faultset.agents.trajectories.model",
+        "ScoredRun": "faultset.agents.imports",
+        "Trajectory": "faultset.agents.trajectory",
         "import_runs": "faultset.agents.imports",
-        "read_runs": "faultset.agents.runs.storage",
-        "read_trajectory": "faultset.agents.trajectories.reading",
-        "score_runs": "faultset.agents.scores",
+        "read_runs": "faultset.agents.runs.record",
+        "read_trajectory": "faultset.agents.trajectory",
+        "score_runs": "faultset.agents.imports",
     },
 )

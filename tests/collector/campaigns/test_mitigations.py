@@ -15,8 +15,7 @@ from faultset.collector.campaigns.mitigations import Mitigation, mitigate, plan_
 from faultset.collector.campaigns.scheduler import CampaignProgress
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.mitigation.messages import MitigationResult, OraclePartResult, RepairOrder
-from faultset.collector.mitigation.phases import MITIGATION_PHASES
-from faultset.collector.mitigation.repairs import REPAIRS, repair_order
+from faultset.collector.mitigation.repairs import MITIGATION_PHASES, REPAIRS, repair_order
 from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request

@@ -14,8 +14,7 @@ from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
-from faultset.collector.mitigation.phases import MITIGATION_PHASES
-from faultset.collector.mitigation.repairs import repair_order
+from faultset.collector.mitigation.repairs import MITIGATION_PHASES, repair_order
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal.journal import Journal

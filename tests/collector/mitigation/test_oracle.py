@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import get_fault
-from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle
+from faultset.collector.mitigation.oracle import DesiredState, HealthyState, MitigationOracle, pods_apart
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal.journal import Journal
 
@@ -47,3 +50,83 @@ def test_objects_are_listed_once_for_all_that_is_asked_of_them(tmp_path: Path) -
     assert {kind: platform.listed[kind] for kind in ("Service", "ConfigMap", "Secret")} == dict.fromkeys(
         ("Service", "ConfigMap", "Secret"), 1
     )
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Iterator[FakePlatform]:
+    made = FakePlatform(load_app("hotel"), Journal(tmp_path / "journal.jsonl"))
+    made.deploy()
+    yield made
+    made.journal.close()
+
+
+def test_a_state_does_not_differ_from_itself(platform: FakePlatform) -> None:
+    state = DesiredState.of(platform)
+    assert len(state.objects) > 30
+    assert state.changes_to(DesiredState.of(platform)) == []
+    assert state.missing_in(DesiredState.of(platform)) == []
+    assert pods_apart(platform) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change"),
+    [
+        ("Deployment", "geo", {"spec": {"strategy": {"type": "Recreate", "rollingUpdate": None}}}),
+        (
+            "Deployment",
+            "geo",
+            {"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}}},
+        ),
+        ("Deployment", "geo", {"metadata": {"annotations": {"any": "thing"}}}),
+        ("Service", "geo", {"spec": {"clusterIP": "10.0.0.9"}}),
+        ("PersistentVolumeClaim", "geo-pvc", {"spec": {"volumeName": "geo-pv"}}),
+    ],
+)
+def test_how_pods_are_replaced_and_what_the_cluster_assigns_is_free(
+    platform: FakePlatform, kind: str, name: str, change: dict
+) -> None:
+    state = DesiredState.of(platform)
+    platform.patch(kind, name, change)
+    assert state.changes_to(DesiredState.of(platform)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change", "sentence"),
+    [
+        ("Deployment", "geo", {"spec": {"replicas": 2}}, "Deployment geo: spec.replicas is 2, was 1"),
+        (
+            "Deployment",
+            "geo",
+            {"spec": {"template": {"metadata": {"annotations": {"mine": "1"}}}}},
+            "spec.template.metadata.annotations.mine is 1, was nothing",
+        ),
+        ("Service", "geo", {"spec": {"selector": {"tier": "v2"}}}, "spec.selector.tier is v2, was nothing"),
+        ("Secret", "hotel-store-accounts", {"data": {"mongodb-geo": "eA=="}}, "data.mongodb-geo is ..., was"),
+    ],
+)
+def test_everything_else_is_a_change_with_its_place(
+    platform: FakePlatform, kind: str, name: str, change: dict, sentence: str
+) -> None:
+    state = DesiredState.of(platform)
+    platform.patch(kind, name, change)
+    lines = state.changes_to(DesiredState.of(platform))
+    assert len(lines) == 1
+    assert sentence in lines[0]
+
+
+def test_objects_that_are_gone_or_new_are_named(platform: FakePlatform) -> None:
+    state = DesiredState.of(platform)
+    service = platform.get("Service", "geo")
+    platform.delete("Service", "geo")
+    platform.apply([{**service, "metadata": {**service["metadata"], "name": "mine"}}])
+    later = DesiredState.of(platform)
+    assert state.missing_in(later) == [("Service", "geo")]
+    assert state.changes_to(later) == ["Service mine is new"]
+
+
+def test_a_pod_that_is_not_as_its_workload_wants_is_named(platform: FakePlatform) -> None:
+    pod = platform.list("Pod", {"io.kompose.service": "geo"})[0]
+    containers = [{**pod["spec"]["containers"][0], "image": "faultset/pause:3.9"}]
+    platform.patch("Pod", pod["metadata"]["name"], {"spec": {"containers": containers}})
+    (line,) = pods_apart(platform)
+    assert line.startswith(f"Pod {pod['metadata']['name']}: hotel-reserv-geo.image is faultset/pause:3.9, wanted")

@@ -9,15 +9,17 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from faultset.core.command_line.console import root as faultset
-from faultset.core.errors import DataError
+from faultset.core.errors import DataError, DiskFullError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.format.versions import complete_episodes
@@ -359,3 +361,16 @@ def test_progress_ends_when_the_version_is_written(source, out):
         assert steps[-1] == (3, True)
         assert not any(done == 3 for done, _ in steps[:-1])
         steps.clear()
+
+
+@pytest.mark.parametrize(("error", "raised"), [(DiskFullError("full"), True), (DataError("no space left here"), False)])
+def test_a_full_disk_is_told_from_a_bad_case_by_its_class_and_not_by_its_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: DataError, raised: bool
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr(case_processes, "import_case", fail)
+    with pytest.raises(DiskFullError) if raised else nullcontext():
+        said = case_processes.import_or_say_why(cast("Any", None), cast("Any", None), tmp_path)
+        assert said == "no space left here"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from faultset.datasets.kubectl.descriptions import event_lines, metadata_lines
+from faultset.datasets.kubectl.descriptions import description
+from faultset.datasets.kubectl.printing import event_lines
 
 
 def event(time_s: int, reason: str, count: int = 1) -> dict[str, Any]:
@@ -12,15 +13,44 @@ def event(time_s: int, reason: str, count: int = 1) -> dict[str, Any]:
 
 
 def test_labels_that_are_not_known_are_left_out_and_none_are_said_to_be_none() -> None:
-    assert metadata_lines(
-        {"name": "geo", "namespace": "hotel", "labels": {"b": "2", "a": "1"}, "annotations": None}
-    ) == [
+    metadata = {"name": "geo", "namespace": "hotel", "labels": {"b": "2", "a": "1"}, "annotations": None}
+    assert description({"kind": "Secret", "metadata": metadata, "type": "Opaque"}) == [
         "Name:             geo",
         "Namespace:        hotel",
         "Labels:           a=1,b=2",
         "Annotations:      <none>",
+        "type: Opaque",
     ]
-    assert metadata_lines({"name": "volume"}) == ["Name:             volume"]
+    assert description({"kind": "Service", "metadata": {"name": "geo"}, "spec": {}}, age="5s") == [
+        "Name:             geo",
+        "Age:              5s",
+        "Selector:         <none>",
+    ]
+
+
+def test_a_workload_shows_what_its_containers_ask_for() -> None:
+    container = {
+        "name": "geo",
+        "image": "app:1",
+        "args": ["--port", "1"],
+        "resources": {"limits": {"cpu": "1"}},
+        "env": [{"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}, {"name": "A", "value": "1"}],
+    }
+    spec = {"replicas": 2, "template": {"spec": {"containers": [container], "nodeSelector": {"disk": "ssd"}}}}
+    assert description({"kind": "StatefulSet", "metadata": {"name": "geo"}, "spec": spec})[1:] == [
+        "Replicas:         2 desired | 0 available | 0 ready",
+        "Pod Template:",
+        "  Containers:",
+        "   geo:",
+        "    Image:          app:1",
+        "    Args:           --port 1",
+        "    Limits:",
+        "      cpu:     1",
+        "    Environment:",
+        "      A:  1",
+        '      B:  {"fieldRef":{"fieldPath":"x"}}',
+        "  Node-Selectors:  disk=ssd",
+    ]
 
 
 def test_events_stand_below_their_columns_with_how_often_they_came() -> None:

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from faultset.datasets.kubectl.documents import document
-from faultset.datasets.kubectl.errors import CommandError
-from faultset.datasets.kubectl.jsonpath import MissingFieldError
+from faultset.datasets.kubectl.commands import CommandError
+from faultset.datasets.kubectl.documents import MissingFieldError, document
 
 PODS: list[dict[str, Any]] = [
     {"kind": "Pod", "metadata": {"name": name}, "apiVersion": "v1", "status": status}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from faultset.datasets.kubectl.object_tables import object_cells, object_tables, pod_status
-from faultset.datasets.kubectl.tables import in_columns
+from faultset.datasets.kubectl.printing import in_columns
 
 DEPLOYMENT: dict[str, Any] = {
     "kind": "Deployment",

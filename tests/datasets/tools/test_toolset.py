@@ -112,6 +112,13 @@ def test_no_tool_says_that_there_is_nothing_where_nothing_was_recorded(bare_epis
         assert tools.call("kubectl", {"command": f"kubectl {command}"}).status == "not_recorded", command
 
 
+def test_a_tool_names_its_own_table_as_the_one_that_was_not_recorded(bare_episode: Episode) -> None:
+    tools = bare_episode.tools()
+    tables = {"get_logs": "log lines", "list_metrics": "metrics", "get_spans": "spans", "list_events": "events"}
+    for name, rows in tables.items():
+        assert f"this recording has no {rows}." in tools.call(name, GOOD.get(name, {})).text
+
+
 def test_kinds_of_log_lines_are_counted_before_and_after_the_reference(tools: EpisodeTools) -> None:
     header, first, *_ = tools.call("log_patterns", {"service": "geo"}).text.split("\n")
     assert header.split() == ["REFERENCE/MIN", "AFTER/MIN", "SERVICE", "LEVEL", "PATTERN"]

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from faultset.agents.imports import import_runs
-from faultset.agents.trajectories.reading import read_trajectory
+from faultset.agents.trajectory import read_trajectory
 from faultset.core.command_line.console import root
 from tests.agents.conftest import session_document
 

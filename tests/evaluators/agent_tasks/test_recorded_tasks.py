@@ -11,11 +11,10 @@ import pytest
 from inspect_ai.solver import SolverSpec
 
 from faultset.agents.interface.inspect_tools import shown_text
-from faultset.agents.runs.inspect_metadata import AskedQuestion
+from faultset.agents.runs.record import AskedQuestion
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets import open_dataset
-from faultset.evaluators.agent_tasks.recorded import detection, localization, root_cause
-from faultset.evaluators.agent_tasks.scores import score_report
+from faultset.evaluators.agent_tasks.recorded import detection, localization, root_cause, score_report
 from faultset.evaluators.results.truth import Truth, truth_of
 
 from .conftest import FAULTY, SAMPLE, Run, called, mock, text, values_of
@@ -93,6 +92,12 @@ def test_arguments_that_name_nothing_are_one_sentence(
 ) -> None:
     with pytest.raises(error, match=sentence):
         localization(**arguments)
+
+
+@pytest.mark.parametrize("more", [{"protocol": "oracle"}, {"alarm": "ksigma"}])
+def test_detection_is_asked_without_an_alarm_or_an_onset(more: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="leave protocol and alarm out"):
+        detection(**ABOUT, **more)
 
 
 def _truth() -> Truth:

@@ -183,7 +183,7 @@ def _drawn(
     injector: str | None,
     stores: str | None,
 ) -> tuple[Plan, ...]:
-    from faultset.collector.mitigation.phases import MITIGATION_PHASES
+    from faultset.collector.mitigation.repairs import MITIGATION_PHASES
     from faultset.collector.plans.campaign_plans import plan_campaign
     from faultset.collector.plans.requests import make_request
 

@@ -7,11 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.mitigation.desired_state import DesiredState
-from faultset.collector.mitigation.kubectl.front import Kubectl
-from faultset.collector.mitigation.kubectl.session import KubectlSession
-from faultset.collector.mitigation.live_fault import LiveFault
-from faultset.collector.mitigation.live_tools import LiveTools
+from faultset.collector.mitigation.commands import Kubectl
+from faultset.collector.mitigation.live_state import KubectlSession, LiveState
 from faultset.collector.mitigation.messages import (
     CommandResult,
     MitigationResult,
@@ -19,8 +16,8 @@ from faultset.collector.mitigation.messages import (
     OraclePartResult,
     RepairOrder,
 )
-from faultset.collector.mitigation.mitigators import CallQueue, run_mitigator
-from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle
+from faultset.collector.mitigation.mitigators import CallQueue, LiveTools, run_mitigator
+from faultset.collector.mitigation.oracle import DesiredState, HealthyState, LiveFault, MitigationOracle
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.platforms.journal.undo import UndoFailed
 from faultset.core.errors import UsageError
@@ -147,13 +144,10 @@ class MitigationAttempt:
             namespaces.add(found["metadata"].get("namespace") or self._platform.app.name)
         assert self._healthy is not None
         return KubectlSession(
-            platform=self._platform,
-            namespaces=frozenset(namespaces),
+            state=LiveState(self._platform, frozenset(namespaces), live.clock, by_owner=by_owner),
             known=frozenset(self._healthy.desired.objects),
             folder=folder,
-            clock=live.clock,
             sleep=sleep,
-            by_owner=by_owner,
         )
 
 

@@ -12,6 +12,8 @@ Part = Literal["fault", "requests", "objects", "presence"]
 """One of the oracle's questions."""
 LARGEST_OUTPUT = 20_000
 """Most characters that are kept of a command's output."""
+CommandStatus = Literal["done", "refused", "failed"]
+"""`done`; `refused` when nothing was done because the command may not be given; `failed` when the platform said no."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +81,7 @@ class CommandResult(Message):
     """
 
     line: str
-    status: Literal["done", "refused", "failed"]
+    status: CommandStatus
     output: str
     took_s: float
     resolved: dict[str, str] = field(default_factory=dict)

@@ -9,13 +9,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import nullcontext
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
-from faultset.collector.mitigation.messages import MitigatorOrder
+from pydantic import Field
+
+from faultset.collector.mitigation.commands import Kubectl
+from faultset.collector.mitigation.messages import CommandResult, MitigatorOrder
 from faultset.core.errors import PlatformError, in_one_sentence
 from faultset.core.plugins import load_plugin, require_class
+from faultset.datasets.kubectl.answers import ToolAnswer, found
+from faultset.datasets.kubectl.reader import answer_line
+from faultset.datasets.tools.recording import Recording, ViewClock
 from faultset.datasets.tools.toolset import EpisodeTools
+from faultset.datasets.views import EpisodeView
 
 GROUP = "faultset.mitigators"
 GRACE_S = 30.0
@@ -127,3 +135,82 @@ def run_mitigator(
     if thread.is_alive():
         return {"failure": f"it did not end within {order.seconds:g} s"}
     return made
+
+
+LONGEST_WAIT_S = 120.0
+
+
+class LiveTools(EpisodeTools):
+    """What a mitigator may ask and do while the system runs.
+
+    Parameters
+    ----------
+    recorded
+        Returns the view of the episode up to now.
+    front
+        Carries out commands.
+    sleep
+        Waits, in seconds.
+    queue
+        Where calls wait for the episode.
+
+    Attributes
+    ----------
+    commands
+        What each command did.
+    """
+
+    # a call may last as long as its command, and must not keep other episodes waiting
+    computing = nullcontext()
+
+    def __init__(
+        self, recorded: Callable[[], EpisodeView], front: Kubectl, sleep: Callable[[float], None], queue: CallQueue
+    ):
+        self._recorded, self._front, self._sleep, self._queue = recorded, front, sleep, queue
+        self.commands: list[CommandResult] = []
+        super().__init__(recorded())
+
+    def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> ToolAnswer:
+        """Call a tool in the episode's own thread; see `EpisodeTools.call`."""
+        return self._queue.run(lambda: self._called_now(name, arguments))
+
+    def _called_now(self, name: str, arguments: Mapping[str, Any] | str | None) -> ToolAnswer:
+        self._look()
+        return super().call(name, arguments)
+
+    def kubectl(
+        self,
+        command: Annotated[
+            str,
+            Field(
+                description="For instance: kubectl get pods -o wide | grep -v Running, or: kubectl rollout restart "
+                "deployment/NAME"
+            ),
+        ],
+    ) -> ToolAnswer:
+        """Run a kubectl command on the live system: get, describe, logs, top, events read; patch, delete, scale,
+        rollout, set, label, annotate, exec, wait change it or act in it. grep, head, tail, wc, sort, uniq and awk may
+        follow behind pipes."""
+
+        def carry_out(words: list[str], has_filters: bool) -> ToolAnswer:
+            program = [] if words[:1] in (["kubectl"], ["sleep"]) else ["kubectl"]
+            result, answer = self._front.run_words(command, [*program, *words], has_filters=has_filters)
+            self.commands.append(result)
+            self._look()
+            return answer if answer.text.strip() else found("(no output)")
+
+        return answer_line(command, carry_out)
+
+    def wait(
+        self,
+        seconds: Annotated[float, Field(gt=0, le=LONGEST_WAIT_S, description="How long to wait.")],
+    ) -> ToolAnswer:
+        """Wait while the system goes on."""
+        self._sleep(seconds)
+        self._look()
+        return found(f"Waited {seconds:g} s.")
+
+    def _look(self) -> None:
+        view = self._recorded()
+        self.clock = ViewClock(view.context)
+        self.recording = Recording(view, self.clock)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from faultset.collector.mitigation.kubectl.command_files import read_command_lines
-from faultset.collector.mitigation.kubectl.front import check_line
+from faultset.collector.mitigation.commands import check_line
 from faultset.collector.mitigation.messages import MitigatorOrder, RepairOrder
+from faultset.collector.platforms.api.profiles import Phases
 from faultset.core.errors import UsageError
+from faultset.core.reading.regular_files import read_regular
 from faultset.core.suggestions import unknown_name
-from faultset.datasets.kubectl.errors import CommandError
+from faultset.datasets.kubectl.commands import CommandError
 
+LARGEST_FILE_BYTES = 2**20
 DO_NOTHING, RESTART_TARGET, RESTART_EVERYTHING, TRUE_UNDO = (
     "do-nothing",
     "restart-target",
@@ -101,3 +103,45 @@ def check_lengths(within_s: float, sustain_s: float) -> None:
             "a repair is judged within 2 s to an hour, and healthy for at least 2 s of it; "
             f"found {within_s:g} s and {sustain_s:g} s"
         )
+
+
+def read_command_lines(path: Path) -> list[tuple[int, str]]:
+    r"""Return the commands in a file, each with the number of its line.
+
+    Empty lines and those that begin with `#` are left out; a line that ends with a backslash goes on in the next.
+
+    Raises
+    ------
+    UsageError
+        The file cannot be read, is too large, is not UTF-8, or has no command.
+    """
+    text = _text_of(path)
+    made: list[tuple[int, str]] = []
+    begun, number_of_first = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if not begun and (not line.strip() or line.lstrip().startswith("#")):
+            continue
+        number_of_first = number_of_first or number
+        if line.endswith("\\"):
+            begun += line[:-1] + " "
+            continue
+        made.append((number_of_first, (begun + line).strip()))
+        begun, number_of_first = "", 0
+    if begun:
+        raise UsageError(f"{path}, line {number_of_first}: the command ends with a backslash; write the rest of it")
+    if not made:
+        raise UsageError(
+            f"{path} has no command; write one a line, for instance: kubectl rollout restart deployment/geo"
+        )
+    return made
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return read_regular(path, limit_bytes=LARGEST_FILE_BYTES, error=UsageError).decode()
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} must be text in UTF-8; save it so") from None
+
+
+MITIGATION_PHASES = Phases(warmup_s=8.0, baseline_s=20.0, fault_s=60.0, cooldown_s=1.0)
+"""A short reference, and time for a slow fault to take effect; the repair begins as soon as clients have felt it."""

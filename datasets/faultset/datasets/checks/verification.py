@@ -23,6 +23,7 @@ from faultset.datasets.format.context import CONTEXT_FILE, read_context
 from faultset.datasets.format.episodes import EPISODES, JOURNAL_FILE, TRUTH, table_file
 from faultset.datasets.format.manifests import FileRecord
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, time_column
+from faultset.datasets.format.storage import TableSchemaError
 from faultset.datasets.format.summaries import file_names
 from faultset.datasets.format.versions import read_manifest
 from faultset.datasets.validation.episodes import content_problems, episode_files, record_problem, rows_problem
@@ -138,7 +139,7 @@ def _parquet_findings(
     try:
         problem = rows_problem(path, record, known)
     except DataError as error:
-        check = "schema" if "is not a table" in str(error) else "parquet"
+        check = "schema" if isinstance(error, TableSchemaError) else "parquet"
         yield _finding("error", check, str(error), episode, name)
         return
     if problem is not None:

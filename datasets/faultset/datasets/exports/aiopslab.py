@@ -18,7 +18,7 @@ from faultset.datasets.exports.csv_files import lines_with_level, services_of, w
 from faultset.datasets.exports.exporter import ExportOptions
 from faultset.datasets.format.labels import Label
 from faultset.datasets.imports.aiopslab.discovery import LABEL_FILE
-from faultset.datasets.kubectl.pod_names import workload_of_pod
+from faultset.datasets.kubectl.kinds import workload_of_pod
 
 pc: Any = pyarrow.compute
 # Its functions are made at import, where type checkers do not see them.

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from faultset.core.errors import DataError
+from faultset.core.errors import DataError, DiskFullError
 from faultset.core.files import flush, is_disk_full, parquet_path
 from faultset.core.printable import printable
 from faultset.core.reading.regular_files import regular_stat, unreadable
@@ -28,6 +28,10 @@ _SEARCH_LEVEL = 9
 _BATCH_ROWS = 1 << 14
 ROW_GROUP_ROWS = 1 << 17
 """Small enough that a filter on metric names skips most of a file, large enough to compress well."""
+
+
+class TableSchemaError(DataError):
+    """A file of a table with other columns than its schema has."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +185,7 @@ def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence
             found = file.schema_arrow
             problem = next(schema_differences(_as_written(table, schema, found.names), found), None)
             if problem is not None:
-                raise DataError(f"{printable(path)} is not a table {table}: {problem}; restore the file")
+                raise TableSchemaError(f"{printable(path)} is not a table {table}: {problem}; restore the file")
         return file
 
 
@@ -283,6 +287,6 @@ def translate_disk_full(folder: Path) -> Iterator[None]:
     except OSError as error:
         if not is_disk_full(error):
             raise
-        raise DataError(
+        raise DiskFullError(
             f"no space left on the disk of {folder}; free some or choose another folder, then run again"
         ) from error

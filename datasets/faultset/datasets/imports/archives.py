@@ -121,8 +121,6 @@ def _unpacked(path: Path, _changed_ns: int, size: int) -> Path:
                         _check_members(path, [member.name for member in members], total, limit)
                         archive.extractall(folder, members, filter="data")
     except _DAMAGE as error:
-        if "no space left" in str(error):
-            raise
         reason = printable((str(error).splitlines() or [type(error).__name__])[0][:200])
         raise DataError(f"{path} cannot be unpacked ({reason.rstrip(':( ')}); restore the file") from error
     return folder

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from faultset.core.errors import DataError
+from faultset.core.errors import DataError, DiskFullError
 from faultset.datasets.format.summaries import EpisodeSummary
 from faultset.datasets.imports.case_episodes import import_case
 from faultset.datasets.imports.contract import Case, ImportFormat
@@ -98,14 +98,14 @@ def import_or_say_why(found: ImportFormat, case: Case, out: Path) -> Outcome:
 
     Raises
     ------
-    DataError
+    DiskFullError
         No space is left on the disk of the dataset.
     """
     try:
         return import_case(found, case, out)
+    except DiskFullError:
+        raise
     except DataError as error:
-        if "no space left" in str(error):
-            raise
         return str(error)
     except Exception as error:  # whatever a case that nobody has foreseen does to a reader
         _log.debug("case %s", case.key, exc_info=True)

@@ -1,1 +1,1 @@
-"""How kubectl reads and prints: command lines, kinds, selectors, tables, documents. Pure functions, light to import."""
+"""kubectl over any cluster state: command lines, kinds, selectors, tables, and one reader of all verbs that look."""

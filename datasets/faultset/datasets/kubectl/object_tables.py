@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from faultset.datasets.kubectl.answers import UNRECORDED
 from faultset.datasets.kubectl.kinds import type_name
-from faultset.datasets.kubectl.tables import in_columns
+from faultset.datasets.kubectl.printing import in_columns
 
+Object = dict[str, Any]
+"""A Kubernetes object as a plain dict: apiVersion, kind, metadata, spec, status, data."""
 Cells = dict[str, object]
 """Name of a column to what stands in it."""
 _MOST_ENDPOINTS = 3
@@ -72,7 +75,7 @@ def pod_status(pod: Mapping[str, Any]) -> str:
     'CrashLoopBackOff'
     """
     status = pod.get("status") or {}
-    if pod["metadata"].get("deletionTimestamp"):
+    if is_terminating(pod):
         return "Terminating"
     if (word := _initializing(pod)) is not None:
         return word
@@ -83,6 +86,11 @@ def pod_status(pod: Mapping[str, Any]) -> str:
         if ended is not None:
             return ended.get("reason") or f"ExitCode:{ended.get('exitCode')}"
     return status.get("reason") or status.get("phase") or "Pending"
+
+
+def is_terminating(pod: Mapping[str, Any]) -> bool:
+    """Return whether a pod is being deleted; recordings say so in its reason."""
+    return bool(pod["metadata"].get("deletionTimestamp")) or (pod.get("status") or {}).get("reason") == "Terminating"
 
 
 def _initializing(pod: Mapping[str, Any]) -> str | None:
@@ -172,16 +180,20 @@ def _service(found: Mapping[str, Any]) -> Cells:
     }
 
 
-def _endpoints(found: Mapping[str, Any]) -> Cells:
-    made = [
-        f"{address['ip']}:{port['port']}"
-        for subset in found.get("subsets") or []
+def endpoint_texts(endpoints: Mapping[str, Any]) -> list[str]:
+    """Return the ready addresses with their ports; recordings hold only how many there are."""
+    return [
+        f"{address.get('ip', UNRECORDED)}:{port['port']}"
+        for subset in endpoints.get("subsets") or []
         for address in subset.get("addresses") or []
-        for port in subset.get("ports") or []
-        if "ip" in address
+        for port in subset.get("ports") or [{"port": "?"}]
     ]
-    more = f" + {len(made) - _MOST_ENDPOINTS} more..." if len(made) > _MOST_ENDPOINTS else ""
-    return {"ENDPOINTS": ",".join(made[:_MOST_ENDPOINTS]) + more or "<none>"}
+
+
+def _endpoints(endpoints: Mapping[str, Any]) -> Cells:
+    texts = endpoint_texts(endpoints)
+    more = f" + {len(texts) - _MOST_ENDPOINTS} more..." if len(texts) > _MOST_ENDPOINTS else ""
+    return {"ENDPOINTS": ",".join(texts[:_MOST_ENDPOINTS]) + more or "<none>"}
 
 
 def _config_map(found: Mapping[str, Any]) -> Cells:

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.datasets.format.schemas import time_column
+from faultset.datasets.kubectl.answers import ToolAnswer, empty, folded_table, found, invalid, not_recorded, refused
 from faultset.datasets.tools.recording import Recording
-from faultset.datasets.tools.text_tables import folded_table
-from faultset.datasets.tools.tool_answers import ToolAnswer, empty, found, invalid, not_recorded, refused
 
 MOST_ROWS = 200
 _SECONDS = 5.0

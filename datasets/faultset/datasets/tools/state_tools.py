@@ -6,11 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from faultset.datasets.kubectl.answers import ToolAnswer, absent, empty, folded_table, found, invalid, not_recorded
 from faultset.datasets.kubectl.kinds import canonical_kind
-from faultset.datasets.tools.clock import stamp
-from faultset.datasets.tools.recording import RECORDED_KINDS, Recording
-from faultset.datasets.tools.text_tables import folded_table
-from faultset.datasets.tools.tool_answers import ToolAnswer, absent, empty, found, invalid, not_recorded
+from faultset.datasets.tools.recording import RECORDED_KINDS, Recording, stamp
 
 Kind = Annotated[str, Field(description="Kind of object, for instance Pod, Deployment, Service or Endpoints.")]
 ServiceFilter = Annotated[str | None, Field(description="Only of this service.")]
@@ -96,10 +94,9 @@ class StateTools:
     ) -> ToolAnswer:
         """List Kubernetes events, the oldest first."""
         recording = self.recording
-        if not recording.has("events"):
-            return not_recorded("this recording has no events")
-        if service is not None and service not in recording.services:
-            return absent("service", service, recording.services)
+        problem = recording.problem("events", service)
+        if problem:
+            return problem
         if type is not None and type.lower() not in ("normal", "warning"):
             return invalid(f'events have the type Normal or Warning, not "{type[:40]}"')
         since_ns = recording.clock.since_ns(since_s)
@@ -128,6 +125,4 @@ class StateTools:
         if name is None or name not in RECORDED_KINDS:
             kinds = ", ".join(RECORDED_KINDS)
             return not_recorded(f'objects of the kind "{kind[:60]}"; recorded are {kinds}'), ""
-        if not self.recording.has("objects"):
-            return not_recorded("this recording has no objects"), ""
-        return None, name
+        return self.recording.problem("objects"), name

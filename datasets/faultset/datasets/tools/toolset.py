@@ -17,18 +17,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from faultset.core.errors import FaultsetError
 from faultset.core.printable import printable
-from faultset.datasets.tools.clock import ViewClock, stamp
-from faultset.datasets.tools.kubectl.emulator import kubectl
-from faultset.datasets.tools.log_tools import LogTools
-from faultset.datasets.tools.metric_tools import MetricTools
-from faultset.datasets.tools.recording import Recording
+from faultset.datasets.kubectl.answers import ToolAnswer, found, invalid
+from faultset.datasets.tools.recorded_state import kubectl
+from faultset.datasets.tools.recording import Recording, ViewClock, stamp
 from faultset.datasets.tools.sql import query, sql_is_installed
 from faultset.datasets.tools.state_tools import StateTools
-from faultset.datasets.tools.tool_answers import ToolAnswer, found, invalid
-from faultset.datasets.tools.trace_tools import TraceTools
+from faultset.datasets.tools.telemetry_tools import LogTools, MetricTools, TraceTools
 from faultset.datasets.views import EpisodeView
 
-TOOLS_VERSION = "2"
+TOOLS_VERSION = "3"
 """Raised when a tool answers otherwise than before."""
 LONGEST_ANSWER = 30_000
 ALGORITHMIC = frozenset({"compare_metrics"})

@@ -7,29 +7,86 @@ in another way; theirs is the recorded result.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faultset.agents.formats.chat_messages import add_messages
-from faultset.agents.formats.contract import ImportedRun, ImportOptions, OwnScore
-from faultset.agents.formats.files import files_below
-from faultset.agents.runs.answers import ReadAnswer
-from faultset.agents.runs.counting import counted_run
-from faultset.agents.runs.inspect_metadata import AGENT, QUESTION, REPORT, AgentRecord, AskedQuestion
-from faultset.agents.runs.record import AgentRun, RunTruth
-from faultset.agents.runs.statuses import cheating, decided
-from faultset.agents.trajectories.model import FinalMetrics, Trajectory
-from faultset.agents.trajectories.reading import LIMIT_BYTES
-from faultset.agents.trajectories.writing import TrajectoryWriter, jsonable
+from faultset.agents.formats.contract import ImportedRun, ImportOptions, OwnScore, files_below
+from faultset.agents.runs.answers import ReadAnswer, cheating, counted_run, decided
+from faultset.agents.runs.record import AGENT, QUESTION, REPORT, AgentRecord, AgentRun, AskedQuestion, RunTruth
+from faultset.agents.trajectory import LIMIT_BYTES, FinalMetrics, Trajectory, TrajectoryWriter, jsonable
 from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
-from faultset.core.printable import printable
+from faultset.core.printable import printable, quoted
 from faultset.core.reading.regular_files import regular_stat
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample
+
+_SPEAKERS = {"system": "system", "developer": "system", "user": "user"}
+
+
+def add_messages(writer: TrajectoryWriter, messages: Sequence[Any], origin: str) -> None:
+    """Add messages to a trajectory; results of tools go to the step that called them.
+
+    Raises
+    ------
+    DataError
+        A message is no object, or of a role that is not known.
+    """
+    results = {m.get("tool_call_id"): m for m in messages if isinstance(m, dict) and m.get("role") == "tool"}
+    for message in messages:
+        role = message.get("role") if isinstance(message, dict) else None
+        if role == "assistant":
+            _add_step(writer, message, results)
+        elif role in _SPEAKERS:
+            writer.said(_SPEAKERS[role], content_text(message.get("content")))
+        elif role != "tool":
+            raise DataError(f"{origin} has a message of the role {quoted(role)}, which is not known; restore the file")
+
+
+def _add_step(writer: TrajectoryWriter, message: Mapping[str, Any], results: Mapping[Any, Any]) -> None:
+    calls, back, failed = [], [], []
+    made = message.get("tool_calls")
+    for call in made if isinstance(made, list) else ():
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict):
+            continue
+        calls.append((str(function.get("name", "")), _arguments(function.get("arguments"))))
+        key = call.get("id")
+        result = results.get(key) if isinstance(key, str) else None
+        back.append(content_text(result.get("content")) if result else None)
+        failed.append(bool(result and result.get("error")))
+    reasoning = message.get("reasoning_content")
+    writer.acted(
+        content_text(message.get("content")),
+        calls=calls,
+        results=back,
+        errors=failed,
+        reasoning=reasoning if isinstance(reasoning, str) else None,
+    )
+
+
+def _arguments(value: Any) -> dict[str, Any]:
+    """Return the arguments of a call, which models write as JSON text that may be none."""
+    if isinstance(value, str):
+        try:
+            parsed = json.loads(value)
+        except (ValueError, RecursionError):
+            return {"text": value}
+        value = parsed
+    return value if isinstance(value, dict) else {"value": value}
+
+
+def content_text(content: Any) -> str:
+    """Return the text of a message, whose content may be a list of parts."""
+    if isinstance(content, list):
+        parts = (part.get("text") for part in content if isinstance(part, dict))
+        return "\n".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else ""
+
 
 _LIMITS = {
     "token": "token_limit",

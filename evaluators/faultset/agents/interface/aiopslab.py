@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from faultset.agents.formats.aiopslab.grammar import ActionError, parsed
+from faultset.agents.formats.aiopslab.session import ActionError, parsed
 from faultset.agents.interface.session import AgentSession, SessionTask
 from faultset.agents.runs.answers import FAULT_TYPES, SYSTEM_LEVELS, understood
 from faultset.core.errors import UsageError
-from faultset.datasets.tools.clock import stamp
-from faultset.datasets.tools.text_tables import folded_table
+from faultset.datasets.kubectl.answers import folded_table
+from faultset.datasets.tools.recording import stamp
 
 MOST_STEPS = 30
 NEXT_ACTION = "Please take the next action"

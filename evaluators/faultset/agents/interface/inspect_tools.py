@@ -14,7 +14,7 @@ from inspect_ai.tool import Tool, ToolCall, ToolDef, ToolError, ToolParams
 from inspect_ai.util import Store, store
 
 from faultset.agents.interface.session import AgentSession
-from faultset.agents.runs.inspect_metadata import REPORT
+from faultset.agents.runs.record import REPORT
 
 
 @dataclass(frozen=True, kw_only=True)

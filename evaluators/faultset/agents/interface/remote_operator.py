@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio.to_thread
 
-from faultset.agents.interface.mitigation_session import MitigationSession
+from faultset.agents.interface.session import MitigationSession
 from faultset.core.errors import PlatformError
 from faultset.datasets.tools.toolset import EpisodeTools
 

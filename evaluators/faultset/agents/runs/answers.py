@@ -1,21 +1,15 @@
-"""Answers of agents in one form, and service names found in free text.
-
-detection      {"fault": true}
-localization   {"services": ["geo"], "ordered": false}; an empty list says that there is no fault
-diagnosis      {"system_level": "...", "fault_type": "..."}
-root_cause     {"root_causes": [{"service" | "component", "kind" | "reason", "time"?, ...}], ...}
-mitigation     {}: the agent says that it is done
-other          {"text": "..."}
-"""
+"""Answers of agents in one form, how their runs ended, and what they cost."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from faultset.agents.runs.record import Status
+from faultset.agents.runs.record import AgentRun, Status
+from faultset.agents.trajectory import Trajectory, TrajectoryStep, jsonable, text_of
+from faultset.core.json_text import canonical_json
 
 SYSTEM_LEVELS = ("hardware", "operating system", "virtualization", "application")
 FAULT_TYPES = (
@@ -101,3 +95,160 @@ def from_text(text: str, candidates: Sequence[str]) -> ReadAnswer:
         return ReadAnswer(status="no_answer", reason="the answer is empty")
     why = "free text names no candidate" if candidates else "free text, and no candidates were given"
     return ReadAnswer(status="unparsed", reason=why, answer={"text": text})
+
+
+HARNESS_SHARE = 0.5
+"""From this share of empty or failed messages on, a run says nothing about its model."""
+_LONGEST_COMMAND = 8000
+"""Characters of a command that are looked at: the patterns take the square of its length."""
+_FAILED_CALL = re.compile(r"Error occurred while calling|Error code: [45]")
+_REPAIR_SCRIPT = re.compile(r"(?:^|[\s;&|\"'])(?:\.?/)?(?:[\w.-]+/)*scripts/[\w.-]*(?:mitigate|recover|undo)[\w.-]*")
+_ONLY_LOOKS = re.compile(r"\b(?:cat|ls|head|tail|less|grep|find|stat|wc|file)\b[^;&|]*$")
+_INJECTOR = re.compile(
+    r"\b(?:get|describe|delete|patch|annotate|edit)\b[^|;&]*\b(?:pod|network|stress|io|dns|http|time|kernel|jvm)chaos\b",
+    re.IGNORECASE,
+)
+_NOTHING = re.compile(
+    r"^\s*$|No resources found|NotFound|not found|[Ee]rror|the server doesn't have a resource type|Forbidden"
+)
+
+
+def harness_failure(trajectory: Trajectory) -> str:
+    """Say why a run says nothing about its model; empty when it does."""
+    messages = trajectory.agent_steps
+    silent = [step for step in messages if _is_silent(step)]
+    if messages and len(silent) >= HARNESS_SHARE * len(messages):
+        return f"{len(silent)} of {len(messages)} messages of the agent are empty or failed calls of its model"
+    return ""
+
+
+def _is_silent(step: TrajectoryStep) -> bool:
+    text = step.text.strip()
+    return (not text and not step.tool_calls and not step.reasoning_content) or bool(_FAILED_CALL.match(text))
+
+
+def cheating(trajectory: Trajectory) -> str:
+    """Say what an agent did that no operator could: it ran the benchmark's repair, or reached the injector."""
+    for step in trajectory.agent_steps:
+        results = {r.source_call_id: text_of(r.content) for r in (step.observation.results if step.observation else ())}
+        for call in step.tool_calls or ():
+            command = " ".join(value for value in call.arguments.values() if isinstance(value, str))[:_LONGEST_COMMAND]
+            scripts = _REPAIR_SCRIPT.finditer(command)
+            if any(not _ONLY_LOOKS.search(command[: script.start() + 1]) for script in scripts):
+                return f"step {step.step_id} runs the benchmark's own repair script"
+            if _INJECTOR.search(command) and not _is_submission(call.function_name, command):
+                answered = results.get(call.tool_call_id, "")
+                if not _NOTHING.search(answered):
+                    return f"step {step.step_id} reaches the objects of the fault injector"
+    return ""
+
+
+def _is_submission(name: str, command: str) -> bool:
+    return "submit" in name or "/submit" in command
+
+
+def decided(
+    trajectory: Trajectory,
+    found: ReadAnswer | None,
+    *,
+    step_limits: Sequence[int] = (),
+    stopped_by: str | None = None,
+    cheats: Callable[[Trajectory], str] = cheating,
+) -> ReadAnswer:
+    """Return the status of a run with its reason.
+
+    In this order: harness_error, cheated, what the answer is (ok, invalid, unparsed, no_answer), and without an answer
+    what ended the run (token_limit, timeout, step_limit) where it is known.
+
+    Parameters
+    ----------
+    found
+        The answer that was read; None without one.
+    step_limits
+        Numbers of steps at which the source's harness stops.
+    stopped_by
+        A status that the source states itself.
+    """
+    answer = found or ReadAnswer(status="no_answer", reason="the agent submitted nothing")
+    failure = harness_failure(trajectory)
+    if failure:
+        return replace(answer, status="harness_error", reason=failure)
+    cheat = cheats(trajectory)
+    if cheat:
+        return replace(answer, status="cheated", reason=cheat)
+    if found is not None and found.status != "no_answer":
+        return found
+    if stopped_by in ("token_limit", "cost_limit", "timeout", "step_limit", "harness_error"):
+        return replace(
+            answer, status=stopped_by, reason=f"the source says that a {stopped_by.replace('_', ' ')} ended it"
+        )
+    steps = len(trajectory.agent_steps)
+    if steps in step_limits:
+        return replace(answer, status="step_limit", reason=f"{steps} steps without an answer, the limit of the harness")
+    return answer
+
+
+_LONGEST = 500
+"""Characters of a name."""
+
+
+def counted_run(source: str, trajectory: Trajectory, found: ReadAnswer, **fields: Any) -> AgentRun:
+    """Return a run as a row, without its name, paths and hashes.
+
+    Parameters
+    ----------
+    source
+        Name of the format.
+    found
+        Status and answer, from `faultset.agents.runs.answers.decided`.
+    **fields
+        Fields of `AgentRun`, which stand above what was counted.
+    """
+    agent = trajectory.agent
+    record = {
+        "run": "unnamed",
+        "format": source,
+        "agent": agent.name[:_LONGEST],
+        "agent_version": None if agent.version == "unknown" else agent.version[:_LONGEST],
+        "model": agent.model_name and agent.model_name[:_LONGEST],
+        "status": found.status,
+        "status_reason": found.reason,
+        "answer_json": None if found.answer is None else canonical_json(jsonable(found.answer)),
+    }
+    return AgentRun.model_validate(record | _counts(trajectory) | fields)
+
+
+def _counts(trajectory: Trajectory) -> dict[str, Any]:
+    steps = trajectory.agent_steps
+    calls = [call for step in steps for call in step.tool_calls or ()]
+    results = [result for step in steps if step.observation for result in step.observation.results]
+    seen: set[tuple[str, str]] = set()
+    repeats = 0
+    for step in steps:
+        said = (step.text, canonical_json([[call.function_name, call.arguments] for call in step.tool_calls or ()]))
+        if any(said) and said != ("", "[]"):
+            repeats += said in seen
+            seen.add(said)
+    return {
+        "steps": len(steps),
+        "tool_calls": len(calls),
+        "tool_errors": sum(bool(result.extra and result.extra.get("error")) for result in results),
+        "repeats": repeats,
+        **_tokens(trajectory),
+    }
+
+
+def _tokens(trajectory: Trajectory) -> dict[str, Any]:
+    """Return the sums that the file states, else the sums of its steps; nothing is estimated here."""
+    final, steps = trajectory.final_metrics, [step.metrics for step in trajectory.agent_steps if step.metrics]
+
+    def total(name: str) -> Any:
+        stated = getattr(final, f"total_{name}", None) if final else None
+        parts = [value for metrics in steps if (value := getattr(metrics, name)) is not None]
+        found = stated if stated is not None else sum(parts) if parts else None
+        return found if found is not None and 0 <= found < 2**63 else None
+
+    tokens = {name: total(name) for name in ("prompt_tokens", "cached_tokens", "completion_tokens")}
+    cost = total("cost_usd")
+    known = any(value is not None for value in tokens.values())
+    return {**tokens, "cost_usd": None if cost is None else float(cost), "tokens_source": "api" if known else "none"}

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
-RUNS_VERSION = 2
-"""Layout of both tables; raised when a column changes. Version 2 added the columns `ADDED`."""
-ADDED = ("refused", "alarm_ns", "answered_ns")
+from faultset.core.errors import DataError
+from faultset.core.files import parquet_path, replacing
+from faultset.core.printable import printable
+from faultset.core.reading.documents import validation_sentence
+from faultset.core.reading.regular_files import regular_stat
+from faultset.datasets.format.storage import translate_damage
+
+RUNS_VERSION = 1
+"""Layout of both tables; raised when a column changes."""
 Status = Literal[
     "ok", "no_answer", "invalid", "unparsed", "step_limit", "token_limit", "cost_limit", "timeout", "harness_error",
     "cheated",
@@ -63,7 +72,7 @@ class AgentRun(_Row):
     seed: int | None = None
     """Seed of the attempt."""
     status: Status
-    """How the run ended; see `faultset.agents.runs.statuses`."""
+    """How the run ended; see `faultset.agents.runs.answers`."""
     status_reason: str = ""
     """Why it ended so, in one sentence; empty where it answered."""
     answer_json: str | None = None
@@ -152,68 +161,147 @@ class RunTruth(_Row):
         return json.loads(self.recorded_json)
 
 
-_TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
-_METADATA = {"faultset.agent_runs": str(RUNS_VERSION)}
+_ARROW = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
-def _field(name: str, kind: pa.DataType, *, null: bool = True) -> pa.Field:
-    return pa.field(name, kind, nullable=null)
+def _schema(record: type[BaseModel]) -> pa.Schema:
+    """Return a table's schema: a column for each field of its record."""
+    columns = []
+    for name, field in record.model_fields.items():
+        kinds = {*_plain_types(field.annotation)}
+        (kind,) = kinds - {type(None)}
+        columns.append(pa.field(name, _ARROW[kind], nullable=type(None) in kinds))
+    return pa.schema(columns, metadata={"faultset.agent_runs": str(RUNS_VERSION)})
 
 
-RUNS = pa.schema(
-    [
-        _field("run", _TEXT, null=False),
-        _field("format", _TEXT, null=False),
-        _field("agent", _TEXT, null=False),
-        _field("agent_version", _TEXT),
-        _field("model", _TEXT),
-        _field("settings_hash", _TEXT),
-        _field("dataset", _TEXT),
-        _field("version", _TEXT),
-        _field("episode", _TEXT),
-        _field("task", _TEXT, null=False),
-        _field("protocol", _TEXT),
-        _field("trial", _INT),
-        _field("seed", _INT),
-        _field("status", _TEXT, null=False),
-        _field("status_reason", _TEXT, null=False),
-        _field("answer_json", _TEXT),
-        _field("steps", _INT, null=False),
-        _field("model_calls", _INT),
-        _field("tool_calls", _INT, null=False),
-        _field("tool_errors", _INT, null=False),
-        _field("not_recorded", _INT),
-        _field("refused", _INT),
-        _field("repeats", _INT, null=False),
-        _field("prompt_tokens", _INT),
-        _field("cached_tokens", _INT),
-        _field("completion_tokens", _INT),
-        _field("tokens_source", _TEXT, null=False),
-        _field("cost_usd", _FLOAT),
-        _field("seconds_model", _FLOAT),
-        _field("seconds_tools", _FLOAT),
-        _field("seconds", _FLOAT),
-        _field("started_ns", _INT),
-        _field("alarm_ns", _INT),
-        _field("answered_ns", _INT),
-        _field("stop_reason", _TEXT),
-        _field("trajectory_path", _TEXT, null=False),
-        _field("trajectory_sha256", _TEXT, null=False),
-        _field("contamination", _TEXT, null=False),
-        _field("source_file", _TEXT, null=False),
-        _field("source_sha256", _TEXT, null=False),
-    ],
-    metadata=_METADATA,
-)
-TRUTH = pa.schema(
-    [
-        _field("run", _TEXT, null=False),
-        _field("cluster", _TEXT, null=False),
-        _field("label_version", _TEXT),
-        _field("truth_json", _TEXT),
-        _field("recorded_success", pa.bool_()),
-        _field("recorded_value", _FLOAT),
-        _field("recorded_json", _TEXT, null=False),
-    ],
-    metadata=_METADATA,
-)
+def _plain_types(annotation: Any) -> Iterator[type]:
+    """Yield the types that the values of a field may have; words of a Literal are texts."""
+    if get_origin(annotation) is Literal:
+        yield str
+    elif get_origin(annotation) is Annotated:
+        yield from _plain_types(get_args(annotation)[0])
+    elif get_args(annotation):
+        for part in get_args(annotation):
+            yield from _plain_types(part)
+    else:
+        yield annotation
+
+
+RUNS, TRUTH = _schema(AgentRun), _schema(RunTruth)
+
+
+RUNS_FILE, TRUTH_FILE, TRAJECTORIES = "runs.parquet", "truth.parquet", "trajectories"
+_LARGEST_BYTES = 1 << 30
+_MOST_ROWS = 5_000_000
+T = TypeVar("T", bound=BaseModel)
+
+
+def write_tables(folder: Path, runs: Iterable[AgentRun], truths: Iterable[RunTruth]) -> None:
+    """Write both tables into a folder that nobody reads yet."""
+    write_runs(folder, runs)
+    _write(folder / TRUTH_FILE, TRUTH, truths)
+
+
+def write_runs(folder: Path, runs: Iterable[AgentRun]) -> None:
+    """Write the table of runs alone."""
+    _write(folder / RUNS_FILE, RUNS, runs)
+
+
+def _write(path: Path, schema: pa.Schema, rows: Iterable[BaseModel]) -> None:
+    table = pa.Table.from_pylist([row.model_dump() for row in rows], schema=schema)
+    with replacing(path, durable=False) as temporary:
+        pq.write_table(table, parquet_path(temporary), compression="zstd")
+
+
+def read_runs(folder: Path | str) -> list[AgentRun]:
+    """Return the runs of a folder that an import has made, in its order.
+
+    Raises
+    ------
+    DataError
+        It is no such folder, or a file in it is damaged or of another layout.
+    """
+    return _read(Path(folder) / RUNS_FILE, RUNS, AgentRun)
+
+
+def read_truths(folder: Path | str) -> dict[str, RunTruth]:
+    """Return what the sources say of the runs of a folder, by run; see `read_runs`."""
+    path = Path(folder)
+    if (path / RUNS_FILE).is_file() and not (path / TRUTH_FILE).exists():
+        raise DataError(
+            f"{printable(path)} holds runs without their labels, as an evaluation writes them; score them with "
+            f"evaluate DATASET --agents {printable(path)}"
+        )
+    return {truth.run: truth for truth in _read(path / TRUTH_FILE, TRUTH, RunTruth)}
+
+
+def trajectory_file(folder: Path | str, run: AgentRun) -> Path:
+    """Return where the trajectory of a run lies."""
+    return Path(folder) / TRAJECTORIES / f"{run.run}.json"
+
+
+def _read(path: Path, schema: pa.Schema, kind: type[T]) -> list[T]:
+    if not path.parent.is_dir():
+        raise DataError(f"there is no folder {printable(path.parent)}; give one that faultset agents import has made")
+    regular_stat(path, limit_bytes=_LARGEST_BYTES)
+    with translate_damage(path):
+        file = pq.ParquetFile(parquet_path(path))
+        with file:
+            if file.metadata.num_rows > _MOST_ROWS:
+                raise DataError(f"{printable(path)} says it has {file.metadata.num_rows:,} rows; import the runs again")
+            found = (file.schema_arrow.metadata or {}).get(b"faultset.agent_runs", b"none")
+            if found != str(RUNS_VERSION).encode() or file.schema_arrow.names != schema.names:
+                raise DataError(
+                    f"{printable(path)} holds runs in layout {printable(found[:20].decode('utf-8', 'replace'))}, this "
+                    f"release reads {RUNS_VERSION}; import the runs again"
+                )
+            rows = file.read().to_pylist()
+    try:
+        return [kind.model_validate(row) for row in rows]
+    except ValidationError as problem:
+        raise DataError(f"{printable(path)}: {validation_sentence(problem)}; import the runs again") from None
+
+
+def record_beside(trajectory: Path) -> AgentRun | None:
+    """Return the run of a trajectory file where it lies in an imported folder, and None elsewhere."""
+    folder = trajectory.resolve().parent.parent
+    if trajectory.resolve().parent.name != TRAJECTORIES or not (folder / RUNS_FILE).is_file():
+        return None
+    return next((run for run in read_runs(folder) if run.run == trajectory.stem), None)
+
+
+QUESTION = "faultset"
+"""Key of the question in the metadata of a sample; its value is an `AskedQuestion`."""
+CANDIDATES = "candidates"
+"""Key of the services that an answer may name."""
+CLUSTER = "cluster"
+"""Key of the fault and its place; samples of one cluster are nearly one observation."""
+REPORT = "faultset"
+"""Key of the session's report in the store of a sample."""
+AGENT = "faultset_agent"
+"""Key of an agent of ours in the store of a sample; its value is an `AgentRecord`."""
+
+
+class AskedQuestion(BaseModel):
+    """The question of a sample."""
+
+    model_config = ConfigDict(frozen=True)
+
+    task: Literal["detection", "localization", "diagnosis", "all", "mitigation"]
+    folder: str = ""
+    """Dataset of a recorded episode."""
+    version: str = ""
+    protocol: str | None = None
+    alarm_ns: int | None = None
+    alarm_detector: str | None = None
+
+
+class AgentRecord(BaseModel):
+    """Which agent of ours answered."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    version: str
+    kind: str
+    """agent, or control for one without a model."""

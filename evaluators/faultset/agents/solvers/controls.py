@@ -14,7 +14,7 @@ from inspect_ai.tool import ToolDef
 
 from faultset.agents.interface.inspect_tools import call_tool
 from faultset.agents.runs.answers import FAULT_TYPES, SYSTEM_LEVELS
-from faultset.agents.runs.inspect_metadata import AGENT, CANDIDATES
+from faultset.agents.runs.record import AGENT, CANDIDATES
 
 _NOT_READY, _WARNING, _FAILED_CALLS, _LOUD_LOGS = 1000.0, 100.0, 10.0, 1.0
 _LEAST_ERROR_SHARE = 1.0

@@ -5,22 +5,18 @@ Sources: AIOpsLab (MIT licence) for the first three, SREGym (MIT licence) for St
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from importlib import resources
+from typing import Any
 
-from inspect_ai.model import (
-    ChatMessageSystem,
-    ChatMessageUser,
-    ModelOutput,
-    execute_tools,
-    get_model,
-    trim_messages,
-)
+from inspect_ai.model import ChatMessageSystem, ChatMessageUser, ModelOutput, execute_tools, get_model, trim_messages
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import Tool, ToolDef
 
 from faultset.agents.interface.inspect_tools import is_answered, session_report, shown_text
-from faultset.agents.runs.inspect_metadata import AGENT, REPORT
+from faultset.agents.runs.record import AGENT, REPORT
+from faultset.agents.solvers import controls
 
 MAX_STEPS = 30
 _STRATUS_STEPS = 20
@@ -155,3 +151,21 @@ async def _hindsight(state: TaskState, observation: str) -> str:
 
 def _prompt(name: str) -> str:
     return resources.files("faultset.agents.solvers").joinpath("prompts", name).read_text("utf-8").strip()
+
+
+_AGENTS = {
+    "react": react,
+    "gpt-w-shell": gpt_w_shell,
+    "flash": flash,
+    "stratus": stratus,
+}
+_CONTROLS = {"random-agent": controls.random_agent, "scripted": controls.scripted}
+
+
+def agent_records() -> list[dict[str, Any]]:
+    """Return name, kind, whether a model is needed, and title of each solver."""
+    return [
+        {"name": name, "kind": kind, "model": model, "title": (inspect.getdoc(solver) or "").partition("\n")[0]}
+        for kind, model, solvers in (("agent", "needed", _AGENTS), ("control", "none", _CONTROLS))
+        for name, solver in solvers.items()
+    ]

@@ -9,12 +9,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from faultset.agents.formats.contract import ImportOptions
-from faultset.agents.formats.registry import agent_format
-from faultset.agents.imports import import_runs
-from faultset.agents.runs.storage import read_runs, read_truths, trajectory_file
-from faultset.agents.scores import score_runs
-from faultset.agents.trajectories.model import Trajectory
+from faultset.agents.formats.contract import ImportOptions, agent_format
+from faultset.agents.imports import import_runs, score_runs
+from faultset.agents.runs.record import read_runs, read_truths, trajectory_file
+from faultset.agents.trajectory import Trajectory
 from faultset.core.errors import DataError, FaultsetError
 from faultset.datasets.testing.mutations import mutated, mutation_seeds
 

@@ -8,14 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from faultset.agents.formats.contract import ImportedRun, ImportOptions
-from faultset.agents.formats.registry import agent_format
+from faultset.agents.formats.contract import ImportedRun, ImportOptions, agent_format
 from faultset.agents.imports import run_name
 from faultset.agents.interface.session import SESSION_TASKS
-from faultset.agents.runs.record import AgentRun
-from faultset.agents.runs.storage import RUNS_FILE, read_runs, trajectory_file
-from faultset.agents.trajectories.model import Trajectory
-from faultset.agents.trajectories.reading import read_trajectory
+from faultset.agents.runs.record import RUNS_FILE, AgentRun, read_runs, trajectory_file
+from faultset.agents.trajectory import Trajectory, read_trajectory
 from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import printable
 

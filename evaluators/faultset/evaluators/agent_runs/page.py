@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faultset.agents import AgentRun, Trajectory
-from faultset.agents.trajectories.model import TrajectoryStep, text_of
+from faultset.agents.trajectory import TrajectoryStep, text_of
 from faultset.core.errors import DataError
 from faultset.core.files import replace_text, translate_write_errors
 from faultset.core.printable import printable

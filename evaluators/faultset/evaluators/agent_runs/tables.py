@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from faultset.agents.scores import ScoredRun
+from faultset.agents.imports import ScoredRun
 from faultset.evaluators.statistics.intervals import Estimate, clustered_mean, unknown
 
 Pair = tuple[str, str]

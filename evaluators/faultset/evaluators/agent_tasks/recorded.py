@@ -2,133 +2,187 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, cast
 
 from inspect_ai import Task, task
 from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
-from faultset.agents.interface.inspect_tools import LocalToolHost, inspect_tools
+from faultset.agents.interface.inspect_tools import LocalToolHost, inspect_tools, session_report
 from faultset.agents.interface.session import AgentSession, RecordedTask, problem_text
-from faultset.agents.runs.inspect_metadata import CANDIDATES, CLUSTER, QUESTION, REPORT, AskedQuestion
+from faultset.agents.runs.record import CANDIDATES, CLUSTER, QUESTION, REPORT, AgentRun, AskedQuestion
 from faultset.agents.solvers.model_agents import react
 from faultset.core.errors import DataError, UsageError
 from faultset.core.suggestions import unknown_name
 from faultset.datasets import Dataset, open_dataset
 from faultset.datasets.remote.file_systems import is_url, local_path
-from faultset.datasets.tools.clock import ViewClock
+from faultset.datasets.tools.recording import ViewClock
 from faultset.datasets.tools.toolset import EpisodeTools
 from faultset.datasets.training.folds import folds_of_split
 from faultset.evaluators.agent_evaluation.questions import AgentQuestion, alarms_of_rows, questions_of
-from faultset.evaluators.agent_tasks.scores import answer_scorer
-from faultset.evaluators.agent_tasks.shared_datasets import shared_dataset
+from faultset.evaluators.agent_evaluation.rows import RowContext, rows_of_run
 from faultset.evaluators.evaluation_call import evaluate
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.planning.settings import default_detector
-from faultset.evaluators.results.rows import PROTOCOLS
-from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.results.rows import PROTOCOLS, ResultRow
+from faultset.evaluators.results.truth import Truth, truth_of
+from faultset.evaluators.scoring.localization import LOCALIZATION_METRICS
+from faultset.evaluators.scoring.metrics import ScoredCase
+from faultset.evaluators.scoring.registry import TASK_METRICS, right_of
+
+
+def shared_dataset(question: AskedQuestion) -> Dataset:
+    """Return the dataset of a sample's episode."""
+    return _open(question.folder, question.version)
+
+
+@lru_cache(maxsize=4)
+def _open(folder: str, version: str) -> Dataset:
+    return open_dataset(folder, version)
+
+
+LOCALIZATION = ("ac1", "ac3", "ac5", "mrr")
+CORRECT = "correct"
+
+
+@scorer(metrics={"*": [mean(), stderr(cluster=CLUSTER)]})
+def answer_scorer() -> Scorer:
+    """Score the submitted answer: AC@1, AC@3, AC@5 and MRR of a localization, otherwise right or wrong.
+
+    Localization and root cause of an episode without a fault are not scored, as in the leaderboards.
+    """
+
+    async def score(state: TaskState, target: Target) -> Score:
+        question = AskedQuestion.model_validate(state.metadata[QUESTION])
+        dataset, episode = shared_dataset(question), str(state.sample_id)
+        truth = truth_of(dataset.label(episode), dataset.view(episode).context)
+        report = session_report(state.store)
+        answer = json.dumps(report.get("answer"))
+        values = score_report(question, report, truth)
+        if values is None:
+            return Score.unscored(reason="the episode has no fault", answer=answer)
+        return Score(value=dict(values), answer=answer, explanation=report.get("status_reason") or None)
+
+    return score
+
+
+def score_report(question: AskedQuestion, report: Mapping[str, Any], truth: Truth) -> Mapping[str, float] | None:
+    """Return the scores of a session's report; None if the leaderboards do not score such an episode."""
+    row = _row(question, report, truth)
+    if row.task != "detection" and not TASK_METRICS[row.task].poses(truth):
+        return None
+    if row.task == "localization":
+        case = ScoredCase(rows=(row,))
+        return {metric.name: case.value(metric) for metric in LOCALIZATION_METRICS if metric.name in LOCALIZATION}
+    return {CORRECT: right_of(row)}
+
+
+def _row(question: AskedQuestion, report: Mapping[str, Any], truth: Truth) -> ResultRow:
+    run = AgentRun(
+        run="sample",
+        format="inspect",
+        agent="agent",
+        task=question.task,
+        protocol=question.protocol,
+        status=report.get("status", "no_answer"),
+        status_reason=report.get("status_reason", ""),
+        answer_json=None if report.get("answer") is None else json.dumps(report["answer"]),
+        alarm_ns=question.alarm_ns,
+        answered_ns=report.get("answered_ns"),
+        steps=0,
+        tool_calls=0,
+        tool_errors=0,
+        repeats=0,
+    )
+    context = RowContext(
+        label="agent",
+        kind="agent",
+        settings="",
+        code="",
+        dataset=truth.app,
+        version=question.version,
+        split="",
+        detector_of=lambda episode: question.alarm_detector or "",
+        folds={},
+        majority_labels={},
+    )
+    return rows_of_run(run, truth, context)[0]
+
 
 MESSAGE_LIMIT = 200
 Names = str | Sequence[str] | None
 
 
-@task
-def detection(
-    dataset: str = "",
-    version: str | None = None,
-    episodes: Names = None,
-    split: str | None = None,
-    message_limit: int = MESSAGE_LIMIT,
-) -> Task:
-    """Ask of each episode whether the system has a fault.
+def _declare_task(name: str, asked: RecordedTask, question: str) -> Callable[..., Task]:
+    """Return a task of Inspect; all tasks about recorded episodes take the same parameters."""
 
-    Parameters
-    ----------
-    dataset
-        Folder, or name of a dataset of the project.
-    version
-        The newest by default.
-    episodes
-        Only these, comma-separated.
-    split
-        Only the test episodes of this split.
-    """
-    return _task("detection", dataset, version, episodes, split, "detected", None, message_limit)
-
-
-@task
-def localization(
-    dataset: str = "",
-    version: str | None = None,
-    episodes: Names = None,
-    split: str | None = None,
-    protocol: Literal["detected", "oracle"] = "detected",
-    alarm: str | None = None,
-    message_limit: int = MESSAGE_LIMIT,
-) -> Task:
-    """Ask which service is the root cause; other parameters as in `detection`.
-
-    Parameters
-    ----------
-    protocol
-        detected: an alarm of a detector starts the work; oracle: the true onset does.
-    alarm
-        Detector of "detected"; as in `evaluate` by default.
-    """
-    return _task("localization", dataset, version, episodes, split, protocol, alarm, message_limit)
-
-
-@task
-def root_cause(
-    dataset: str = "",
-    version: str | None = None,
-    episodes: Names = None,
-    split: str | None = None,
-    protocol: Literal["detected", "oracle"] = "detected",
-    alarm: str | None = None,
-    message_limit: int = MESSAGE_LIMIT,
-) -> Task:
-    """Ask on which system level the fault is and of which type; parameters as in `localization`."""
-    return _task("diagnosis", dataset, version, episodes, split, protocol, alarm, message_limit)
-
-
-def _task(
-    asked: RecordedTask,
-    dataset: str,
-    version: str | None,
-    episodes: Names,
-    split: str | None,
-    protocol: str,
-    alarm: str | None,
-    message_limit: int,
-) -> Task:
-    opened = _open(dataset, version)
-    source = DatasetSource.of(opened)
-    truths = _chosen_truths(source, episodes, split)
-    detectors: dict[str, str] = {}
-    alarms: Mapping[str, int | None] = {}
-    if protocol not in PROTOCOLS:
-        raise unknown_name("protocol", protocol, PROTOCOLS)
-    if asked != "detection" and protocol == "detected":
-        detectors = {truth.episode: alarm or default_detector(truth.episode, source) for truth in truths}
-        alarms = _alarms(opened, detectors, split)
-    task_of_rows = "rca" if asked == "diagnosis" else asked
-    questions = [one for one in questions_of(truths, [task_of_rows], [protocol], alarms) if one.is_asked]
-    if not questions:
-        raise DataError(
-            f"{source.name} has nothing to ask: none of the {len(truths)} chosen episodes has "
-            + ("an alarm" if protocol == "detected" else "a fault with a known onset")
+    def recorded_task(
+        dataset: str = "",
+        version: str | None = None,
+        episodes: Names = None,
+        split: str | None = None,
+        protocol: str = "detected",
+        alarm: str | None = None,
+        message_limit: int = MESSAGE_LIMIT,
+    ) -> Task:
+        opened = _recorded_open(dataset, version)
+        source = DatasetSource.of(opened)
+        truths = _chosen_truths(source, episodes, split)
+        detectors: dict[str, str] = {}
+        alarms: Mapping[str, int | None] = {}
+        if protocol not in PROTOCOLS:
+            raise unknown_name("protocol", protocol, PROTOCOLS)
+        if asked == "detection" and (protocol != "detected" or alarm is not None):
+            raise UsageError("detection is asked without an alarm and an onset; leave protocol and alarm out")
+        if asked != "detection" and protocol == "detected":
+            detectors = {truth.episode: alarm or default_detector(truth.episode, source) for truth in truths}
+            alarms = _alarms(opened, detectors, split)
+        task_of_rows = "rca" if asked == "diagnosis" else asked
+        questions = [one for one in questions_of(truths, [task_of_rows], [protocol], alarms) if one.is_asked]
+        if not questions:
+            raise DataError(
+                f"{source.name} has nothing to ask: none of the {len(truths)} chosen episodes has "
+                + ("an alarm" if protocol == "detected" else "a fault with a known onset")
+            )
+        by_episode = {truth.episode: truth for truth in truths}
+        samples = [_sample(opened, one, by_episode[one.episode], detectors.get(one.episode)) for one in questions]
+        return Task(
+            dataset=MemoryDataset(samples, name=f"{source.name}-{source.version}"),
+            setup=episode_tools(),
+            solver=react(),
+            scorer=answer_scorer(),
+            message_limit=message_limit,
         )
-    by_episode = {truth.episode: truth for truth in truths}
-    samples = [_sample(opened, one, by_episode[one.episode], detectors.get(one.episode)) for one in questions]
-    return Task(
-        dataset=MemoryDataset(samples, name=f"{source.name}-{source.version}"),
-        setup=episode_tools(),
-        solver=react(),
-        scorer=answer_scorer(),
-        message_limit=message_limit,
-    )
+
+    recorded_task.__name__ = recorded_task.__qualname__ = name
+    recorded_task.__doc__ = question + _PARAMETERS
+    return task(recorded_task)
+
+
+_PARAMETERS = """
+
+Parameters
+----------
+dataset
+    Folder, or name of a dataset of the project.
+version
+    The newest by default.
+episodes
+    Only these, comma-separated.
+split
+    Only the test episodes of this split.
+protocol
+    detected: an alarm of a detector starts the work; oracle: the true onset does. Not for detection.
+alarm
+    Detector of "detected"; as in `evaluate` by default. Not for detection.
+"""
+detection = _declare_task("detection", "detection", "Ask of each episode whether the system has a fault.")
+localization = _declare_task("localization", "localization", "Ask which service is the root cause.")
+root_cause = _declare_task("root_cause", "diagnosis", "Ask on which system level the fault is and of which type.")
 
 
 def _chosen_truths(source: DatasetSource, episodes: Names, split: str | None) -> list[Truth]:
@@ -201,7 +255,7 @@ def episode_tools() -> Solver:
     return solve
 
 
-def _open(dataset: str, version: str | None) -> Dataset:
+def _recorded_open(dataset: str, version: str | None) -> Dataset:
     if not dataset:
         raise UsageError("which dataset? name it with -T dataset=..., for instance -T dataset=datasets/sample")
     if is_url(dataset):

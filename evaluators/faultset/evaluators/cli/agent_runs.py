@@ -161,7 +161,7 @@ def page(run: Path, out: Path, dataset: Path | None) -> None:
       faultset agents page runs/trajectories/0647a98b-d4f8a010.json --out run.html
     """
     from faultset.agents import read_trajectory
-    from faultset.agents.runs.storage import record_beside
+    from faultset.agents.runs.record import record_beside
     from faultset.evaluators.agent_runs.page import write_run_page
 
     write_run_page(read_trajectory(run), record_beside(run), out, dataset=dataset)

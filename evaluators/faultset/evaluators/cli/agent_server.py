@@ -62,7 +62,7 @@ def serve(
     from faultset.agents.interface.session import AgentSession
     from faultset.core.files import replacing
     from faultset.datasets import EpisodeView
-    from faultset.datasets.tools.clock import ViewClock
+    from faultset.datasets.tools.recording import ViewClock
     from faultset.datasets.tools.toolset import EpisodeTools
 
     folder = _folder(dataset, episode_id, version)

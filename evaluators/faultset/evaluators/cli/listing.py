@@ -63,6 +63,6 @@ def agents(as_json: bool) -> None:
     """
     import inspect_ai  # noqa: F401  fails with one sentence if the extra is missing
 
-    from faultset.agents.solvers.registry import agent_records
+    from faultset.agents.solvers.model_agents import agent_records
 
     show_records(agent_records(), columns=("name", "kind", "model", "title"), as_json=as_json)

@@ -23,7 +23,7 @@ from faultset.datasets.imports.archives import names_in, unpacked
 from faultset.datasets.imports.columns import csv_header, read_csv
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
 from faultset.datasets.imports.windows import reference_end
-from faultset.datasets.kubectl.pod_names import workload_of_pod
+from faultset.datasets.kubectl.kinds import workload_of_pod
 
 SLICE_NS = 300 * SECOND_NS
 SLICE_LINES = 7500

@@ -20,7 +20,7 @@ from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
 from faultset.datasets.imports.columns import absent, coded, constant, epoch_ns, read_csv
 from faultset.datasets.imports.number_parsing import parse_numbers
 from faultset.datasets.imports.spans import normalise_texts
-from faultset.datasets.kubectl.pod_names import workload_of_pod
+from faultset.datasets.kubectl.kinds import workload_of_pod
 from faultset.datasets.metrics.roles import builtin_catalogue
 
 if TYPE_CHECKING:

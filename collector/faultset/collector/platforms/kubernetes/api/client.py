@@ -48,6 +48,14 @@ class Expired(PlatformError):
     """The resource version is too old to watch from (410)."""
 
 
+class UnexpectedStatus(PlatformError):
+    """An answer with a status that nothing here can deal with."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class Api:
     """A connection to the cluster that the user's kubeconfig names.
 
@@ -273,7 +281,8 @@ def refusal(error: ApiException, method: str, path: str) -> PlatformError:
                 "other credentials"
             )
         case _:
-            return PlatformError(f"the cluster answered {error.status} to {method} {path}: {message}")
+            sentence = f"the cluster answered {error.status} to {method} {path}: {message}"
+            return UnexpectedStatus(sentence, error.status)
 
 
 def _said(error: BaseException) -> str:

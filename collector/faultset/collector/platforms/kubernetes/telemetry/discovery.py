@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from faultset.collector.platforms.kubernetes.api.client import Api
+from faultset.collector.platforms.kubernetes.api.client import Api, UnexpectedStatus
 from faultset.collector.platforms.kubernetes.telemetry.candidates import (
     Port,
     Services,
@@ -258,8 +258,10 @@ def _listens(api: Api, port: Port) -> bool:
     path = f"/api/v1/namespaces/{port.namespace}/services/{port.service}:{port.port}/proxy/v1/traces"
     try:
         api.call("GET", path, retry_timeout_s=0.0, timeout_s=5.0)
-    except PlatformError as error:
-        return any(f"answered {status}" in str(error) for status in (400, 404, 405, 415))
+    except UnexpectedStatus as error:
+        return error.status in (400, 405, 415)
+    except PlatformError:
+        return False
     return True
 
 

@@ -1,0 +1,237 @@
+"""Commands on a live platform: verbs that read are kubectl's reader, and those that change are declared here.
+
+Nothing here starts a shell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, get_args
+
+from faultset.collector.mitigation import writing
+from faultset.collector.mitigation.live_state import CommandRefused, KubectlSession
+from faultset.collector.mitigation.messages import LARGEST_OUTPUT, CommandResult, CommandStatus
+from faultset.collector.platforms.api.capabilities import CommandExecutor, require
+from faultset.collector.platforms.api.objects import ObjectNotFound
+from faultset.collector.runtime.stores.driver import AdminAction
+from faultset.core.errors import PlatformError, UsageError
+from faultset.datasets.kubectl.answers import NegativeAnswer, ToolAnswer, found, invalid, refused
+from faultset.datasets.kubectl.commands import (
+    CommandError,
+    Flag,
+    KubectlCommand,
+    duration_s,
+    one_of,
+    read_flags,
+    split_line,
+    split_verb,
+    whole_number,
+)
+from faultset.datasets.kubectl.kinds import full_name, references
+from faultset.datasets.kubectl.reader import READ_FLAGS, READ_VERBS, answer, logged_pods, read_command
+
+LONGEST_WAIT_S = 300.0
+COMMAND_IN_PODS = ("faultset-store", "admin")
+"""Begin of the commands that `kubectl exec` may run; a store and an action on its accounts or data follow."""
+_GROUPS = ("rollout", "set")
+_STATUS_OF_ANSWERS: dict[str, CommandStatus] = {"ok": "done", "empty": "done", "absent": "failed"}
+
+
+class Verb(NamedTuple):
+    """A verb that changes objects or waits.
+
+    Attributes
+    ----------
+    flags
+        Its flags besides `--namespace`.
+    required
+        Flags without which it cannot be understood.
+    most_arguments
+        How many arguments it takes; None for any number.
+    """
+
+    run: Callable[[KubectlSession, KubectlCommand], str]
+    flags: tuple[Flag, ...] = ()
+    required: tuple[str, ...] = ()
+    most_arguments: int | None = None
+
+
+class Kubectl:
+    """Carries out commands on a platform.
+
+    Parameters
+    ----------
+    session
+        The platform, and what may be done on it.
+    """
+
+    def __init__(self, session: KubectlSession):
+        self._session = session
+
+    def run(self, line: str) -> CommandResult:
+        """Carry out one command; whatever becomes of it is in the result."""
+        return self.run_words(line, None)[0]
+
+    def run_words(
+        self, line: str, words: Sequence[str] | None, *, has_filters: bool = False
+    ) -> tuple[CommandResult, ToolAnswer]:
+        """Carry out one command, and return also the answer to whoever gave it.
+
+        Parameters
+        ----------
+        line
+            The command.
+        words
+            Its words without the filters behind it; None to split the line.
+        """
+        state = self._session.state
+        began_ns, resolved_before = state.now_ns, len(state.resolved)
+        status, reply = self._answer(line, words, has_filters)
+        result = CommandResult(
+            line=line,
+            status=status,
+            output=reply.text[-LARGEST_OUTPUT:],
+            took_s=round((state.now_ns - began_ns) / 1e9, 3),
+            resolved=dict(state.resolved[resolved_before:]),
+        )
+        return result, reply
+
+    def _answer(self, line: str, words: Sequence[str] | None, has_filters: bool) -> tuple[CommandStatus, ToolAnswer]:
+        try:
+            program, command = _parse(split_line(line) if words is None else words)
+            if isinstance(program, Verb):
+                self._session.state.check_namespace(command.flags.get("--namespace"))
+                return "done", found(program.run(self._session, command))
+            command.has_filters = has_filters
+            reply = answer(self._session.state, command)
+        except NegativeAnswer as negative:
+            reply = negative.answer
+        except CommandRefused as error:
+            return "refused", refused(str(error))
+        except UsageError as error:
+            return "refused", invalid(f"{error}.")
+        except ObjectNotFound as error:
+            return "failed", ToolAnswer(status="absent", text=str(error))
+        except PlatformError as error:
+            return "failed", ToolAnswer(status="invalid", text=str(error))
+        return _STATUS_OF_ANSWERS.get(reply.status, "refused"), reply
+
+
+def check_line(line: str) -> None:
+    """Raise CommandError when a line is no command that can be parsed; nothing is carried out."""
+    _parse(split_line(line))
+
+
+def _parse(words: Sequence[str]) -> tuple[Verb | None, KubectlCommand]:
+    """Return a verb that changes, or None for one that reads, and the command."""
+    program, *rest = words or [""]
+    verb = program
+    if program == "kubectl":
+        verb, rest = split_verb(rest, READ_FLAGS)
+        if verb in READ_VERBS:
+            return None, read_command(verb, rest)
+        if verb in _GROUPS:
+            action, rest = split_verb(rest, READ_FLAGS)
+            verb = f"{verb} {action}"
+    elif program != "sleep":
+        begins = "a command begins with kubectl or sleep"
+        if program in (*READ_VERBS, *_VERBS) or program in _GROUPS:
+            raise CommandRefused(f"{begins}; write: kubectl {' '.join(words)}")
+        raise CommandRefused(f"{begins}; found {program or 'nothing'!r}")
+    if verb not in _VERBS:
+        verbs = ", ".join(name for name in [*READ_VERBS, *_VERBS] if name != "sleep")
+        if not verb:
+            raise CommandError(f"which command? known are {verbs}")
+        raise CommandError(f'the verb "{verb[:40].strip()}" is not known here; known are {verbs}')
+    declaration = _VERBS[verb]
+    arguments, flags = read_flags(rest, (_NAMESPACE, *declaration.flags))
+    missing = [name for name in declaration.required if name not in flags]
+    if missing:
+        raise CommandError(f"{verb} needs the flag {missing[0]}")
+    if declaration.most_arguments is not None and len(arguments) > declaration.most_arguments:
+        raise CommandError(
+            f"{verb} takes {declaration.most_arguments} arguments here; found {' '.join(arguments)[:80]}"
+        )
+    return declaration, KubectlCommand(verb, arguments, flags)
+
+
+def _exec(session: KubectlSession, command: KubectlCommand) -> str:
+    word, *argv = command.arguments or [""]
+    actions = get_args(AdminAction)
+    # other actions of administrators write files, and pods of the local platform are processes of this machine
+    if tuple(argv[:2]) != COMMAND_IN_PODS or argv[3:4] not in [[action] for action in actions]:
+        raise CommandRefused(
+            f"exec may run only {' '.join(COMMAND_IN_PODS)} STORE ACTION in pods, with one of the actions "
+            f"{', '.join(actions)}; found {' '.join(argv)!r}"
+        )
+    pods, _ = logged_pods(session.state, KubectlCommand("exec", [word]))
+    return require(session.platform, CommandExecutor).exec(pods[0], argv).rstrip()
+
+
+def _wait(session: KubectlSession, command: KubectlCommand) -> str:
+    writing.wait_for_rollout(session, command)
+    named = references(command.arguments, session.state.kind_of, ())
+    return "\n".join(f"{full_name(kind, name or '')} condition met" for kind, name in named)
+
+
+def _sleep(session: KubectlSession, command: KubectlCommand) -> str:
+    try:
+        seconds = float(command.arguments[0]) if command.arguments else -1.0
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= LONGEST_WAIT_S:
+        raise CommandRefused(f"sleep takes seconds from 0 to {LONGEST_WAIT_S:g}; found {command.arguments}")
+    session.sleep(seconds)
+    return ""
+
+
+def _condition(text: str) -> str:
+    if text.lower() not in ("condition=available", "condition=ready"):
+        raise CommandRefused(f"--for=condition=available is known; found --for={text[:60]}")
+    return text
+
+
+def _timeout(text: str) -> float:
+    return min(duration_s("--timeout")(text), LONGEST_WAIT_S)
+
+
+_NAMESPACE = Flag("--namespace", str, "-n")
+_SELECTOR = Flag("--selector", str, "-l")
+_FILE = Flag("--filename", str, "-f")
+_VERBS = {
+    "patch": Verb(
+        writing.patch,
+        (Flag("--patch", str, "-p"), Flag("--type", one_of("--type", "strategic", "merge", "json"))),
+        ("--patch",),
+    ),
+    "apply": Verb(writing.apply, (_FILE,), ("--filename",), most_arguments=0),
+    "replace": Verb(writing.replace, (_FILE,), ("--filename",), most_arguments=0),
+    "delete": Verb(
+        writing.delete,
+        (
+            _SELECTOR,
+            Flag("--grace-period", whole_number("--grace-period")),
+            Flag("--force"),
+            Flag("--now"),
+            Flag("--all"),
+        ),
+    ),
+    "scale": Verb(
+        writing.scale, (Flag("--replicas", whole_number("--replicas", 0, writing.MOST_REPLICAS)),), ("--replicas",)
+    ),
+    "label": Verb(writing.set_metadata),
+    "annotate": Verb(writing.set_metadata),
+    "exec": Verb(_exec, (Flag("--container", str, "-c"), Flag("--stdin", short="-i"), Flag("--tty", short="-t"))),
+    "wait": Verb(_wait, (Flag("--for", _condition), Flag("--timeout", _timeout)), ("--for",)),
+    "rollout restart": Verb(writing.restart),
+    "rollout undo": Verb(writing.undo, (Flag("--to-revision", whole_number("--to-revision")),)),
+    "rollout history": Verb(writing.list_revisions),
+    "rollout status": Verb(writing.wait_for_rollout, (Flag("--timeout", _timeout),)),
+    "set image": Verb(writing.set_image),
+    "set env": Verb(writing.set_environment),
+    "set resources": Verb(
+        writing.set_resources, (Flag("--limits", str), Flag("--requests", str), Flag("--containers", str, "-c"))
+    ),
+    "set selector": Verb(writing.set_selector),
+    "sleep": Verb(_sleep, most_arguments=1),
+}

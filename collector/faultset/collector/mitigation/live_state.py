@@ -1,0 +1,273 @@
+"""A live platform as a cluster that kubectl reads, and what commands may change there."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from faultset.collector.faults.resources import counter_now, cpu_cores
+from faultset.collector.platforms.api.objects import Object, ObjectNotFound
+from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.journal.undo_operations import merge_patch
+from faultset.collector.platforms.observation.timestamps import parse_rfc3339_ns
+from faultset.core.suggestions import suggest
+from faultset.core.times import SECOND_NS
+from faultset.datasets.kubectl.answers import NegativeAnswer, absent
+from faultset.datasets.kubectl.cluster_state import LogLine, Runs, Usage
+from faultset.datasets.kubectl.commands import CommandError
+from faultset.datasets.kubectl.kinds import (
+    KINDS,
+    canonical_kind,
+    full_name,
+    label_selector,
+    resource_name,
+    workload_of_pod,
+)
+from faultset.datasets.kubectl.object_tables import Cells
+from faultset.datasets.kubectl.printing import Event, last_occurrences
+
+WORKLOADS = ("Deployment", "StatefulSet")
+"""Kinds with a pod template."""
+LIVE_KINDS = (
+    "Pod", *WORKLOADS, "ReplicaSet", "Service", "Endpoints", "ConfigMap", "Secret", "PersistentVolumeClaim",
+    "PersistentVolume", "Node",
+)  # fmt: skip
+"""Kinds that platforms have."""
+_WRITABLE = frozenset(LIVE_KINDS) - {"Node", "Endpoints"}
+"""Kinds that commands may change: nodes are nobody's, and controllers own the rest."""
+_WINDOW_NS = 3600 * SECOND_NS
+"""How far back events and log lines are read."""
+_HIDDEN = "<hidden>"
+
+
+class CommandRefused(CommandError):
+    """A command that may not be given here: it does not fit, or is outside the application."""
+
+
+class LiveState:
+    """The present state of an application's platform as a `ClusterState`.
+
+    Parameters
+    ----------
+    namespaces
+        Names under which the application's namespace is known; every other is refused.
+    clock
+        Returns the time in nanoseconds since 1970.
+    by_owner
+        Whether a pod that is not there stands for the newest pod of the same owner, because the commands were given
+        to another run of the application.
+
+    Attributes
+    ----------
+    resolved
+        Names of such pods with the pods that they stand for, in their order.
+    """
+
+    name = "live"
+    is_partial = False
+    kinds = LIVE_KINDS
+
+    def __init__(
+        self, platform: Platform, namespaces: frozenset[str], clock: Callable[[], int], *, by_owner: bool = False
+    ) -> None:
+        self.platform, self.namespace = platform, platform.app.name
+        self._namespaces, self._clock, self._by_owner = namespaces, clock, by_owner
+        self.resolved: list[tuple[str, str]] = []
+
+    @property
+    def now_ns(self) -> int:
+        """The present."""
+        return self._clock()
+
+    def check_namespace(self, namespace: str | None) -> None:
+        """Raise CommandRefused for the namespace of somebody else."""
+        if namespace is not None and namespace not in self._namespaces:
+            raise CommandRefused(
+                f"namespace {namespace} is not the application's; leave -n out, or give {min(self._namespaces)}"
+            )
+
+    def kind_of(self, word: str) -> str:
+        """Return the kind that a word stands for; raise CommandRefused for one that platforms do not have."""
+        kind = canonical_kind(word)
+        if kind is None or kind not in (*LIVE_KINDS, "Event"):
+            names = [known.short[0] if known.short else known.plural for known in KINDS if known.kind in LIVE_KINDS]
+            raise CommandRefused(f'the server doesn\'t have a resource type "{word[:60]}"; {suggest(word, names)}')
+        return kind
+
+    def objects(self, kind: str, selector: str | None = None) -> list[Object]:
+        """Return the present objects of a kind; the values of Secrets are hidden."""
+        terms = label_selector(selector or "")
+        bodies = [body for body in self.platform.list(kind) if terms.matches(body["metadata"].get("labels") or {})]
+        return sorted(map(_without_secrets, bodies), key=lambda body: body["metadata"]["name"])
+
+    def present_name(self, kind: str, name: str) -> str:
+        """Return the name of the present pod of the same owner for a pod of another run, else the name itself."""
+        if kind != "Pod" or not self._by_owner or any(pod["metadata"]["name"] == name for pod in self._pods()):
+            return name
+        try:
+            pods = self.pods_of("Deployment", workload_of_pod(name))
+        except NegativeAnswer:
+            return name
+        if not pods:
+            return name
+        self.resolved.append((name, pods[0]))
+        return pods[0]
+
+    def created_ns(self, body: Object) -> int | None:
+        """Return an object's creation timestamp."""
+        created = body["metadata"].get("creationTimestamp")
+        return parse_rfc3339_ns(created) if created else None
+
+    def cells(self, body: Object) -> Cells:
+        """Return the namespace under which the application is spoken of."""
+        return {"NAMESPACE": self.namespace}
+
+    def events(self) -> list[Event]:
+        """Return the events of the last hour."""
+        rows: list[Event] = []
+        for batch in self._snapshot("events"):
+            rows += batch.set_column(
+                batch.column_names.index("time"), "time", batch["time"].cast(pa.int64())
+            ).to_pylist()
+        return last_occurrences(rows)
+
+    def pod_names(self) -> list[str]:
+        """Return the names of the pods, the oldest first."""
+        return [pod["metadata"]["name"] for pod in self._pods()]
+
+    def pods_of(self, kind: str, name: str) -> list[str]:
+        """Return the pods of a workload or Service that are not being deleted, the newest first."""
+        if kind not in (*WORKLOADS, "ReplicaSet", "Service"):
+            raise CommandRefused(
+                f"pods of {full_name(kind, name)} are not known; name a pod, a deployment or a service"
+            )
+        owners = {body["metadata"]["name"]: body for body in self.platform.list(kind)}
+        if name not in owners:
+            raise NegativeAnswer(absent(resource_name(kind), name, owners))
+        selector = owners[name]["spec"].get("selector") or {}
+        pods = self._pods(selector if kind == "Service" else selector.get("matchLabels", selector))
+        return [pod["metadata"]["name"] for pod in reversed(pods) if not pod["metadata"].get("deletionTimestamp")]
+
+    def log_lines(self, pod: str) -> list[LogLine]:
+        """Return what a pod has logged in the last hour."""
+        lines: list[LogLine] = []
+        for batch in self._snapshot("logs"):
+            rows = batch.filter(pc.equal(batch["pod"].cast(pa.string()), pod))  # type: ignore[attr-defined]
+            columns = (rows["time"].cast(pa.int64()), rows["container"], rows["level"], rows["message"])
+            lines += [LogLine(*cells) for cells in zip(*(column.to_pylist() for column in columns), strict=True)]
+        return lines
+
+    def runs(self, pod: str) -> Runs:
+        """Return the restarts that the pod's status counts, and when the present run began."""
+        statuses = (self._pod(pod).get("status") or {}).get("containerStatuses") or []
+        restarted = [status for status in statuses if status.get("restartCount")]
+        starts = [((status.get("state") or {}).get("running") or {}).get("startedAt") for status in restarted]
+        return Runs(
+            sum(status["restartCount"] for status in restarted),
+            sorted(parse_rfc3339_ns(start) for start in starts if start)[-1:],
+        )
+
+    def containers(self, pod: str) -> set[str]:
+        """Return the names of a pod's containers."""
+        return {container["name"] for container in self._pod(pod)["spec"]["containers"]}
+
+    def usage(self, pods: Sequence[str] | None) -> list[Usage]:
+        """Return what pods use at present, for each with its first container."""
+        return [
+            Usage(
+                pod,
+                min(self.containers(pod), default=""),
+                cpu_cores(self.platform, pod),
+                counter_now(self.platform, pod, "container_memory_working_set_bytes"),
+            )
+            for pod in self.pod_names()
+            if pods is None or pod in pods
+        ]
+
+    def get(self, kind: str, name: str) -> Object:
+        """Return one object; raise ObjectNotFound with the API server's words when there is none."""
+        try:
+            return self.platform.get(kind, self.present_name(kind, name))
+        except ObjectNotFound:
+            raise ObjectNotFound(f'Error from server (NotFound): {resource_name(kind)} "{name}" not found') from None
+
+    def _pods(self, labels: Mapping[str, str] | None = None) -> list[Object]:
+        pods = self.platform.list("Pod", labels) if labels is not None else self.platform.list("Pod")
+        return sorted(pods, key=lambda pod: pod["metadata"].get("creationTimestamp") or "")
+
+    def _pod(self, name: str) -> Object:
+        return next((pod for pod in self._pods() if pod["metadata"]["name"] == name), {"spec": {"containers": []}})
+
+    def _snapshot(self, table: str) -> list[pa.Table]:
+        now_ns = self.now_ns
+        batches = self.platform.sources[table].snapshot(now_ns - _WINDOW_NS, now_ns)
+        return [pa.Table.from_batches([batch]) for batch in batches]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubectlSession:
+    """What commands may do to an application.
+
+    Attributes
+    ----------
+    state
+        The platform as commands see it.
+    known
+        Kind and name of the objects that the application had before the fault; nothing else may be made.
+    folder
+        Where the files of `apply -f` lie; None when there are none.
+    sleep
+        Waits, in seconds; raises when the episode is interrupted.
+    """
+
+    state: LiveState
+    known: frozenset[tuple[str, str]]
+    folder: Path | None
+    sleep: Callable[[float], None]
+
+    @property
+    def platform(self) -> Platform:
+        """Where the application runs."""
+        return self.state.platform
+
+    def change(self, current: Object, changed: Mapping[str, Any], done: str) -> str:
+        """Make one object of another, and return what kubectl says of it."""
+        kind, name = current["kind"], current["metadata"]["name"]
+        self.require_writable(kind)
+        for key in ("apiVersion", "kind"):
+            if changed.get(key) != current[key]:
+                raise CommandRefused(f"{key} of {full_name(kind, name)} cannot be changed; leave it as it is")
+        if changed.get("metadata", {}).get("name") != name:
+            raise CommandRefused(f"the name of {full_name(kind, name)} cannot be changed; leave it as it is")
+        if not isinstance(changed.get("spec", {}), Mapping):
+            raise CommandRefused(f"the spec of {full_name(kind, name)} must be a mapping")
+        change = merge_patch(current, changed)
+        change.pop("status", None)
+        if not change:
+            return f"{full_name(kind, name)} {done} (no change)"
+        self.platform.patch(kind, name, change)
+        return f"{full_name(kind, name)} {done}"
+
+    def require_writable(self, kind: str) -> None:
+        """Raise CommandRefused for kinds that no command may change."""
+        if kind not in _WRITABLE:
+            raise CommandRefused(
+                f"{resource_name(kind)} are not the application's; only what belongs to it may be changed"
+            )
+
+
+def _without_secrets(body: Object) -> Object:
+    """Return an object without the values of a Secret, of which outputs and results must hold none."""
+    if body["kind"] != "Secret":
+        return body
+    hidden = copy.deepcopy(body)
+    for field in ("data", "stringData"):
+        if hidden.get(field):
+            hidden[field] = dict.fromkeys(hidden[field], _HIDDEN)
+    return hidden

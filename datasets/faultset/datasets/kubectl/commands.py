@@ -1,0 +1,301 @@
+"""Command lines as words, flags and filters, without a shell; what only a shell would understand is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from faultset.core.errors import UsageError
+from faultset.core.times import parse_duration
+
+LONGEST_LINE = 20_000
+"""Most characters of a command line."""
+
+_TOKEN = re.compile(
+    r"""(?P<blank>[ \t\r\n]+)|(?P<operator>[|&;<>()]+)|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|"""
+    r"""\\(?P<escaped>.)|(?P<plain>[^ \t\r\n|&;<>()'"\\]+)""",
+    re.DOTALL,
+)
+_SUBSTITUTION = re.compile(r"`|\$\(")
+
+
+class CommandError(UsageError):
+    """A command that cannot be understood."""
+
+
+class ShellSyntaxError(CommandError):
+    """A command that only a shell could run."""
+
+
+class Token(NamedTuple):
+    """A word of a command line, or an operator between words, as `|` or `>`."""
+
+    text: str
+    is_operator: bool = False
+
+
+_IGNORED_REDIRECTIONS = (
+    (Token("2"), Token(">", True), Token("/dev/null")),
+    (Token("2"), Token(">&", True), Token("1")),
+)
+
+
+def tokens(line: str) -> list[Token]:
+    """Return the words and the operators of a line, with quotes and backslashes as in a shell.
+
+    Raises
+    ------
+    CommandError
+        The line is too long, or a quote is not closed.
+    ShellSyntaxError
+        It has substitutions, or the character NUL.
+
+    Examples
+    --------
+    >>> [token.text for token in tokens("kubectl get pods | grep 'a|b'") if not token.is_operator]
+    ['kubectl', 'get', 'pods', 'grep', 'a|b']
+    """
+    if len(line) > LONGEST_LINE:
+        raise CommandError(f"a command has at most {LONGEST_LINE:,} characters; found {len(line):,}")
+    if "\0" in line:
+        raise _needs_shell("\0")
+    return list(_tokens(line))
+
+
+def split_line(line: str) -> list[str]:
+    """Return the words of a line that is one command.
+
+    >>> split_line("kubectl patch svc geo -p '{\\"spec\\": {}}'")
+    ['kubectl', 'patch', 'svc', 'geo', '-p', '{"spec": {}}']
+
+    Raises
+    ------
+    CommandError
+        As in `tokens`.
+    ShellSyntaxError
+        The line has characters that only a shell understands: pipes, redirections, lists of commands, substitutions.
+    """
+    words = tokens(line)
+    for token in words:
+        if token.is_operator:
+            raise _needs_shell(token.text)
+    return [token.text for token in words]
+
+
+def split_pipeline(text: str) -> list[list[str]]:
+    """Return the words of a command and of each filter behind a pipe.
+
+    Raises
+    ------
+    CommandError
+        A stage is empty, or a quote is not closed.
+    ShellSyntaxError
+        The line needs a shell for more than pipes.
+
+    Examples
+    --------
+    >>> split_pipeline("kubectl get pods 2>&1 | wc -l")
+    [['kubectl', 'get', 'pods'], ['wc', '-l']]
+    """
+    stages: list[list[str]] = [[]]
+    for word, is_operator in _without_redirections(tokens(text)):
+        if not is_operator:
+            stages[-1].append(word)
+        elif word == "|":
+            stages.append([])
+        else:
+            raise _needs_shell(word)
+    if len(stages) > 1 and not all(stages):
+        raise CommandError("a part of the pipe is empty")
+    return stages
+
+
+class Flag(NamedTuple):
+    """A flag of a verb.
+
+    Attributes
+    ----------
+    convert
+        Makes the value of a text and raises CommandError; None for a switch.
+    short
+        Its letter with the hyphen, empty without one.
+    """
+
+    name: str
+    convert: Callable[[str], Any] | None = None
+    short: str = ""
+
+
+@dataclass
+class KubectlCommand:
+    """A command after its flags were read.
+
+    Attributes
+    ----------
+    flags
+        Long name to value; True for a switch.
+    has_filters
+        Whether filters follow behind a pipe, so that no line may be left out.
+    """
+
+    verb: str
+    arguments: list[str] = field(default_factory=list)
+    flags: dict[str, Any] = field(default_factory=dict)
+    has_filters: bool = False
+
+    @property
+    def selector(self) -> str | None:
+        """The label selector."""
+        return self.flags.get("--selector")
+
+
+def whole_number(name: str, least: int = 0, most: int = 10**9) -> Callable[[str], int]:
+    """Return a converter of whole numbers for the flag of a name."""
+
+    def convert(text: str) -> int:
+        if not re.fullmatch(r"-?[0-9]{1,9}", text, re.ASCII):
+            raise CommandError(f"{name} takes a whole number, not {text[:40]!r}")
+        if not least <= int(text) <= most:
+            raise CommandError(f"{name} is from {least} to {most} here; found {text}")
+        return int(text)
+
+    return convert
+
+
+def duration_s(name: str) -> Callable[[str], float]:
+    """Return a converter of durations to seconds for the flag of a name."""
+
+    def convert(text: str) -> float:
+        try:
+            return parse_duration(text)
+        except ValueError:
+            raise CommandError(f"{name} takes a duration such as 5m or 30s, not {text[:40]!r}") from None
+
+    return convert
+
+
+def one_of(name: str, *values: str) -> Callable[[str], str]:
+    """Return a converter for the flag of a name that takes one of a few words."""
+
+    def convert(text: str) -> str:
+        if text not in values:
+            raise CommandError(f"{name} takes {', '.join(values)}; found {text[:40]!r}")
+        return text
+
+    return convert
+
+
+def split_verb(words: Sequence[str], flags: Iterable[Flag]) -> tuple[str, list[str]]:
+    """Return the verb of a command and its other words; `flags` may precede it.
+
+    >>> split_verb(["-n", "hotel", "get", "pods"], [Flag("--namespace", str, "-n")])
+    ('get', ['-n', 'hotel', 'pods'])
+    """
+    spellings = _spellings(flags)
+    i = 0
+    while i < len(words) and words[i].startswith("-") and words[i] != "--":
+        flag = spellings.get(words[i])
+        i += 2 if flag is not None and flag.convert is not None else 1
+    return (words[i] if i < len(words) else ""), [*words[:i], *words[i + 1 :]]
+
+
+def read_flags(words: Sequence[str], flags: Iterable[Flag]) -> tuple[list[str], dict[str, Any]]:
+    """Return the arguments among words, and the values of the flags by their long names.
+
+    Raises
+    ------
+    CommandError
+        A flag is unknown, lacks its value, or has a wrong one.
+
+    Examples
+    --------
+    >>> read_flags(["pod", "-nhotel", "--tail=3"], [Flag("--namespace", str, "-n"), Flag("--tail", int)])
+    (['pod'], {'--namespace': 'hotel', '--tail': 3})
+    """
+    spellings = _spellings(flags)
+    arguments: list[str] = []
+    values: dict[str, Any] = {}
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        if word == "--":
+            return [*arguments, *waiting], values
+        if not word.startswith("-") or word == "-":
+            arguments.append(word)
+            continue
+        name, equals, value = word.partition("=")
+        if not name.startswith("--") and len(name) > 2:
+            short = spellings.get(name[:2])
+            if short is not None and short.convert is None:
+                waiting.insert(0, f"-{word[2:]}")
+                word = name = name[:2]
+                equals = value = ""
+            else:
+                name, equals, value = name[:2], "=", word[2:]
+        flag = spellings.get(name)
+        if flag is None:
+            raise CommandError(f"kubectl's flag {word[:60]} is not known here")
+        if flag.convert is None:
+            if equals and value.lower() in ("false", "0", "no"):
+                values.pop(flag.name, None)
+            else:
+                values[flag.name] = True
+        else:
+            if not equals:
+                if not waiting:
+                    raise CommandError(f"the flag {word[:60]} needs a value")
+                value = waiting.pop(0)
+            values[flag.name] = flag.convert(value)
+    return arguments, values
+
+
+def _spellings(flags: Iterable[Flag]) -> Mapping[str, Flag]:
+    return {spelling: flag for flag in flags for spelling in (flag.name, flag.short) if spelling}
+
+
+def _needs_shell(text: str) -> ShellSyntaxError:
+    return ShellSyntaxError(
+        f"{text[:60]!r} is for a shell, and there is none: give one command at a time, in quotes what is data"
+    )
+
+
+def _without_redirections(words: Sequence[Token]) -> list[Token]:
+    kept: list[Token] = []
+    for token in words:
+        kept.append(token)
+        if tuple(kept[-3:]) in _IGNORED_REDIRECTIONS:
+            del kept[-3:]
+    return kept
+
+
+def _tokens(line: str) -> Iterator[Token]:
+    word: str | None = None
+    position = 0
+    while position < len(line):
+        match = _TOKEN.match(line, position)
+        if match is None:
+            raise CommandError(f"a quote is not closed in {_short(line)}; close it")
+        position = match.end()
+        kind, text = str(match.lastgroup), match[str(match.lastgroup)]
+        if kind in ("plain", "double") and (substitution := _SUBSTITUTION.search(text)):
+            raise _needs_shell(substitution[0])
+        if kind in ("blank", "operator"):
+            if word is not None:
+                yield Token(word)
+            if kind == "operator":
+                yield Token(text, is_operator=True)
+            word = None
+        elif kind != "escaped" or text != "\n":
+            word = (word or "") + (_unescaped(text) if kind == "double" else text)
+    if word is not None:
+        yield Token(word)
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r'\\(?:\n|([$`"\\]))', r"\1", text)
+
+
+def _short(line: str) -> str:
+    return repr(line if len(line) < 60 else f"{line[:57]}...")

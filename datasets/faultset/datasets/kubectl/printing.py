@@ -1,0 +1,156 @@
+"""How kubectl prints tables, ages, quantities and events."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from faultset.core.times import SECOND_NS
+
+_GAP = 3
+_NARROWEST = 6
+_END_OF_LINE = re.compile(r"[\f\n\r]")
+
+
+def in_columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return rows below a header, or without one when it is empty.
+
+    Every column is as wide as its widest cell with the three blanks behind it, and six characters at least; of a cell
+    with several lines the first is shown.
+
+    >>> in_columns(["NAME", "READY"], [["geo", "1/1"]])
+    'NAME   READY\\ngeo    1/1'
+    """
+    lines = [list(header)] if header else []
+    lines += [[_cell(value) for value in row] for row in rows]
+    if not lines:
+        return ""
+    widths = [max(_NARROWEST, _GAP + max(map(len, column))) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def _cell(value: object) -> str:
+    text = "<none>" if value is None else str(value)
+    first, *more = _END_OF_LINE.split(text, maxsplit=1)
+    return f"{first}..." if more else text
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time in one or two units, as `HumanDuration` of Kubernetes' apimachinery does.
+
+    >>> duration(75), duration(130), duration(4000), duration(5 * 3600 + 60), duration(50 * 3600)
+    ('75s', '2m10s', '66m', '5h1m', '2d2h')
+    """
+    whole = int(seconds)
+    if whole < -1:
+        return "<invalid>"
+    whole = max(0, whole)
+    minutes, hours, days, years = whole // 60, whole // 3600, whole // 86400, whole // (365 * 86400)
+    if whole < 120:
+        return f"{whole}s"
+    if minutes < 10:
+        return _two(minutes, "m", whole % 60, "s")
+    if hours < 3:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if days < 2:
+        return f"{hours}h"
+    if days < 8:
+        return _two(days, "d", hours % 24, "h")
+    if years < 2:
+        return f"{days}d"
+    return _two(years, "y", days % 365, "d") if years < 8 else f"{years}y"
+
+
+def age(seconds: float | None) -> str:
+    """Return how long ago something came to be; None when that is not known.
+
+    >>> age(75), age(None)
+    ('75s', '<unknown>')
+    """
+    return "<unknown>" if seconds is None else duration(seconds)
+
+
+def _two(many: int, unit: str, few: int, lower_unit: str) -> str:
+    return f"{many}{unit}{few}{lower_unit}" if few else f"{many}{unit}"
+
+
+USAGE_COLUMNS = ("CPU(cores)", "MEMORY(bytes)")
+"""What `kubectl top` shows of a pod."""
+
+
+def cpu_text(cores: float) -> str:
+    """Return CPU in thousandths of a core.
+
+    >>> cpu_text(0.25)
+    '250m'
+    """
+    return f"{round(1000 * cores)}m"
+
+
+def memory_text(memory_bytes: float) -> str:
+    """Return memory in mebibytes.
+
+    >>> memory_text(64 * 2**20)
+    '64Mi'
+    """
+    return f"{round(memory_bytes / 2**20)}Mi"
+
+
+Event = Mapping[str, Any]
+"""`time` in nanoseconds since 1970, `type`, `reason`, `kind`, `name`, `message` and `count`."""
+COLUMNS = ("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
+
+
+def last_occurrences(events: Iterable[Event]) -> list[Event]:
+    """Return the last occurrence of every event, the oldest first."""
+    last: dict[tuple[str, ...], Event] = {}
+    for event in sorted(events, key=lambda one: one["time"]):
+        key = (event["kind"], event["name"], event["reason"], event["message"])
+        last.pop(key, None)
+        last[key] = event
+    return list(last.values())
+
+
+def event_cells(event: Event, now_ns: int) -> list[str]:
+    """Return what stands below `COLUMNS`."""
+    about = f"{event['kind'].lower()}/{event['name']}"
+    return [duration((now_ns - event["time"]) / SECOND_NS), event["type"], event["reason"], about, event["message"]]
+
+
+def event_lines(events: Sequence[Event], now_ns: int) -> list[str]:
+    """Return the events of an object as its description shows them."""
+    if not events:
+        return [labelled("Events", "<none>")]
+    rows = [(event["type"], event["reason"], _last_seen(event, now_ns), event["message"]) for event in events]
+    return ["Events:", *(f"  {line}" for line in in_columns(["Type", "Reason", "Age", "Message"], rows).split("\n"))]
+
+
+def _last_seen(event: Event, now_ns: int) -> str:
+    text = duration((now_ns - event["time"]) / SECOND_NS)
+    return f"{text} (x{event['count']})" if event["count"] > 1 else text
+
+
+def labelled(label: str, value: object) -> str:
+    """Return a field of a description on one line.
+
+    >>> labelled("Name", "geo")
+    'Name:             geo'
+    """
+    return f"{label + ':':<18}{value}"
+
+
+def stamp(time_ns: int, precision: str = "milliseconds") -> str:
+    """Return an instant as ISO 8601 in UTC.
+
+    >>> stamp(1_795_313_371_250_000_000)
+    '2026-11-22T02:09:31.250Z'
+    """
+    seconds, rest = divmod(int(time_ns), SECOND_NS)
+    time = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
+    return time.isoformat(timespec=precision).replace("+00:00", "Z")

@@ -1,0 +1,391 @@
+"""Tools about log lines, metrics, spans and traces."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+
+from faultset.datasets.kubectl.answers import (
+    ToolAnswer,
+    absent,
+    empty,
+    folded_table,
+    found,
+    invalid,
+    number,
+)
+from faultset.datasets.status_codes import is_error_code
+from faultset.datasets.tools.recording import Recording, stamp
+from faultset.datasets.tools.state_tools import Cursor, Limit, ServiceFilter, SinceS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
+_LONGEST_LINE = 1000
+_PATTERNS = 40
+
+
+class LogTools:
+    """Tools that read the log lines."""
+
+    recording: Recording
+
+    def get_logs(
+        self,
+        service: ServiceFilter = None,
+        pod: Annotated[str | None, Field(description="Only of this pod.")] = None,
+        level: Annotated[str | None, Field(description=f"Only of this level or above: {', '.join(LEVELS)}.")] = None,
+        pattern: Annotated[str | None, Field(max_length=200, description="Only lines that contain this text.")] = None,
+        since_s: SinceS = None,
+        limit: Limit = 100,
+        cursor: Cursor = 0,
+    ) -> ToolAnswer:
+        """Show log lines, the newest `limit` of them in their order; `cursor` passes over newer ones."""
+        problem = self.recording.problem("logs", service)
+        if problem:
+            return problem
+        if level is not None and level.lower() not in LEVELS:
+            return invalid(f'levels are {", ".join(LEVELS)}, not "{level[:40]}"')
+        since_ns = self.recording.clock.since_ns(since_s)
+        lines = self.recording.frame("logs", since_ns)
+        if pod is not None:
+            pods = set(lines["pod"]) | set(self.recording.objects("Pod") if self.recording.has("objects") else ())
+            if pod not in pods:
+                return absent("pod", pod, pods)
+            lines = lines[lines["pod"] == pod]
+        if service is not None:
+            lines = lines[lines["service"] == service]
+        if level is not None:
+            lines = lines[lines["level"].isin(LEVELS[LEVELS.index(level.lower()) :])]
+        if pattern is not None:
+            lines = lines[lines["message"].str.contains(re.escape(pattern), case=False)]
+        if not len(lines):
+            return empty(f"no such line from {stamp(since_ns)} to {stamp(self.recording.clock.now_ns)}")
+        end = max(0, len(lines) - cursor)
+        part = lines.iloc[max(0, end - limit) : end]
+        text = "\n".join(
+            f"{stamp(time.value)} {pod} {level if isinstance(level, str) else '-'} {message[:_LONGEST_LINE]}"
+            for time, pod, level, message in zip(part["time"], part["pod"], part["level"], part["message"], strict=True)
+        )
+        if not text:
+            return empty(f"{len(lines)} lines, and the cursor passes over all of them")
+        return found(text, cursor + limit if end > limit else None)
+
+    def log_patterns(self, service: ServiceFilter = None) -> ToolAnswer:
+        """Count kinds of log lines, numbers masked, in the healthy reference and after it, per minute."""
+        problem = self.recording.problem("logs", service)
+        if problem:
+            return problem
+        lines = self.recording.log_patterns()
+        if service is not None:
+            lines = lines.filter(pc.equal(lines["service"].cast(pa.string()), service))  # type: ignore[attr-defined]
+        if not len(lines):
+            return empty("no log line" + (f" of {service}" if service else ""))
+        return found(_pattern_table(lines, self.recording))
+
+
+def _pattern_table(lines: pa.Table, recording: Recording) -> str:
+    context, clock = recording.context, recording.clock
+    later = pc.greater_equal(lines["time"], context.reference_end_ns)  # type: ignore[attr-defined]
+    keys = ["service", "level", "pattern"]
+    groups = lines.select(keys).append_column("later", later.cast(pa.int64())).group_by(keys)
+    counts = groups.aggregate([("later", "sum"), ([], "count_all")]).to_pandas()
+    before_min = (min(context.reference_end_ns, clock.now_ns) - clock.start_ns) / 60e9
+    after_min = max(0.0, (clock.now_ns - context.reference_end_ns) / 60e9)
+    counts["before"] = (counts["count_all"] - counts["later_sum"]) / before_min
+    counts["after"] = counts["later_sum"] / after_min if after_min else 0.0
+    counts["change"] = (counts["after"] - counts["before"]).abs()
+    counts = counts.sort_values("change", ascending=False, kind="stable").head(_PATTERNS)
+    rows = [
+        (f"{before:.1f}", f"{after:.1f}", *(word if isinstance(word, str) else "-" for word in words))
+        for before, after, *words in zip(counts["before"], counts["after"], *(counts[key] for key in keys), strict=True)
+    ]
+    return folded_table(["REFERENCE/MIN", "AFTER/MIN", "SERVICE", "LEVEL", "PATTERN"], rows)
+
+
+Statistic = Literal["mean", "min", "max", "last"]
+_MOST_POINTS = 240
+_MOST_SERIES = 12
+_COMPARED_ROLES = (
+    "cpu",
+    "throttling",
+    "memory",
+    "network",
+    "disk",
+    "traffic",
+    "errors",
+    "latency",
+    "restarts",
+    "state",
+)
+_MOST_CHANGES = 25
+_MOST_DEVIATIONS = 1000
+_ROBUST_SIGMA = 1.4826
+
+
+class MetricTools:
+    """Tools that read the metrics."""
+
+    recording: Recording
+
+    def list_metrics(self, service: ServiceFilter = None) -> ToolAnswer:
+        """List the recorded metrics with their role and how many services have them."""
+        problem = self.recording.problem("metrics", service)
+        if problem:
+            return problem
+        catalogue = self.recording.view.catalogue
+        rows = [
+            (metric, catalogue.role_of(metric), len(services))
+            for metric, services in self.recording.series.items()
+            if service is None or service in services
+        ]
+        if not rows:
+            return empty(f"no metric of {service}")
+        return found(folded_table(["METRIC", "ROLE", "SERVICES"], rows))
+
+    def get_metric(
+        self,
+        metric: Annotated[str, Field(description="Name as list_metrics gives it.")],
+        service: Annotated[str | None, Field(description="Of this service; needed where many have it.")] = None,
+        step_s: Annotated[float, Field(gt=0, le=3600, description="Length of a step in seconds.")] = 10.0,
+        stat: Annotated[Statistic, Field(description="What becomes of the samples in a step.")] = "mean",
+        since_s: SinceS = None,
+    ) -> ToolAnswer:
+        """Show a metric step by step, one column for each of its series; counters become rates per second."""
+        problem = self.recording.problem("metrics", service)
+        if problem:
+            return problem
+        if metric not in self.recording.series:
+            return absent("metric", metric, self.recording.metric_names)
+        since_ns = self.recording.clock.since_ns(since_s)
+        samples = self.recording.metric([metric], service, since_ns)
+        if not len(samples):
+            return empty(f"no sample of {metric}" + (f" of {service}" if service else ""))
+        return found(_stepped(samples, since_ns, self.recording.clock.now_ns, step_s, stat))
+
+    def compare_metrics(self, service: ServiceFilter = None) -> ToolAnswer:
+        """Rank series by how far their level after the healthy reference lies from it, in robust deviations.
+
+        This does a part of an algorithm's work, so its use is counted apart.
+        """
+        problem = self.recording.problem("metrics", service)
+        if problem:
+            return problem
+        rows = self._changes(service)
+        if rows is None:
+            return empty("the healthy reference has not ended yet, there is nothing to compare")
+        if not rows:
+            return empty("no series has samples both in the reference and after it")
+        return found(folded_table(["SERVICE", "METRIC", "REFERENCE", "AFTER", "DEVIATIONS"], rows))
+
+    def _changes(self, service: str | None) -> list[tuple[str, str, str, str, str]] | None:
+        context, clock = self.recording.context, self.recording.clock
+        if clock.now_ns <= context.reference_end_ns:
+            return None
+        frame = self.recording.view.wide(context.resolution_s, _COMPARED_ROLES)
+        step_ns = round(context.resolution_s * 1e9)
+        times = clock.start_ns + np.arange(len(frame)) * step_ns
+        ended = times + step_ns <= clock.now_ns
+        before, after = (
+            ended & (times + step_ns <= context.reference_end_ns),
+            ended & (times >= context.reference_end_ns),
+        )
+        names = frame.columns.to_frame(index=False).astype(object)
+        kept = np.ones(len(names), dtype=bool) if service is None else (names["service"] == service).to_numpy()
+        values = frame.to_numpy()[:, kept]
+        names = names[kept].reset_index(drop=True)
+        usable = (np.isfinite(values[before]).sum(axis=0) >= 3) & np.isfinite(values[after]).any(axis=0)
+        values, names = values[:, usable], names[usable].reset_index(drop=True)
+        if not len(names):
+            return []
+        healthy, later = values[before], values[after]
+        median = np.nanmedian(healthy, axis=0)
+        spread = _ROBUST_SIGMA * np.nanmedian(np.abs(healthy - median), axis=0)
+        level = np.nanmedian(later, axis=0)
+        # Series that stood still get a twentieth of their level, so that any move of theirs is not infinite.
+        deviation = np.abs(level - median) / np.maximum(spread, np.maximum(np.abs(median) / 20, 1e-9))
+        order = np.argsort(-deviation, kind="stable")[:_MOST_CHANGES]
+        return [
+            (
+                str(names["service"][i]),
+                str(names["metric"][i]),
+                number(float(median[i])),
+                number(float(level[i])),
+                _deviations(float(deviation[i])),
+            )
+            for i in order
+            if deviation[i] > 0
+        ]
+
+
+def _deviations(value: float) -> str:
+    return f"{value:.1f}" if value < _MOST_DEVIATIONS else f">{_MOST_DEVIATIONS}"
+
+
+def _stepped(samples: pd.DataFrame, start_ns: int, end_ns: int, step_s: float, stat: str) -> str:
+    import pandas as pd
+
+    keys = ["service", "pod", "container", "labels"]
+    samples = samples.assign(**{key: samples[key].astype(object).fillna("") for key in keys})
+    counter = str(samples["kind"].iloc[0]) != "gauge"
+    groups = samples.groupby(keys, sort=False)
+    shown = list(groups)[:_MOST_SERIES]
+    step_ns = max(round(step_s * 1e9), (end_ns - start_ns) // _MOST_POINTS + 1)
+    columns: dict[str, pd.Series] = {}
+    for key, part in shown:
+        values, times = part["value"].to_numpy(), part["time"].to_numpy()
+        if counter:
+            gaps = np.diff(times) / 1e9
+            steps = np.diff(values)
+            # A counter that falls has begun again at zero.
+            values = np.where(steps < 0, values[1:], steps) / np.where(gaps > 0, gaps, np.nan)
+            times = times[1:]
+        series = pd.Series(values, index=(times - start_ns) // step_ns)
+        columns[_series_name(*map(str, cast("tuple[str, ...]", key)))] = getattr(series.groupby(level=0), stat)()
+    frame = pd.DataFrame(columns).sort_index()
+    rows = [
+        (stamp(start_ns + int(str(step)) * step_ns, "seconds"), *("-" if np.isnan(v) else number(v) for v in values))
+        for step, values in zip(frame.index, frame.to_numpy(), strict=True)
+    ]
+    notes = [f"unit: {'per second, from a counter' if counter else 'as sampled'}; steps of {step_ns / 1e9:g} s, {stat}"]
+    if len(groups) > _MOST_SERIES:
+        notes.append(f"{len(groups)} series, the first {_MOST_SERIES} are shown; name a service for the others")
+    return folded_table(["TIME", *columns], rows) + "\n" + "\n".join(notes)
+
+
+def _series_name(service: str, pod: str, container: str, labels: str) -> str:
+    words = [f"{name}={value}" for name, value in json.loads(labels or "{}").items()]
+    return (pod or service or "series") + (f"[{','.join(words)}]" if words else "")
+
+
+_MOST_SPANS = 200
+
+
+class TraceTools:
+    """Tools that read the spans."""
+
+    recording: Recording
+
+    def get_spans(
+        self,
+        service: ServiceFilter = None,
+        operation: Annotated[str | None, Field(max_length=200, description="Only operations with this text.")] = None,
+        errors_only: Annotated[bool, Field(description="Only spans that failed.")] = False,
+        slower_than_ms: Annotated[float | None, Field(ge=0, description="Only spans that took longer.")] = None,
+        since_s: SinceS = None,
+        limit: Limit = 50,
+        cursor: Cursor = 0,
+    ) -> ToolAnswer:
+        """List spans, the newest first."""
+        problem = self.recording.problem("spans", service)
+        if problem:
+            return problem
+        since_ns = self.recording.clock.since_ns(since_s)
+        spans = self.recording.frame("spans", since_ns)
+        if service is not None:
+            spans = spans[spans["service"] == service]
+        if operation is not None:
+            spans = spans[spans["operation"].astype(str).str.contains(operation, case=False, regex=False)]
+        if errors_only:
+            spans = spans[_failed(spans)]
+        if slower_than_ms is not None:
+            spans = spans[spans["duration_ns"] > slower_than_ms * 1e6]
+        if not len(spans):
+            return empty(f"no such span from {stamp(since_ns)} to {stamp(self.recording.clock.now_ns)}")
+        part = spans.iloc[::-1].iloc[cursor : cursor + limit]
+        if not len(part):
+            return empty(f"{len(spans)} spans, and the cursor passes over all of them")
+        more = cursor + limit if cursor + limit < len(spans) else None
+        return found(
+            folded_table(["START", "TRACE", "SERVICE", "KIND", "OPERATION", "MS", "STATUS"], _lines(part)), more
+        )
+
+    def get_trace(
+        self, trace_id: Annotated[str, Field(max_length=200, description="As get_spans gives it.")]
+    ) -> ToolAnswer:
+        """Show one trace as a tree."""
+        problem = self.recording.problem("spans")
+        if problem:
+            return problem
+        spans = self.recording.frame("spans")
+        spans = spans[spans["trace_id"] == trace_id.strip().lower()]
+        if not len(spans):
+            return absent("trace", trace_id, [])
+        return found(_tree(spans.head(_MOST_SPANS)))
+
+    def service_graph(self, since_s: SinceS = None) -> ToolAnswer:
+        """Show who calls whom with calls per minute, share of errors and 95th percentile of the duration."""
+        problem = self.recording.problem("spans")
+        if problem:
+            return problem
+        since_ns = self.recording.clock.since_ns(since_s)
+        spans = self.recording.frame("spans", since_ns)
+        if not len(spans):
+            return empty(f"no span from {stamp(since_ns)} to {stamp(self.recording.clock.now_ns)}")
+        return found(_graph(spans, (self.recording.clock.now_ns - since_ns) / 60e9))
+
+
+def _failed(spans: pd.DataFrame) -> pd.Series:
+    return (spans["status"] == "error") | is_error_code(spans["status_code"])
+
+
+def _lines(spans: pd.DataFrame) -> list[tuple[object, ...]]:
+    failed = _failed(spans)
+    return [
+        (
+            stamp(time.value),
+            trace,
+            service,
+            f"{kind} -> {peer}" if isinstance(peer, str) else kind,
+            operation,
+            f"{duration / 1e6:.1f}",
+            ("error" if bad else status) + ("" if np.isnan(code) else f" {code:.0f}"),
+        )
+        for time, trace, service, kind, peer, operation, duration, status, code, bad in zip(
+            spans["time"], spans["trace_id"], spans["service"], spans["kind"], spans["peer_service"],
+            spans["operation"], spans["duration_ns"], spans["status"], spans["status_code"], failed, strict=True,
+        )
+    ]  # fmt: skip
+
+
+def _tree(spans: pd.DataFrame) -> str:
+    lines = dict(zip(spans["span_id"], _lines(spans), strict=True))
+    parents = dict(zip(spans["span_id"], spans["parent_span_id"], strict=True))
+    starts = dict(zip(spans["span_id"], spans["time"].astype("int64"), strict=True))
+    children: dict[str | None, list[str]] = {}
+    for span, parent in parents.items():
+        children.setdefault(parent if parent in lines and parent != span else None, []).append(span)
+    began = min(starts.values())
+    shown: list[tuple[object, ...]] = []
+    waiting = [(span, 0) for span in reversed(children.get(None, []))]
+    while waiting:
+        span, depth = waiting.pop()
+        _, _, service, kind, operation, milliseconds, status = lines[span]
+        shown.append(
+            (f"{(starts[span] - began) / 1e6:.1f}", milliseconds, f"{'  ' * depth}{service}", kind, operation, status)
+        )
+        waiting += [(child, depth + 1) for child in reversed(children.get(span, []))]
+    return folded_table(["AT MS", "MS", "SERVICE", "KIND", "OPERATION", "STATUS"], shown)
+
+
+def _graph(spans: pd.DataFrame, minutes: float) -> str:
+    frame = spans[["service", "peer_service", "kind", "duration_ns"]].assign(failed=_failed(spans))
+    frame[["service", "peer_service"]] = frame[["service", "peer_service"]].astype(object)
+    rows: list[tuple[object, ...]] = []
+    for kind, keys in (("server", ["service"]), ("client", ["service", "peer_service"])):
+        part = frame[frame["kind"] == kind]
+        for key, group in part.groupby(keys):
+            names = [str(name) for name in key]
+            caller, callee = ("*", names[0]) if len(names) == 1 else names
+            p95 = float(np.quantile(group["duration_ns"], 0.95)) / 1e6
+            rows.append(
+                (caller, callee, f"{len(group) / minutes:.1f}", f"{100 * group['failed'].mean():.1f} %", f"{p95:.1f}")
+            )
+    return folded_table(["CALLER", "CALLEE", "CALLS/MIN", "ERRORS", "P95 MS"], rows)

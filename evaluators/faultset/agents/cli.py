@@ -1,0 +1,154 @@
+"""`faultset agents import`, `show` and `commands`: recorded runs of agents as a folder, as text and as commands."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from faultset.core.command_line.console import comma_separated, command
+from faultset.core.command_line.output import json_option, show_json
+from faultset.core.plugins import plugins
+
+
+@command("commands", short_help="Print the commands of a run that change something.")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--namespace", metavar="NAME", help="The application's namespace in the recording, which is left out.")
+@click.option("--all", "reads", is_flag=True, help="Print commands that only read as well, not as comments.")
+def commands(run: Path, namespace: str | None, reads: bool) -> None:
+    """Print the commands of kubectl in the trajectory file RUN, one a line, to be carried out again.
+
+    Commands that only read are comments, as are those that cannot be given again without a shell. Names of pods need no
+    change: `faultset mitigate --commands` takes them for the present pods of the same owners.
+
+    \b
+    Example:
+      faultset agents commands runs/trajectories/0647a98b-d4f8a010.json --namespace test-hotel-reservation > repair.txt
+    """
+    from faultset.agents.runs.looks import recorded_commands
+    from faultset.agents.trajectory import read_trajectory
+
+    found = recorded_commands(read_trajectory(run), namespace)
+    again = left = 0
+    for one in found:
+        if one.problem:
+            left += one.changes or not one.words
+            click.echo(f"# step {one.step}, not given again because {one.problem}: {one.line}")
+        elif one.changes or reads:
+            again += 1
+            click.echo(one.line)
+        else:
+            click.echo(f"# step {one.step}, only reads: {one.line}")
+    note = f", {left} cannot be given again" if left else ""
+    click.echo(f"{again} of {len(found)} commands{note}", err=True)
+
+
+@command(
+    "import",
+    short_help="Read recorded runs of LLM agents.",
+    epilog=f"Formats: {', '.join(plugins('faultset.agent_formats'))}.",
+)
+@click.argument("name", metavar="FORMAT")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--skip-bad", is_flag=True, help="Leave out files that cannot be read, instead of writing nothing.")
+@click.option("--agent", help="Name of the agent, where the files do not give it.")
+@click.option("--model", help="Name of the model, where the files do not give it.")
+@click.option("--candidates", default="", help="Services that an answer may name, comma-separated.")
+@json_option
+def import_(
+    name: str,
+    path: Path,
+    out: Path,
+    skip_bad: bool,
+    agent: str | None,
+    model: str | None,
+    candidates: str,
+    as_json: bool,
+) -> None:
+    """Read the runs at PATH, which have FORMAT, into the new folder OUT.
+
+    OUT gets a table of runs, a table of what their source says is true, and a trajectory file for each run.
+
+    \b
+    Example:
+      faultset agents import aiopslab sessions/ runs/
+    """
+    from faultset.agents import import_runs
+    from faultset.core.command_line.progress import reported
+
+    services = comma_separated(candidates)
+    with reported("files") as progress:
+        done = import_runs(
+            name,
+            path,
+            out,
+            agent=agent,
+            model=model,
+            candidates=services,
+            skip_bad=skip_bad,
+            progress=progress,
+        )
+    statuses = Counter(run.status for run in done.runs)
+    if as_json:
+        left_out = dict(done.left_out)
+        show_json(
+            {
+                "folder": str(out),
+                "files": done.files,
+                "runs": len(done.runs),
+                "statuses": statuses,
+                "left_out": left_out,
+            }
+        )
+        return
+    for reason in done.left_out.values():
+        click.echo(f"Left out: {reason}", err=True)
+    ends = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
+    left = f" {len(done.left_out)} of {done.files} files were left out." if done.left_out else ""
+    click.echo(f"{len(done.runs)} runs in {out}: {ends}.{left}")
+    if not services and 0 < statuses["unparsed"] == len(done.runs):
+        hint = "No answer could be read. Name the services that answers may contain, for instance --candidates geo,rate"
+        click.echo(f"{hint}; give another OUT or delete this one.", err=True)
+    click.echo("Next:")
+    click.echo(f"  faultset agents score {shlex.quote(str(out))}")
+    click.echo(f"  faultset agents show {shlex.quote(str(out / done.runs[0].trajectory_path))}")
+
+
+@command("show", short_help="Print a run step by step.")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--length", type=click.IntRange(min=0), default=600, show_default=True, help="Characters of a text; 0: all."
+)
+@json_option
+def show(run: Path, length: int, as_json: bool) -> None:
+    """Print the trajectory file RUN step by step, as wide as the terminal.
+
+    RUN is a file below "trajectories/" of an imported folder, or any other ATIF file. On a terminal it is paged. Long
+    texts are shortened, with a note of how much was left out. With --json the trajectory is printed whole, with the
+    run's row of the table of runs where RUN lies in an imported folder.
+
+    \b
+    Example:
+      faultset agents show runs/trajectories/0647a98b-d4f8a010.json
+    """
+    import shutil
+
+    from faultset.agents.runs.looks import trajectory_text
+    from faultset.agents.runs.record import record_beside
+    from faultset.agents.trajectory import read_trajectory
+
+    trajectory, record = read_trajectory(run), record_beside(run)
+    if as_json:
+        content = trajectory.model_dump(mode="json", exclude_none=True)
+        show_json({"run": record.model_dump(mode="json") if record else None, "trajectory": content})
+        return
+    width = shutil.get_terminal_size((120, 24)).columns
+    text = trajectory_text(trajectory, record, width=width, length=length or None)
+    if sys.stdout.isatty():
+        click.echo_via_pager(text)
+    else:
+        click.echo(text, nl=False)

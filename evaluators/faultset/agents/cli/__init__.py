@@ -1,1 +1,0 @@
-"""The commands `faultset agents import` and `show`."""

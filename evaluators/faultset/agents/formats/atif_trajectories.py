@@ -1,0 +1,202 @@
+"""Where an answer stands in a trajectory: ATIF has no place for one.
+
+In this order: what faultset wrote itself; the call in the step that Stratus names; the last call of a tool for
+submitting; the last body with a solution that a shell sent to an address `/submit`; the last message of the agent.
+Agents that diagnose and then mitigate submit twice, and the second submission, often empty, only ends the mitigation:
+the diagnosis is the last one that says something.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from faultset.agents.formats.contract import ImportedRun, ImportOptions, OwnScore, files_below
+from faultset.agents.runs.answers import ReadAnswer, counted_run, decided, from_text, understood
+from faultset.agents.runs.record import STATUSES, TASKS, AgentRun, RunTruth
+from faultset.agents.trajectory import AgentIdentity, ToolCall, Trajectory, read_trajectory
+
+_TOOLS = ("submit", "submit_tool", "f_submit_tool")
+_COMMANDS = {
+    "bash": ("command",),
+    "exec_command": ("cmd", "command"),
+    "run_shell_command": ("command",),
+    "shell": ("command",),
+    "exec_shell": ("command",),
+}
+_BODY = re.compile(r'"solution"\s*:\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_DATA = ("-d", "--data", "--data-raw", "--data-binary", "--json")
+
+
+@dataclass(frozen=True)
+class SubmittedAnswer:
+    """What was submitted, and by which rule it was found."""
+
+    value: Any
+    rule: str
+
+
+def submitted_answer(trajectory: Trajectory) -> SubmittedAnswer | None:
+    """Return the answer of a trajectory; None where the agent said nothing."""
+    own = (trajectory.extra or {}).get("faultset")
+    if isinstance(own, dict) and own.get("answer") is not None:
+        return SubmittedAnswer(own["answer"], "written by faultset")
+    steps = trajectory.agent_steps
+    stratus = (trajectory.extra or {}).get("stratus")
+    named = stratus.get("diagnosis_submitted_step") if isinstance(stratus, dict) else None
+    for step in steps:
+        calls = [call for call in step.tool_calls or () if call.function_name in _TOOLS]
+        if step.step_id == named and calls:
+            return SubmittedAnswer(_argument(calls[-1]), "the step that Stratus names")
+    every = [call for step in steps for call in step.tool_calls or ()]
+    for tool in _TOOLS:
+        calls = [call for call in every if call.function_name == tool]
+        if calls:
+            return SubmittedAnswer(_argument(calls[-1]), f"the last call of {tool}")
+    solutions = [solution for call in every if (solution := _solution(call)) is not None]
+    if solutions:
+        said = [solution for solution in solutions if solution.strip()]
+        return SubmittedAnswer(said[-1] if said else "", "the last solution sent by a shell")
+    texts = [step.text for step in steps if step.text.strip()]
+    return SubmittedAnswer(texts[-1], "the last message") if texts else None
+
+
+def _argument(call: ToolCall) -> Any:
+    """Return the first argument of a call, which is the answer whatever it is called."""
+    return next(iter(call.arguments.values()), "")
+
+
+def _solution(call: ToolCall) -> str | None:
+    names = _COMMANDS.get(call.function_name.lower(), ())
+    command = next((call.arguments[name] for name in names if isinstance(call.arguments.get(name), str)), None)
+    if not isinstance(command, str) or "/submit" not in command:
+        return None
+    for body in _bodies(command):
+        try:
+            found = json.loads(body, strict=False)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict) and isinstance(found.get("solution"), str):
+            return found["solution"]
+    written = _BODY.search(command)
+    return written[1].replace("'\\''", "'") if written else None
+
+
+def _bodies(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return []
+    return [after for word, after in itertools.pairwise(words) if word in _DATA]
+
+
+_KNOWN_TASKS = ("detection", "localization", "diagnosis", "mitigation")
+
+
+class ATIFTrajectories:
+    """Trajectory files in ATIF 1.0 to 1.8. They hold no label, so nothing is scored."""
+
+    name = "atif"
+    title = "ATIF"
+
+    def files(self, path: Path) -> Sequence[Path]:
+        """Find the files that are called trajectories, or all JSON files where none is."""
+        found = files_below(path, lambda file: file.suffix == ".json", "a folder of ATIF files")
+        return [file for file in found if "trajectory" in file.name] or found
+
+    def runs(self, file: Path, options: ImportOptions) -> Sequence[ImportedRun]:
+        """Read one trajectory."""
+        trajectory = _with_names(read_trajectory(file), options)
+        own = (trajectory.extra or {}).get("faultset")
+        stated = own if isinstance(own, dict) else {}
+        task = stated["task"] if stated.get("task") in TASKS else "root_cause"
+        submitted = submitted_answer(trajectory)
+        found = _as_stated(decided(trajectory, _answer(submitted, str(task), options)), stated)
+        times = _times(trajectory)
+        run = counted_run(
+            self.name,
+            trajectory,
+            found,
+            dataset=_text(stated, "dataset"),
+            version=_text(stated, "dataset_version"),
+            episode=_text(stated, "episode") or (trajectory.session_id or "")[:500] or None,
+            task=task,
+            protocol=_text(stated, "protocol"),
+            seed=_seed(stated),
+            stop_reason=submitted.rule if submitted else None,
+            model_calls=_model_calls(trajectory),
+            started_ns=int(times[0].timestamp() * 1e9) if times else None,
+            seconds=max((times[-1] - times[0]).total_seconds(), 0.0) if times else None,
+        )
+        truth = RunTruth(cluster=(run.episode or file.stem)[:500])
+        return [ImportedRun(key="", trajectory=trajectory, run=run, truth=truth)]
+
+    def score(self, run: AgentRun, truth: Mapping[str, Any]) -> OwnScore | None:
+        """Nothing: the format has no label."""
+        return None
+
+    def difference(self, run: AgentRun, truth: RunTruth, success: bool) -> str:
+        """Nothing: the format has no result."""
+        return ""
+
+
+def _with_names(trajectory: Trajectory, options: ImportOptions) -> Trajectory:
+    agent = trajectory.agent
+    model = agent.model_name or options.model
+    if model == agent.model_name:
+        return trajectory
+    return trajectory.model_copy(update={"agent": AgentIdentity(**{**dict(agent), "model_name": model})})
+
+
+def _answer(submitted: SubmittedAnswer | None, task: str, options: ImportOptions) -> ReadAnswer | None:
+    if submitted is None:
+        return None
+    if submitted.rule == "written by faultset" and isinstance(submitted.value, dict):
+        return ReadAnswer(status="ok", answer=submitted.value)
+    if task in _KNOWN_TASKS:
+        return understood(task, submitted.value, options.candidates)
+    return from_text(submitted.value if isinstance(submitted.value, str) else str(submitted.value), options.candidates)
+
+
+def _as_stated(found: ReadAnswer, stated: Mapping[str, Any]) -> ReadAnswer:
+    """Keep the status that faultset itself gave when it made the run."""
+    for status in STATUSES:
+        if stated.get("status") == status and (status != "ok" or found.answer is not None):
+            return replace(
+                found, status=status, reason=found.reason if found.status == status else "stated by faultset"
+            )
+    return found
+
+
+def _text(stated: Mapping[str, Any], name: str) -> str | None:
+    value = stated.get(name)
+    return value[:500] if isinstance(value, str) else None
+
+
+def _seed(stated: Mapping[str, Any]) -> int | None:
+    value = stated.get("seed")
+    return value if type(value) is int and abs(value) < 2**63 else None
+
+
+def _times(trajectory: Trajectory) -> list[datetime]:
+    found = []
+    for step in trajectory.steps:
+        try:
+            time = datetime.fromisoformat(step.timestamp) if step.timestamp else None
+        except ValueError:
+            continue
+        if time is not None and time.tzinfo is not None and 1971 <= time.year <= 2200:
+            found.append(time)
+    return sorted(found)
+
+
+def _model_calls(trajectory: Trajectory) -> int:
+    counts = [1 if step.llm_call_count is None else step.llm_call_count for step in trajectory.agent_steps]
+    return min(sum(counts), 2**63 - 1)

@@ -1,0 +1,252 @@
+"""The true causes of OpenRCA's queries, put together from the rows of an archive.
+
+A row states one cause in full, also where its query asks for several, and what was asked for: the criteria that passed
+and failed, as sets of values without names. The other causes are those of other rows of the archive, near in time, with
+which the asked values are exactly those of the criteria.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from faultset.agents.formats.contract import ImportedRun, ImportOptions, OwnScore, files_below
+from faultset.agents.runs.answers import ReadAnswer, counted_run, decided
+from faultset.agents.runs.record import AgentRun, RunTruth
+from faultset.agents.trajectory import LIMIT_BYTES, TrajectoryWriter, jsonable
+from faultset.core.errors import DataError
+from faultset.core.json_text import canonical_json
+from faultset.core.printable import printable
+from faultset.core.reading.regular_files import read_regular
+
+ASKED = {
+    "task_1": ("time",),
+    "task_2": ("reason",),
+    "task_3": ("component",),
+    "task_4": ("time", "reason"),
+    "task_5": ("time", "component"),
+    "task_6": ("component", "reason"),
+    "task_7": ("time", "component", "reason"),
+}
+_NEAR_S = 3600.0
+_MOST_OTHERS = 2
+_NUMBERS = {"two": 2, "three": 3, "2": 2, "3": 3}
+_COUNT = re.compile(r"\b(two|three|2|3)\b[\w\s,-]{0,60}?\b(?:failures|root causes)\b", re.IGNORECASE)
+_COUNT_AFTER = re.compile(r"(?:number of \w+|\w+ count)[^.]{0,80}?\b(?:is|was|of) (two|three|2|3)\b", re.IGNORECASE)
+Cause = dict[str, str]
+
+
+def stated_cause(text: str) -> Cause | None:
+    """Return the cause that a row states, None where something is missing."""
+    parts = (line.partition(":") for line in text.splitlines())
+    found = {name: value.strip() for name, colon, value in parts if colon}
+    if not {"component", "reason", "datetime"} <= set(found) or moment(found["datetime"]) is None:
+        return None
+    return {"time": found["datetime"], "component": found["component"], "reason": found["reason"]}
+
+
+def causes_of(row: Mapping[str, str], own: Cause, pool: Sequence[Cause]) -> list[Cause] | None:
+    """Return all causes that a query asks for; None where the archive does not tell them.
+
+    Parameters
+    ----------
+    own
+        The cause that the row states.
+    pool
+        The different causes of the archive.
+    """
+    asked = ASKED[row["task_index"].strip()]
+    wanted = {line.strip() for name in ("passed", "failed") for line in row.get(name, "").splitlines() if line.strip()}
+    if wanted in (set(), {"N/A"}):
+        return [own]
+    number = _stated_number(row["instruction"])
+    others = [cause for cause in pool if cause != own and _seconds_apart(cause, own) <= _NEAR_S]
+    others.sort(key=lambda cause: _seconds_apart(cause, own))
+    for more in range(number - 1, _MOST_OTHERS + 1):
+        for chosen in itertools.combinations(others, more):
+            causes = [own, *chosen]
+            if {cause[name] for cause in causes for name in asked} == wanted:
+                return causes
+    return None
+
+
+def moment(text: Any) -> datetime | None:
+    """Return a time as OpenRCA writes it."""
+    try:
+        return datetime.strptime(text.strip(), "%Y-%m-%d %H:%M:%S") if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def _stated_number(instruction: str) -> int:
+    found = _COUNT.search(instruction) or _COUNT_AFTER.search(instruction)
+    return _NUMBERS[found[1].lower()] if found else 1
+
+
+def _seconds_apart(one: Cause, other: Cause) -> float:
+    first, second = moment(one["time"]), moment(other["time"])
+    return abs((first - second).total_seconds()) if first and second else float("inf")
+
+
+TOLERANCE_S = 60.0
+_COLUMNS = ("instruction", "prediction", "groundtruth", "score", "task_index")
+_KEYS = {
+    "root cause occurrence datetime": "time",
+    "root cause component": "component",
+    "root cause reason": "reason",
+}
+_MOST_CAUSES = 100
+_LABELS = "ground truth in the archive"
+
+
+class OpenRCAArchives:
+    """Archives `agent-<system>.csv` of OpenRCA's runs."""
+
+    name = "openrca"
+    title = "OpenRCA"
+
+    def files(self, path: Path) -> Sequence[Path]:
+        """Find the archives."""
+        return files_below(path, lambda file: file.suffix == ".csv", "a folder of OpenRCA's archives")
+
+    def runs(self, file: Path, options: ImportOptions) -> Sequence[ImportedRun]:
+        """Read the rows of one archive."""
+        rows = _rows(file)
+        stated = [_stated(row, f"row {number} of {printable(file)}") for number, row in enumerate(rows, start=1)]
+        pool = [dict(one) for one in dict.fromkeys(tuple(cause.items()) for cause in stated)]
+        found = zip(rows, stated, strict=True)
+        return [
+            self._run(row, number, causes_of(row, own, pool), own, file, options)
+            for number, (row, own) in enumerate(found)
+        ]
+
+    def _run(
+        self,
+        row: Mapping[str, str],
+        number: int,
+        causes: list[Cause] | None,
+        own: Cause,
+        file: Path,
+        options: ImportOptions,
+    ) -> ImportedRun:
+        system = file.stem.partition("-")[2] or file.stem
+        truth = None if causes is None else {"causes": causes, "asked": list(ASKED[row["task_index"].strip()])}
+        writer = TrajectoryWriter(options.agent or "RCA-agent", model=options.model)
+        writer.said("user", row["instruction"])
+        writer.acted(row["prediction"])
+        trajectory = writer.trajectory()
+        found = decided(trajectory, _answer(row["prediction"]))
+        run = counted_run(
+            self.name,
+            trajectory,
+            found,
+            dataset=system[:500],
+            episode=f"{system}/{row.get('row_id', number)}"[:500],
+            task="root_cause",
+            protocol=row["task_index"],
+        )
+        recorded = {name: row[name] for name in ("passed", "failed", "score") if name in row}
+        score = _number(row["score"])
+        place = "+".join(sorted(f"{cause['component']}:{cause['reason']}" for cause in causes or [own]))
+        own_truth = RunTruth(
+            cluster=f"{system}/{place}"[:500],
+            label_version=_LABELS if truth else None,
+            truth_json=canonical_json(jsonable(truth)) if truth else None,
+            recorded_success=None if score is None else score == 1.0,
+            recorded_value=score,
+            recorded_json=canonical_json(jsonable(recorded)),
+        )
+        return ImportedRun(key=f"{number:05d}", trajectory=trajectory, run=run, truth=own_truth)
+
+    def score(self, run: AgentRun, truth: Mapping[str, Any]) -> OwnScore | None:
+        """Score a prediction as OpenRCA does."""
+        predicted = (run.answer or {}).get("root_causes", [])
+        causes, asked = truth["causes"], truth["asked"]
+        if len(predicted) != len(causes):
+            return OwnScore(success=False, value=0.0)
+        passed = _best_assignment(predicted, causes, asked)
+        value = round(passed / (len(causes) * len(asked)), 2)
+        return OwnScore(success=value == 1.0, value=value)
+
+    def difference(self, run: AgentRun, truth: RunTruth, success: bool) -> str:
+        """OpenRCA reads predictions with one regular expression, which wants the keys in one order."""
+        return "OpenRCA's reader wants three keys in one order" if (run.answer or {}).get("other_layout") else ""
+
+
+def _rows(file: Path) -> list[dict[str, str]]:
+    import io
+
+    import pandas as pd
+
+    content = read_regular(file, limit_bytes=LIMIT_BYTES)
+    try:
+        table = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False, na_filter=False)
+    except (ValueError, pd.errors.ParserError, UnicodeDecodeError, MemoryError) as problem:
+        reason = printable(str(problem).partition("\n")[0][:200])
+        raise DataError(f"{printable(file)} is no CSV table ({reason}); restore the file") from None
+    missing = [name for name in _COLUMNS if name not in table.columns]
+    if missing:
+        raise DataError(f"{printable(file)} lacks the column {missing[0]} of an OpenRCA archive; give another file")
+    rows: list[dict[str, str]] = table.to_dict("records")  # type: ignore[assignment]
+    if not rows:
+        raise DataError(f"{printable(file)} has no row; give another file")
+    return rows
+
+
+def _stated(row: Mapping[str, str], origin: str) -> Cause:
+    if row["task_index"].strip() not in ASKED:
+        raise DataError(f"{origin} is of an unknown task {printable(row['task_index'][:40])}; restore the file")
+    cause = stated_cause(row["groundtruth"])
+    if cause is None:
+        raise DataError(f"{origin} has no ground truth with component, reason and datetime; restore the file")
+    return cause
+
+
+def _answer(text: str) -> ReadAnswer:
+    if not text.strip():
+        return ReadAnswer(status="no_answer", reason="the prediction is empty")
+    inside = text[text.find("{") : text.rfind("}") + 1]
+    try:
+        found = json.loads(inside)
+    except (ValueError, RecursionError):
+        return ReadAnswer(status="unparsed", reason="the prediction is no JSON")
+    objects = [found] if any(key in _KEYS for key in found) else list(found.values())
+    causes = [one for one in objects if isinstance(one, dict)][: _MOST_CAUSES + 1]
+    if not causes:
+        return ReadAnswer(status="invalid", reason="the prediction names no cause")
+    other = any([*one] != [key for key in _KEYS if key in one] for one in causes)
+    answer: dict[str, Any] = {"root_causes": [{_KEYS[key]: one[key] for key in _KEYS if key in one} for one in causes]}
+    return ReadAnswer(status="ok", answer=answer | ({"other_layout": True} if other else {}))
+
+
+def _best_assignment(predicted: Sequence[Any], causes: Sequence[Any], asked: Sequence[str]) -> int:
+    import numpy as np
+    from scipy.optimize import linear_sum_assignment
+
+    held = np.array([[sum(_holds(name, one, cause) for name in asked) for cause in causes] for one in predicted])
+    rows, columns = linear_sum_assignment(held, maximize=True)
+    return int(held[rows, columns].sum())
+
+
+def _holds(name: str, predicted: Mapping[str, Any], cause: Mapping[str, str]) -> bool:
+    value = predicted.get(name)
+    if name != "time":
+        return value == cause[name]
+    moments = [moment(value), moment(cause[name])]
+    if moments[0] is None or moments[1] is None:
+        return False
+    return abs((moments[0] - moments[1]).total_seconds()) <= TOLERANCE_S
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and 0 <= value <= 1 else None

@@ -1,1 +1,0 @@
-"""Trajectories: what an agent did, step by step, in the Agent Trajectory Interchange Format (ATIF)."""
