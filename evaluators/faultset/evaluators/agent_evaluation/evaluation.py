@@ -10,19 +10,17 @@ from faultset.agents.runs.looks import RunLook, look_of
 from faultset.agents.runs.record import AgentRun
 from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import printable
-from faultset.datasets.training.folds import CROSS, Fold
 from faultset.evaluators.agent_evaluation.questions import AgentQuestion, alarms_of_rows, questions_of
 from faultset.evaluators.agent_evaluation.recorded_runs import RecordedRun
 from faultset.evaluators.agent_evaluation.rows import RowContext, empty_row, rows_of_run
-from faultset.evaluators.execution.planning.settings import EvaluationSettings
-from faultset.evaluators.execution.planning.training_labels import majority_label_of
+from faultset.evaluators.execution.planning.settings import EvaluationScope
+from faultset.evaluators.execution.planning.training_labels import majority_labels
 from faultset.evaluators.results.provenance import settings_hash
 from faultset.evaluators.results.rows import ResultRow, Status
 from faultset.evaluators.results.truth import Truth
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
-    from faultset.evaluators.execution.dataset_source import DatasetSource
 
 _SESSION_TASKS: Mapping[str, tuple[str, ...]] = {
     "detection": ("detection",),
@@ -47,50 +45,26 @@ class AgentResults:
 class AgentEvaluation:
     """Scores recorded runs of agents on the tested episodes of a dataset.
 
-    Parameters
-    ----------
-    runs
-        Of all agents.
-    folds
-        Whose test episodes are scored; each once.
-    training_truths
-        Of another dataset that methods learn from.
-
     Raises
     ------
     DataError
         A run is about another episode.
     UsageError
-        A split tests an episode more than once.
+        The split tests an episode more than once.
     """
 
-    def __init__(
-        self,
-        runs: Sequence[RecordedRun],
-        source: DatasetSource,
-        settings: EvaluationSettings,
-        folds: Sequence[Fold],
-        training_truths: Iterable[Truth] = (),
-    ) -> None:
-        self._runs, self._source, self._settings = runs, source, settings
-        self._truths = {truth.episode: truth for truth in source.truths}
-        labels = self._truths | {truth.episode: truth for truth in training_truths}
-        tested = [episode for fold in folds for episode in fold.test]
-        if runs and len({*tested}) < len(tested):
-            raise UsageError(
-                f'split "{settings.split}" tests episodes more than once, and an agent answers once; choose a split '
-                "that tests each once"
-            )
-        self._folds = {episode: fold.number for fold in folds for episode in fold.test}
-        self._majority = {
-            fold.number: majority_label_of([labels[e] for e in (*fold.faulty_train, *fold.healthy_train)])
-            for fold in folds
-        }
+    def __init__(self, scope: EvaluationScope, runs: Sequence[RecordedRun]) -> None:
+        self._scope, self._runs, self._settings = scope, runs, scope.settings
+        self._truths = {truth.episode: truth for truth in scope.source.truths}
+        if runs:
+            scope.check_single_tests("an agent gives")
+        self._folds = {episode: fold.number for fold in scope.folds for episode in fold.test}
+        self._majority = majority_labels(scope)
         foreign = next((one.run for one in runs if one.run.episode not in self._truths), None)
         if foreign is not None:
             raise DataError(
                 f"the runs given with --agents are on other episodes ({printable(str(foreign.episode)[:60])}) than "
-                f"{source.name} holds; evaluate the dataset that they were run on"
+                f"{scope.source.name} holds; evaluate the dataset that they were run on"
             )
 
     def check(self, specs: Iterable[BaselineSpec]) -> None:
@@ -116,7 +90,7 @@ class AgentEvaluation:
         DataError
             A run was given another alarm than the baselines.
         """
-        alarms = alarms_of_rows(rows, self._detector_of)
+        alarms = alarms_of_rows(rows, self._scope.alarm_of)
         tested = [self._truths[episode] for episode in self._folds]
         by_label: dict[str, list[RecordedRun]] = {}
         for one in self._runs:
@@ -157,7 +131,7 @@ class AgentEvaluation:
         for question in questions:
             truth = self._truths[question.episode]
             if not question.is_asked:
-                reason = f"{self._detector_of(question.episode)} raised no alarm"
+                reason = f"{self._scope.alarm_of(question.episode)} raised no alarm"
                 yield from (_empty(truth, context, task, question, trial, "no_alarm", reason) for trial in trials)
                 continue
             answered = by_episode.get(question.episode, ())
@@ -171,12 +145,9 @@ class AgentEvaluation:
         if question.task != "detection" and run.alarm_ns != question.alarm_ns:
             raise DataError(
                 f"a run of {printable(run.agent)} on episode {question.episode} was given another alarm than that of "
-                f"{self._detector_of(question.episode)}; name the detector of the runs with --alarm, and their split "
+                f"{self._scope.alarm_of(question.episode)}; name the detector of the runs with --alarm, and their split "
                 "with --split"
             )
-
-    def _detector_of(self, episode: str) -> str:
-        return self._settings.alarm_of(episode, self._source)
 
     def _context(self, label: str, runs: Sequence[AgentRun]) -> RowContext:
         return RowContext(
@@ -184,10 +155,10 @@ class AgentEvaluation:
             kind="control" if runs[0].model is None else "agent",
             settings=settings_hash({"runs": label}),
             code=", ".join(sorted({f"{run.agent} {run.agent_version}" for run in runs})),
-            dataset=self._source.name,
-            version=self._source.version,
-            split=self._settings.split or CROSS,
-            detector_of=self._detector_of,
+            dataset=self._scope.source.name,
+            version=self._scope.source.version,
+            split=self._scope.split,
+            detector_of=self._scope.alarm_of,
             folds=self._folds,
             majority_labels=self._majority,
         )

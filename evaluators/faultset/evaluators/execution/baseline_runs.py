@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from faultset.core.times import SECOND_NS
+from faultset.evaluators.execution.planning.settings import EvaluationSettings
 from faultset.evaluators.execution.runners.confinement import dataset_places
 from faultset.evaluators.execution.runners.messages import EMPTY_BLOB, Action, Blob, MethodProcess
-from faultset.evaluators.execution.runners.outcomes import RunLimits
 from faultset.evaluators.results.rows import Protocol, Status, amount_of
 from faultset.evaluators.results.truth import Truth
 
@@ -101,19 +101,13 @@ class RunContext:
     split: str
     code: str
     libraries: str
-    limits: RunLimits
-    protocols: tuple[str, ...]
-    delays: tuple[float, ...]
+    settings: EvaluationSettings
     runs: tuple[BaselineRun, ...]
     """All runs, also of detectors that only raise the alarm for others."""
-    evidence: tuple[float, ...] = ()
-    """Seconds after the onset or the given alarm to which views are cut."""
     hidden: tuple[str, ...] = ()
     """Files that no method may read: earlier results, which hold the truth."""
     fits_bytes: int = 0
     """What fits that are kept for later evaluations may take; 0 where none are kept."""
-    fresh: bool = False
-    """Whether everything is fitted anew."""
     majority_labels: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     """Fold -> system level and fault type that its training labels most often have."""
 
@@ -161,24 +155,24 @@ def expected_answers(run: BaselineRun, truth: Truth, context: RunContext) -> lis
     Without a fault there is no root cause: localizers are then only given alarms that are false. An onset that the
     truth does not know cannot be given.
     """
-    budgets = budgets_of(truth, context.evidence)
+    budgets = budgets_of(truth, context.settings.evidence)
     if run.task == "detection":
         return [ExpectedAnswer("detected"), *(ExpectedAnswer("evidence", None, one) for one in budgets)]
     expected: list[ExpectedAnswer] = []
-    if "detected" in context.protocols:
+    if "detected" in context.settings.protocols:
         expected.append(ExpectedAnswer("detected"))
     if not truth.faulty:
         return expected
-    if "detected" in context.protocols:
+    if "detected" in context.settings.protocols:
         if run.trigger is not None:
             expected.append(ExpectedAnswer("own"))
         expected += [ExpectedAnswer("detected_evidence", None, one) for one in budgets]
     if truth.onset_ns is not None:
-        if "oracle" in context.protocols:
+        if "oracle" in context.settings.protocols:
             expected.append(ExpectedAnswer("oracle"))
             expected += [ExpectedAnswer("evidence", None, one) for one in budgets]
         if run.task == "localization":
-            expected += [ExpectedAnswer("delayed", delay) for delay in delays_of(truth, context.delays)]
+            expected += [ExpectedAnswer("delayed", delay) for delay in delays_of(truth, context.settings.delays)]
     return expected
 
 

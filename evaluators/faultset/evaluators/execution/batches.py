@@ -191,7 +191,7 @@ class EpisodeEvaluator:
             alarm_ns=given.alarm_ns,
             alarm_place=given.place,
         )
-        outcome = self._runner.run(request, self._context.limits)
+        outcome = self._runner.run(request, self._context.settings.limits)
         if outcome.status == "error":
             refuse_damage(Path(whole))
         return outcome

@@ -7,11 +7,12 @@ import logging
 import os
 import resource
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from faultset.core.dask_clients import connected, quiet
 from faultset.core.errors import PlatformError
 from faultset.core.scratch import scratch
+from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.remote_episodes import forget_fetched
 from faultset.evaluators.execution.runners.confinement import NOT_ISOLATED, isolation
 from faultset.evaluators.execution.runners.runner_pool import close_machine_pool, machine_pool
@@ -40,6 +41,43 @@ def check_address_space(workers: int) -> None:
             f"an evaluation with --workers {workers} reserves about {needed / 1e9:.1f} GB of address space, and the "
             f"limit (ulimit -v) is {limit / 1e9:.1f} GB; raise it{', or give fewer workers' if workers > 1 else ''}"
         )
+
+
+class MethodEngine:
+    """Runs methods on dask: on a worker in this process, or on those of a scheduler that runs already.
+
+    Use it as a context manager. It starts runner processes at once, so that their imports overlap with reading labels.
+
+    Parameters
+    ----------
+    workers
+        Methods that run at once; the number of cores by default, and of a scheduler what its workers offer.
+    scheduler
+        Address of a dask scheduler.
+    """
+
+    def __init__(self, workers: int | None = None, scheduler: str | None = None) -> None:
+        self.workers = workers or default_workers()
+        self._scheduler = scheduler
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        if self._scheduler is None:
+            check_address_space(self.workers)
+            self._stack.callback(close_machine_pool)
+            machine_pool().prestart(self.workers)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def connect(self, source: DatasetSource) -> Client:
+        """Return a client whose workers can read a dataset."""
+        if self._scheduler is None:
+            return self._stack.enter_context(local_client(self.workers))
+        client = self._stack.enter_context(remote_client(self._scheduler, None if source.url else str(source.folder)))
+        self.workers = remote_workers(client)
+        return client
 
 
 @contextlib.contextmanager

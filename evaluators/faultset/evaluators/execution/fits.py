@@ -48,7 +48,7 @@ class FitBatch:
         wanted: dict[BaselineRun, str] = {}
         for run in (context.runs[number] for number in self.runs):
             key = self._key(run, kept) if context.fits_bytes else ""
-            found = kept.find(key) if key and not context.fresh else None
+            found = kept.find(key) if key and not context.settings.fresh else None
             if found is None:
                 wanted[run] = key
             else:
@@ -71,7 +71,7 @@ class FitBatch:
             machine_pool().lend(f"fold {self.fold}") as runner,
         ):
             for run, key in chosen.items():
-                outcome = runner.run(self._request(run, folders, cut, context), context.limits.for_fit())
+                outcome = runner.run(self._request(run, folders, cut, context), context.settings.limits.for_fit())
                 if outcome.status == "error":
                     for folder in folders:
                         refuse_damage(Path(folder))

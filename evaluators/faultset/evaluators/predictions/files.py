@@ -87,7 +87,7 @@ def named_file(given: str | Path) -> tuple[str, Path]:
     return path.stem, path
 
 
-def read_predictions(given: str | Path) -> PredictionFile:
+def read_prediction_file(given: str | Path) -> PredictionFile:
     """Read a prediction file.
 
     Parameters

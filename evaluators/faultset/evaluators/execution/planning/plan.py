@@ -10,24 +10,20 @@ from typing import TYPE_CHECKING
 
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.training.folds import CROSS, Fold
+from faultset.datasets.training.folds import Fold
 from faultset.evaluators.execution.baseline_runs import BaselineRun, RunContext
 from faultset.evaluators.execution.batches import EpisodeBatch
-from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.fit_cache import fits_folder, fits_limit
 from faultset.evaluators.execution.fits import FitBatch
 from faultset.evaluators.execution.label_cache import labels_folder
 from faultset.evaluators.execution.planning.calibration import inner_folds
-from faultset.evaluators.execution.planning.runs import Find, all_runs, trigger_runs
-from faultset.evaluators.execution.planning.settings import EvaluationSettings, choose_answerable, folds_of
+from faultset.evaluators.execution.planning.runs import all_runs, trigger_runs
+from faultset.evaluators.execution.planning.settings import EvaluationScope
 from faultset.evaluators.execution.planning.training_data import TrainingData
-from faultset.evaluators.execution.planning.training_labels import labels_of, majority_label_of
+from faultset.evaluators.execution.planning.training_labels import labels_of, majority_labels
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation
 from faultset.evaluators.execution.runners.confinement import dataset_places
-from faultset.evaluators.results.provenance import (
-    code_version,
-    library_versions,
-)
+from faultset.evaluators.results.provenance import code_version, library_versions
 from faultset.evaluators.results.rows import Key, ResultRow
 from faultset.evaluators.results.truth import Truth
 
@@ -45,10 +41,8 @@ _SLOW_SHARE = 2.0 / 360
 class EvaluationPlan:
     """All batches of work of an evaluation."""
 
-    source: DatasetSource
-    settings: EvaluationSettings
+    scope: EvaluationScope
     specs: tuple[BaselineSpec, ...]
-    folds: tuple[Fold, ...]
     context: RunContext
     fits: tuple[FitBatch, ...]
     batches: tuple[EpisodeBatch, ...]
@@ -78,62 +72,51 @@ class EvaluationPlan:
 
 
 def make_plan(
-    source: DatasetSource,
+    scope: EvaluationScope,
     specs: Sequence[BaselineSpec],
-    settings: EvaluationSettings,
     workers: int,
-    find: Find,
     *,
-    training: TrainingData | None = None,
     kept: Iterable[ResultRow] = (),
     hidden: Iterable[Path] = (),
-    fresh: bool = False,
 ) -> EvaluationPlan:
     """Divide an evaluation into batches of work.
 
-    `find` looks up detectors that are fitted and run for their alarm even when they are not among `specs`. Answers
-    that are among `kept` are left out. Methods cannot read the files `hidden`. With `training`, methods learn from
-    another dataset, and all of `source` is tested. With `fresh`, no fit of an earlier evaluation is used again.
+    Parameters
+    ----------
+    kept
+        Rows of an interrupted evaluation; the answers that they hold are left out.
+    hidden
+        Files that methods cannot read.
     """
-    chosen = choose_answerable(source, specs, settings)
-    folds = folds_of(source, settings) if training is None else [training.fold]
-    sources = [source] if training is None else [source, training.source]
-    runs, scored, alarms = all_runs(chosen, settings, find)
-    by_episode = {truth.episode: truth for one in sources for truth in one.truths}
-    alarm_runs = {truth.episode: alarms.get(settings.alarm_of(truth.episode, source)) for truth in source.truths}
-    places = {truth.episode: one.location(truth.episode) for one in sources for truth in one.truths}
-    learned_from = {fold.number: [by_episode[e] for e in (*fold.faulty_train, *fold.healthy_train)] for fold in folds}
+    settings, truths = scope.settings, scope.truths
+    chosen = scope.choose_answerable(specs)
+    runs, scored, alarms = all_runs(chosen, settings)
+    alarm_runs = {truth.episode: alarms.get(scope.alarm_of(truth.episode)) for truth in scope.source.truths}
+    places = {truth.episode: source.location(truth.episode) for source in scope.sources for truth in source.truths}
     context = RunContext(
-        dataset=source.name,
-        version=source.version,
-        split=settings.split or CROSS if training is None else training.name,
+        dataset=scope.source.name,
+        version=scope.source.version,
+        split=scope.split,
         code=code_version(),
         libraries=library_versions(),
-        limits=settings.limits,
-        protocols=settings.protocols,
-        delays=settings.delays,
-        evidence=settings.evidence,
+        settings=settings,
         runs=runs,
         fits_bytes=fits_limit(),
-        fresh=fresh,
-        hidden=(*(str(path) for path in (*hidden, fits_folder(), labels_folder())), *_places_of(training)),
-        majority_labels={
-            number: label for number, truths in learned_from.items() if (label := majority_label_of(truths)) is not None
-        },
+        hidden=(*(str(path) for path in (*hidden, fits_folder(), labels_folder())), *_places_of(scope.training)),
+        majority_labels=majority_labels(scope),
     )
     answered = {row.key: row for row in kept}
     used: dict[Key, ResultRow] = {}
     batches, fits = [], []
-    tested = sum(len(fold.test) for fold in folds)
+    tested = sum(len(fold.test) for fold in scope.folds)
     pieces = max(1, math.ceil(_PIECES_PER_WORKER * workers / tested))
-    for fold in folds:
-        inside = inner_folds(fold, by_episode)
-        wanted = [
-            *_tested(fold, scored, places, by_episode, alarm_runs, trigger_runs(runs)),
-            *_calibrated(fold, inside, scored, runs, settings, places, by_episode),
-        ]
+    for fold in scope.folds:
+        inside = inner_folds(fold, truths)
         of_fold = []
-        for batch in wanted:
+        for batch in (
+            *_tested(fold, scored, places, truths, alarm_runs, trigger_runs(runs)),
+            *_calibrated(fold, inside, scored, context, places, truths),
+        ):
             missing = []
             for number in batch.runs:
                 keys = _keys(batch, runs[number], context)
@@ -145,12 +128,10 @@ def make_plan(
         batches += of_fold
         for part in (fold, *inside):
             mine = [batch for batch in of_fold if batch.inner == part.inner]
-            fits += _fits(part, mine, context, places, by_episode, workers)
+            fits += _fits(part, mine, context, places, truths, workers)
     return EvaluationPlan(
-        source=source,
-        settings=settings,
+        scope=scope,
         specs=tuple(chosen),
-        folds=tuple(folds),
         context=context,
         fits=tuple(fits),
         batches=tuple(batches),
@@ -182,13 +163,13 @@ def _calibrated(
     fold: Fold,
     inside: Sequence[Fold],
     scored: Sequence[int],
-    runs: Sequence[BaselineRun],
-    settings: EvaluationSettings,
+    context: RunContext,
     places: Mapping[str, EpisodeLocation],
     truths: Mapping[str, Truth],
 ) -> Iterator[EpisodeBatch]:
     """Detectors on the training episodes without a fault; what learns is asked by models that did not see them."""
-    detectors = [n for n in scored if runs[n].task == "detection" and (settings.calibrate or not runs[n].own_threshold)]
+    runs, every = context.runs, context.settings.calibrate
+    detectors = [n for n in scored if runs[n].task == "detection" and (every or not runs[n].own_threshold)]
     unfitted = tuple(n for n in detectors if not runs[n].learns)
     learned = tuple(n for n in detectors if runs[n].learns)
     for inner, episodes, numbers in (

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
+from faultset.baselines.api.contract import Untrained
+from faultset.baselines.api.registry import BaselineSpec, get_baseline
 from faultset.core.code.identity import UNINSTALLED
 from faultset.core.errors import UsageError
 from faultset.evaluators.execution.baseline_runs import BaselineRun
 from faultset.evaluators.execution.planning.settings import EvaluationSettings
 from faultset.evaluators.execution.runners.messages import Blob
 from faultset.evaluators.execution.runners.views import readable_tables
-from faultset.evaluators.results.provenance import (
-    method_code,
-    method_places,
-    parameters_of,
-    settings_hash,
-)
-
-if TYPE_CHECKING:
-    from faultset.baselines.api.registry import BaselineSpec
+from faultset.evaluators.results.provenance import method_code, method_places, parameters_of, settings_hash
 
 SEEDS_OF_STOCHASTIC = 5
-Find = Callable[[str], "BaselineSpec"]
 
 
 def all_runs(
-    chosen: Sequence[BaselineSpec], settings: EvaluationSettings, find: Find
+    chosen: Sequence[BaselineSpec], settings: EvaluationSettings
 ) -> tuple[tuple[BaselineRun, ...], list[int], dict[str, int]]:
     """Return all runs, which of them are scored, and which raise alarms for the others, by name."""
     runs: list[BaselineRun] = []
@@ -40,7 +32,7 @@ def all_runs(
         helpers = [*settings.alarm_detectors, *helpers]
     for name in helpers if needed else ():
         if all(run.name != name for run in runs):
-            runs.append(_runs_of(find(name), settings)[0])
+            runs.append(_runs_of(get_baseline(name), settings)[0])
         if not next(run for run in runs if run.name == name).own_threshold:
             raise UsageError(
                 f'the detector "{name}" gets its threshold when all detectors have run, so localizers cannot be given '
@@ -52,8 +44,6 @@ def all_runs(
 
 def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineRun]:
     import cloudpickle
-
-    from faultset.baselines.api.contract import Untrained
 
     payload = Blob.of(cloudpickle.dumps(spec))
     code = method_code(spec)
@@ -90,13 +80,13 @@ def given_beyond_telemetry(spec: BaselineSpec) -> tuple[str, ...]:
     return tuple(sorted({*spec.needs, *(name for name, given in more if given)}))
 
 
-def codes_of(specs: Iterable[BaselineSpec], settings: EvaluationSettings, find: Find) -> dict[str, str]:
+def codes_of(specs: Iterable[BaselineSpec], settings: EvaluationSettings) -> dict[str, str]:
     """Return baseline -> identity of its code, for baselines and for the detectors whose alarms they are given."""
     chosen = {spec.name: spec for spec in specs}
     helpers = {spec.trigger for spec in chosen.values() if spec.trigger}
     if any(spec.task != "detection" for spec in chosen.values()):
         helpers |= {*settings.alarm_detectors}
-    chosen |= {name: find(name) for name in helpers - chosen.keys()}
+    chosen |= {name: get_baseline(name) for name in helpers - chosen.keys()}
     return {name: str(method_code(spec)) for name, spec in sorted(chosen.items())}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from faultset.evaluators.execution.planning.settings import EvaluationScope
 from faultset.evaluators.execution.runners.messages import TrainingLabel
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.diagnosis import best_constant
@@ -21,6 +22,15 @@ def labels_of(truth: Truth) -> tuple[TrainingLabel, ...]:
         ordered = tuple(sorted(causes, key=lambda name, first=first: name != first))
         labels.append(TrainingLabel(first, one.system_level, one.fault_type, ordered, truth.onset_ns))
     return tuple(labels)
+
+
+def majority_labels(scope: EvaluationScope) -> dict[int, tuple[str, str]]:
+    """Return fold -> level and type that its training labels most often have together."""
+    learned = {
+        fold.number: [scope.truths[episode] for episode in (*fold.faulty_train, *fold.healthy_train)]
+        for fold in scope.folds
+    }
+    return {number: label for number, truths in learned.items() if (label := majority_label_of(truths)) is not None}
 
 
 def majority_label_of(truths: Sequence[Truth]) -> tuple[str, str] | None:
