@@ -44,8 +44,8 @@ from faultset.evaluators.execution.checkpoint import Checkpoint
 from faultset.evaluators.execution.dask_clients import local_client
 from faultset.evaluators.execution.dataset_source import DatasetSource, check_content
 from faultset.evaluators.execution.planning.plan import make_plan
-from faultset.evaluators.execution.planning.settings import EvaluationSettings
 from faultset.evaluators.execution.scheduling import run_plan
+from faultset.evaluators.execution.settings import EvaluationSettings
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.results.rows import ResultRow, write_rows
 

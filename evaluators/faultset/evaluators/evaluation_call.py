@@ -21,9 +21,8 @@ from faultset.evaluators.execution.dataset_source import DatasetSource, opened_d
 from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
 from faultset.evaluators.execution.planning.plan import make_plan
 from faultset.evaluators.execution.planning.runs import codes_of
-from faultset.evaluators.execution.planning.settings import EvaluationOptions, EvaluationScope, EvaluationSettings
-from faultset.evaluators.execution.planning.training_data import training_data
 from faultset.evaluators.execution.scheduling import run_plan
+from faultset.evaluators.execution.settings import EvaluationOptions, EvaluationScope, EvaluationSettings, training_data
 from faultset.evaluators.leaderboards.trained_thresholds import training_policy, with_training_thresholds
 from faultset.evaluators.predictions.files import PredictionFile, check_names, read_prediction_file
 from faultset.evaluators.predictions.prediction_rows import read_predictions
@@ -128,9 +127,8 @@ def evaluate(
         answers.steps.finish()
         if answers.damage:
             first = str(next(iter(answers.damage.values()))).removesuffix("; restore the file")
-            left = (
-                f"{len(answers.damage)} of {len(scope.source.truths)} episodes were damaged meanwhile and are left out"
-            )
+            counts = f"{len(answers.damage)} of {len(scope.source.truths)}"
+            left = f"{counts} episodes were damaged meanwhile and are left out"
             where = "" if folder is None else f" of the results in {folder}"
             raise DataError(f"{first}; {left}{where}; restore the file, then run the same command again")
         return evaluation
@@ -144,7 +142,7 @@ def define_scope(
     Raises
     ------
     UsageError
-        The split does not exist, or nothing is left to learn from.
+        Nothing is left to learn from.
     DataError
         An episode is in both datasets.
     """
@@ -153,9 +151,7 @@ def define_scope(
     training = None if train is None else training_data(train, source)
     if training is not None:
         settings = replace(settings, train=f"{training.name} {training.source.digest}")
-    scope = EvaluationScope(source=source, settings=settings, training=training)
-    assert scope.folds
-    return scope
+    return EvaluationScope(source=source, settings=settings, training=training)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,8 +163,10 @@ class MethodAnswers:
     """The methods, without those of tasks that the dataset does not pose."""
     damage: Mapping[str, DataError]
     """Episode -> why it could not be evaluated."""
-    record: Mapping[str, object]
-    """What reports say: isolation, parameters, and fits that were used again."""
+    isolation: str
+    """What kept methods from everything but their view."""
+    fits_used_again: str
+    """How many fits earlier evaluations had made, and of which methods; empty for none."""
     steps: StepCounter
     """One step is left for what follows."""
 
@@ -225,15 +223,16 @@ def run_methods(
     steps = StepCounter(plan.steps + 1, progress)
     isolation = isolation_of(client)
     rows = run_plan(plan, client, steps.add, keep, leave_out, fits.extend)
-    record: dict[str, object] = {
-        "isolation": isolation,
-        "parameters": {spec.name: values for spec in plan.specs if (values := parameters_of(spec))},
-    }
     again = Counter(name for name, earlier in fits if earlier)
-    if again:
-        named = ", ".join(f"{name} {count}" for name, count in sorted(again.items()))
-        record["fits_used_again"] = f"{again.total()} of {len(fits)} ({named})"
-    return MethodAnswers(rows=rows, specs=plan.specs, damage=damage, record=record, steps=steps)
+    named = ", ".join(f"{name} {count}" for name, count in sorted(again.items()))
+    return MethodAnswers(
+        rows=rows,
+        specs=plan.specs,
+        damage=damage,
+        isolation=isolation,
+        fits_used_again=f"{again.total()} of {len(fits)} ({named})" if again else "",
+        steps=steps,
+    )
 
 
 def build_leaderboards(
@@ -265,10 +264,12 @@ def build_leaderboards(
         digest=scope.source.digest,
         settings={
             **_shown_settings(scope),
-            **answers.record,
+            "isolation": answers.isolation,
+            "parameters": {spec.name: values for spec in answers.specs if (values := parameters_of(spec))},
             "predictions": {file.name: file.record for file in files},
             "reference_gaps": scope.source.reference_gaps(),
             **({"agents_left_out": list(acted.left_out)} if acted.left_out else {}),
+            **({"fits_used_again": answers.fits_used_again} if answers.fits_used_again else {}),
         },
         agent_runs=acted.runs,
         agent_looks=acted.looks,

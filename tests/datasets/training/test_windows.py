@@ -31,7 +31,7 @@ from faultset.datasets.training.service_features import CLIP, _deviation
 from faultset.datasets.training.tables import log_lines, service_calls
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.planning.settings import EvaluationSettings, folds_of
+from faultset.evaluators.execution.settings import EvaluationSettings, folds_of
 
 SECOND = 1_000_000_000
 

@@ -23,8 +23,8 @@ from faultset.evaluators.evaluation_settings import shown_settings
 from faultset.evaluators.execution.dask_clients import local_client
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.planning.plan import EvaluationPlan, make_plan
-from faultset.evaluators.execution.planning.settings import EvaluationSettings, with_default_alarm
 from faultset.evaluators.execution.scheduling import run_plan
+from faultset.evaluators.execution.settings import EvaluationSettings, with_default_alarm
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.reports.page import render
 from faultset.evaluators.results.rows import ResultRow

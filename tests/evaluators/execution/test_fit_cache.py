@@ -21,8 +21,8 @@ from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.fit_cache import FitCache, fits_folder, fits_limit
 from faultset.evaluators.execution.fits import FitBatch
 from faultset.evaluators.execution.planning.plan import make_plan
-from faultset.evaluators.execution.planning.settings import EvaluationSettings
 from faultset.evaluators.execution.runners.messages import Blob
+from faultset.evaluators.execution.settings import EvaluationSettings
 from faultset.evaluators.leaderboards.formats import summary_lines
 
 METHOD = "nearest-signature"

@@ -14,7 +14,7 @@ from faultset.evaluators.execution import dataset_source
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.label_cache import labels_folder
 from faultset.evaluators.execution.planning.plan import make_plan
-from faultset.evaluators.execution.planning.settings import EvaluationSettings
+from faultset.evaluators.execution.settings import EvaluationSettings
 
 
 @pytest.fixture

@@ -27,9 +27,9 @@ from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
 from faultset.evaluators.execution.dask_clients import local_client, remote_client
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.planning.plan import EvaluationPlan, make_plan
-from faultset.evaluators.execution.planning.settings import EvaluationSettings
 from faultset.evaluators.execution.runners.outcomes import RunLimits
 from faultset.evaluators.execution.scheduling import run_plan
+from faultset.evaluators.execution.settings import EvaluationSettings
 from faultset.evaluators.results.rows import ResultRow
 
 NAMES = ("ksigma", "always-yes", "random", "max-z")

@@ -22,8 +22,8 @@ from faultset.evaluators.cli.evaluate import evaluate
 from faultset.evaluators.execution import remote_episodes
 from faultset.evaluators.execution.dataset_source import DatasetSource, opened_remotely
 from faultset.evaluators.execution.planning.plan import make_plan
-from faultset.evaluators.execution.planning.settings import EvaluationSettings
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation, forget_fetched, local_folders
+from faultset.evaluators.execution.settings import EvaluationSettings
 from faultset.evaluators.results.rows import read_rows
 
 NAMES = "ksigma,max-z,most-frequent"

@@ -16,8 +16,7 @@ from faultset.datasets.training.folds import cross_folds
 from faultset.evaluators import Evaluation, compare, evaluate
 from faultset.evaluators.cli.evaluate import evaluate as command
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.planning.settings import EvaluationSettings
-from faultset.evaluators.execution.planning.training_data import training_data
+from faultset.evaluators.execution.settings import EvaluationSettings, training_data
 from faultset.evaluators.predictions.files import read_predictions
 from faultset.evaluators.predictions.prediction_rows import prediction_rows
 from faultset.evaluators.results.rows import ResultRow, read_rows

@@ -6,7 +6,7 @@ import dataclasses
 
 from faultset.baselines.api.registry import get_baseline
 from faultset.evaluators.execution.planning.runs import all_runs
-from faultset.evaluators.execution.planning.settings import EvaluationSettings
+from faultset.evaluators.execution.settings import EvaluationSettings
 from faultset.evaluators.results.provenance import parameters_of, settings_hash
 
 

@@ -13,8 +13,8 @@ from faultset.core.printable import printable
 from faultset.evaluators.agent_evaluation.questions import AgentQuestion, alarms_of_rows, questions_of
 from faultset.evaluators.agent_evaluation.recorded_runs import RecordedRun
 from faultset.evaluators.agent_evaluation.rows import RowContext, empty_row, rows_of_run
-from faultset.evaluators.execution.planning.settings import EvaluationScope
 from faultset.evaluators.execution.planning.training_labels import majority_labels
+from faultset.evaluators.execution.settings import EvaluationScope
 from faultset.evaluators.results.provenance import settings_hash
 from faultset.evaluators.results.rows import ResultRow, Status
 from faultset.evaluators.results.truth import Truth
@@ -145,8 +145,8 @@ class AgentEvaluation:
         if question.task != "detection" and run.alarm_ns != question.alarm_ns:
             raise DataError(
                 f"a run of {printable(run.agent)} on episode {question.episode} was given another alarm than that of "
-                f"{self._scope.alarm_of(question.episode)}; name the detector of the runs with --alarm, and their split "
-                "with --split"
+                f"{self._scope.alarm_of(question.episode)}; name the detector of the runs with --alarm, and "
+                "their split with --split"
             )
 
     def _context(self, label: str, runs: Sequence[AgentRun]) -> RowContext:

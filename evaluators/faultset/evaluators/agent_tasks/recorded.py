@@ -25,7 +25,7 @@ from faultset.evaluators.agent_tasks.scores import answer_scorer
 from faultset.evaluators.agent_tasks.shared_datasets import shared_dataset
 from faultset.evaluators.evaluation_call import evaluate
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.planning.settings import default_detector
+from faultset.evaluators.execution.settings import default_detector
 from faultset.evaluators.results.rows import PROTOCOLS
 from faultset.evaluators.results.truth import Truth
 

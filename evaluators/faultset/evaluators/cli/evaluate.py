@@ -177,6 +177,11 @@ def evaluate(
         evaluated = evaluation_call.evaluate(
             dataset,
             comma_separated(*names),
+            predictions=predictions,
+            agents=agents,
+            out=folder,
+            started=progress.start,
+            progress=progress.show,
             version=version,
             tasks=comma_separated(*tasks) or TASKS,
             protocol=protocol,
@@ -186,17 +191,12 @@ def evaluate(
             delays=options.delays(delays),
             evidence=options.delays(evidence, "budget of evidence"),
             thresholds=comma_separated(*thresholds),
-            predictions=predictions,
-            agents=agents,
             workers=workers,
             scheduler=scheduler,
-            out=folder,
             seed=seed,
             timeout_s=timeout,
             memory_limit_bytes=options.memory_bytes(memory_limit),
             fresh=fresh,
-            started=progress.start,
-            progress=progress.show,
         )
     _show(evaluated, folder, dataset, as_json)
 

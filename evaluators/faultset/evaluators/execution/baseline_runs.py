@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from faultset.core.times import SECOND_NS
-from faultset.evaluators.execution.planning.settings import EvaluationSettings
 from faultset.evaluators.execution.runners.confinement import dataset_places
 from faultset.evaluators.execution.runners.messages import EMPTY_BLOB, Action, Blob, MethodProcess
+from faultset.evaluators.execution.settings import EvaluationSettings
 from faultset.evaluators.results.rows import Protocol, Status, amount_of
 from faultset.evaluators.results.truth import Truth
 

@@ -124,7 +124,7 @@ def test_references_of_fault_episodes_end_where_they_stop_being_known_healthy(ei
 
 def test_localizers_cannot_be_given_an_alarm_that_is_not_decided_yet(eight_episodes: Path):
     from faultset.evaluators.execution.planning.runs import all_runs
-    from faultset.evaluators.execution.planning.settings import EvaluationSettings
+    from faultset.evaluators.execution.settings import EvaluationSettings
 
     localizer = spec_of(Recalls, name="where", task="localization", own_threshold=True)
     with pytest.raises(UsageError, match="name another detector"):

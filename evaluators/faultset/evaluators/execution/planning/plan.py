@@ -18,11 +18,10 @@ from faultset.evaluators.execution.fits import FitBatch
 from faultset.evaluators.execution.label_cache import labels_folder
 from faultset.evaluators.execution.planning.calibration import inner_folds
 from faultset.evaluators.execution.planning.runs import all_runs, trigger_runs
-from faultset.evaluators.execution.planning.settings import EvaluationScope
-from faultset.evaluators.execution.planning.training_data import TrainingData
 from faultset.evaluators.execution.planning.training_labels import labels_of, majority_labels
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation
 from faultset.evaluators.execution.runners.confinement import dataset_places
+from faultset.evaluators.execution.settings import EvaluationScope, TrainingData
 from faultset.evaluators.results.provenance import code_version, library_versions
 from faultset.evaluators.results.rows import Key, ResultRow
 from faultset.evaluators.results.truth import Truth

@@ -9,9 +9,9 @@ from faultset.baselines.api.registry import BaselineSpec, get_baseline
 from faultset.core.code.identity import UNINSTALLED
 from faultset.core.errors import UsageError
 from faultset.evaluators.execution.baseline_runs import BaselineRun
-from faultset.evaluators.execution.planning.settings import EvaluationSettings
 from faultset.evaluators.execution.runners.messages import Blob
 from faultset.evaluators.execution.runners.views import readable_tables
+from faultset.evaluators.execution.settings import EvaluationSettings
 from faultset.evaluators.results.provenance import method_code, method_places, parameters_of, settings_hash
 
 SEEDS_OF_STOCHASTIC = 5

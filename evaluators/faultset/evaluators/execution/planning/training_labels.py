@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from faultset.evaluators.execution.planning.settings import EvaluationScope
 from faultset.evaluators.execution.runners.messages import TrainingLabel
+from faultset.evaluators.execution.settings import EvaluationScope
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.diagnosis import best_constant
 
