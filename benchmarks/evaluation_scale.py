@@ -43,9 +43,9 @@ from faultset.datasets.format.versions import create_version, read_manifest, wri
 from faultset.evaluators.execution.checkpoint import Checkpoint
 from faultset.evaluators.execution.dask_clients import local_client
 from faultset.evaluators.execution.dataset_source import DatasetSource, check_content
-from faultset.evaluators.execution.planning.plan import make_plan
+from faultset.evaluators.execution.plan import make_plan
 from faultset.evaluators.execution.scheduling import run_plan
-from faultset.evaluators.execution.settings import EvaluationSettings
+from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.results.rows import ResultRow, write_rows
 
@@ -184,7 +184,9 @@ def _scale(dataset: Path, names: list[str], workers: int) -> dict[str, Any]:
 def _plan(dataset: Path, specs: list[BaselineSpec], workers: int):
     opened = open_dataset(dataset)
     check_content(opened, workers)
-    return make_plan(DatasetSource.of(opened), specs, EvaluationSettings(calibrate=True), workers, get_baseline)
+    return make_plan(
+        EvaluationScope(source=DatasetSource.of(opened), settings=EvaluationSettings(calibrate=True)), specs, workers
+    )
 
 
 def _after(rows: list[ResultRow], out: Path) -> dict[str, float]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, UsageError
@@ -18,9 +18,7 @@ from faultset.evaluators.evaluation import FILES, RESULTS_FILE, Evaluation, Eval
 from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
 from faultset.evaluators.execution.dask_clients import MethodEngine, dashboard_of, isolation_of
 from faultset.evaluators.execution.dataset_source import DatasetSource, opened_dataset
-from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
-from faultset.evaluators.execution.planning.plan import make_plan
-from faultset.evaluators.execution.planning.runs import codes_of
+from faultset.evaluators.execution.plan import choose_baselines, codes_of, make_plan
 from faultset.evaluators.execution.scheduling import run_plan
 from faultset.evaluators.execution.settings import EvaluationOptions, EvaluationScope, EvaluationSettings, training_data
 from faultset.evaluators.leaderboards.trained_thresholds import training_policy, with_training_thresholds
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
 def evaluate(
     dataset: str | Path | Dataset,
-    baselines: Iterable[str | BaselineSpec | type] = (),
+    methods: Iterable[str | BaselineSpec | type | Callable[..., Any]] | Mapping[str, Callable[..., Any]] = (),
     *,
     predictions: Sequence[str | Path] = (),
     agents: Sequence[str | Path] = (),
@@ -46,16 +44,18 @@ def evaluate(
     progress: Progress | None = None,
     **options: Unpack[EvaluationOptions],
 ) -> Evaluation:
-    """Run baselines on every episode of a dataset and score their answers.
+    """Run methods on every episode of a dataset and score their answers.
 
     Parameters
     ----------
     dataset
         Folder, URL that fsspec knows, or an opened dataset.
-    baselines
-        Names, groups ("default", "all", "named", "methods", "rules", "controls"), specs or registered classes.
+    methods
+        Names, groups ("default", "all", "named", "methods", "rules", "controls"), registered classes, specs, and
+        functions that take an episode and an alarm and return `{service: score}`. Or a mapping from names to such
+        functions.
     predictions
-        Files with answers that were made elsewhere, `FILE` or `NAME=FILE`, scored beside the baselines; see
+        Files with answers that were made elsewhere, `FILE` or `NAME=FILE`, scored beside the methods; see
         docs/predictions.md for their columns.
     agents
         Logs of Inspect, or folders of runs, about these episodes; see docs/agents.md.
@@ -102,7 +102,7 @@ def evaluate(
             check_writable(folder)
         running = stack.enter_context(ExitStack())
         running.enter_context(engine)
-        specs = choose_baselines(baselines)
+        specs = choose_baselines(methods)
         _check_names(specs, files, recorded)
         read_training = None if train is None else stack.enter_context(opened_dataset(train, None, engine.workers))
         if any(file.sets_threshold_in_training for file in files) or not all(spec.own_threshold for spec in specs):
@@ -304,15 +304,12 @@ def _shown_settings(scope: EvaluationScope) -> dict[str, object]:
     from faultset.evaluators.reports.machine import machine
 
     source, settings, training = scope.source, scope.settings, scope.training
-    alarm, other, count = settings.alarm_detector, settings.alarm_without_spans, len(source.without_spans)
-    if other:
-        alarm += f", and by {other} in {count} of {len(source.truths)} episodes, which have no spans"
     return {
         "tasks": list(settings.tasks),
         "protocols": list(settings.protocols),
         "delays_s": list(settings.delays),
         "evidence_s": list(settings.evidence),
-        "alarm_detector": alarm,
+        "alarm_detector": scope.alarm_words,
         "threshold_policy": "reference",
         "split": scope.split,
         **({} if training is None else {"train": training.record}),

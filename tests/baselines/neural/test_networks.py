@@ -15,7 +15,7 @@ from faultset.baselines.neural import extra
 from faultset.baselines.neural.networks import lstm_last, lstm_parameters
 from faultset.baselines.neural.training import trained
 from faultset.core.errors import UsageError
-from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
+from faultset.evaluators.execution.plan import choose_baselines
 
 ROLES = 4
 needs_extra = pytest.mark.skipif(bool(extra.missing_packages()), reason="the extra neural is not installed")

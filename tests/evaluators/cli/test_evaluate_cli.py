@@ -17,8 +17,8 @@ from faultset.evaluators.cli.evaluate import evaluate
 from faultset.evaluators.cli.listing import baselines
 from faultset.evaluators.cli.options import delays, memory_bytes
 from faultset.evaluators.evaluation import EvaluationStart
-from faultset.evaluators.evaluation_settings import LARGEST_SEED
-from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
+from faultset.evaluators.execution.plan import choose_baselines
+from faultset.evaluators.execution.settings import LARGEST_SEED
 from faultset.evaluators.results.rows import read_rows
 
 
@@ -200,27 +200,27 @@ def test_a_grid_of_delays_is_given_in_seconds_or_taken_as_it_is():
 def test_an_evaluation_that_was_stopped_goes_on_where_it_was(
     example_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from faultset.evaluators.execution import dask_clients, scheduling
+    from faultset.evaluators import evaluation_call
     from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE
 
-    run_plan = scheduling.run_plan
+    run_plan = evaluation_call.run_plan
 
-    def stopped(plan, client, progress, keep, damaged):
+    def stopped(plan, client, progress, keep, *others):
         def keep_one(rows):
             keep(rows)
             raise KeyboardInterrupt
 
-        return run_plan(plan, client, progress, keep_one, damaged)
+        return run_plan(plan, client, progress, keep_one, *others)
 
     arguments = (example_dataset, "--out", tmp_path, "--workers", 1, "--baselines", "ksigma,max-z")
     with monkeypatch.context() as patch:
-        patch.setattr(scheduling, "run_plan", stopped)
+        patch.setattr(evaluation_call, "run_plan", stopped)
         first = invoke(*arguments)
     assert first.exit_code == 130, first.output
     assert (tmp_path / CHECKPOINT_FILE).exists()
     assert not (tmp_path / "results.parquet").exists()
     with monkeypatch.context() as patch:
-        patch.setattr(dask_clients, "dashboard_of", lambda client: None)
+        patch.setattr(evaluation_call, "dashboard_of", lambda client: None)
         again = invoke(*arguments)
     assert again.exit_code == 0, again.output
     assert 'Dashboard: none without bokeh; pip install "faultset[dashboard]" gives one\n' in again.stderr

@@ -20,9 +20,9 @@ from faultset.evaluators.execution.baseline_runs import BaselineRun, FittedModel
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.fit_cache import FitCache, fits_folder, fits_limit
 from faultset.evaluators.execution.fits import FitBatch
-from faultset.evaluators.execution.planning.plan import make_plan
+from faultset.evaluators.execution.plan import make_plan
 from faultset.evaluators.execution.runners.messages import Blob
-from faultset.evaluators.execution.settings import EvaluationSettings
+from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
 from faultset.evaluators.leaderboards.formats import summary_lines
 
 METHOD = "nearest-signature"
@@ -81,7 +81,9 @@ class EndsItsProcess:
 @pytest.fixture(scope="module")
 def batch(example_dataset: Path) -> tuple[FitBatch, BaselineRun]:
     source = DatasetSource.of(open_dataset(example_dataset))
-    plan = make_plan(source, [get_baseline(METHOD)], EvaluationSettings(tasks=("rca",)), 1, get_baseline)
+    plan = make_plan(
+        EvaluationScope(source=source, settings=EvaluationSettings(tasks=("rca",))), [get_baseline(METHOD)], 1
+    )
     batch = next(one for one in plan.fits if one.inner is None)
     return batch, next(run for run in plan.context.runs if run.name == METHOD)
 

@@ -21,9 +21,9 @@ from faultset.datasets.remote.file_systems import fetch
 from faultset.evaluators.cli.evaluate import evaluate
 from faultset.evaluators.execution import remote_episodes
 from faultset.evaluators.execution.dataset_source import DatasetSource, opened_remotely
-from faultset.evaluators.execution.planning.plan import make_plan
+from faultset.evaluators.execution.plan import make_plan
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation, forget_fetched, local_folders
-from faultset.evaluators.execution.settings import EvaluationSettings
+from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
 from faultset.evaluators.results.rows import read_rows
 
 NAMES = "ksigma,max-z,most-frequent"
@@ -159,7 +159,10 @@ def test_workers_elsewhere_fetch_for_themselves(server):
         remote_client(vars(cluster)["scheduler"].address, None) as client,
         opened_remotely(url, None) as source,
     ):
-        rows = run_plan(make_plan(source, [get_baseline("ksigma")], EvaluationSettings(), 1, get_baseline), client)
+        rows = run_plan(
+            make_plan(EvaluationScope(source=source, settings=EvaluationSettings()), [get_baseline("ksigma")], 1),
+            client,
+        )
     assert {row.status for row in rows} == {"ok"}
     assert any("telemetry" in path for path in asked)
 

@@ -13,7 +13,7 @@ from faultset.core.printable import printable
 from faultset.evaluators.agent_evaluation.questions import AgentQuestion, alarms_of_rows, questions_of
 from faultset.evaluators.agent_evaluation.recorded_runs import RecordedRun
 from faultset.evaluators.agent_evaluation.rows import RowContext, empty_row, rows_of_run
-from faultset.evaluators.execution.planning.training_labels import majority_labels
+from faultset.evaluators.execution.plan import majority_labels
 from faultset.evaluators.execution.settings import EvaluationScope
 from faultset.evaluators.results.provenance import settings_hash
 from faultset.evaluators.results.rows import ResultRow, Status

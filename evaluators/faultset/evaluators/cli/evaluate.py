@@ -210,7 +210,7 @@ class _Progress:
         self._advance: Callable[[int], None] | None = None
 
     def start(self, start: EvaluationStart) -> None:
-        from faultset.evaluators.execution.planning.baseline_groups import slow_left_out
+        from faultset.evaluators.execution.plan import slow_left_out
 
         click.echo(wrapped(_words_of(start)), err=True)
         click.echo(f"Dashboard: {start.dashboard or NO_DASHBOARD}", err=True)

@@ -13,7 +13,7 @@ from faultset.evaluators.execution.baseline_runs import RunContext
 from faultset.evaluators.execution.batches import EpisodeBatch
 from faultset.evaluators.execution.dask_clients import remote_workers
 from faultset.evaluators.execution.fits import used_again
-from faultset.evaluators.execution.planning.plan import EvaluationPlan
+from faultset.evaluators.execution.plan import EvaluationPlan
 from faultset.evaluators.execution.progress import PROGRESS_TOPIC, report_progress
 from faultset.evaluators.results.compressed_rows import CompressedRows
 from faultset.evaluators.results.rows import ResultRow

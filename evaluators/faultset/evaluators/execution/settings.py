@@ -311,6 +311,13 @@ class EvaluationScope:
         """What rows call the split."""
         return self.training.name if self.training is not None else self.settings.split or CROSS
 
+    @property
+    def alarm_words(self) -> str:
+        """What reports say about the detectors whose alarms localizers are given."""
+        other, count = self.settings.alarm_without_spans, len(self.source.without_spans)
+        why = f", and by {other} in {count} of {len(self.source.truths)} episodes, which have no spans" if other else ""
+        return f"{self.settings.alarm_detector}{why}"
+
     def alarm_of(self, episode: str) -> str:
         """Return the detector whose alarm localizers are given in an episode."""
         without_spans = episode in self.source.without_spans

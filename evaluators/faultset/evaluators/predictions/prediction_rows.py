@@ -12,7 +12,7 @@ from faultset.baselines.api.contract import CONSECUTIVE, Detection, Diagnosis, R
 from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import printable
 from faultset.datasets.training.folds import Fold
-from faultset.evaluators.execution.planning.training_labels import majority_labels
+from faultset.evaluators.execution.plan import majority_labels
 from faultset.evaluators.execution.runners.answers import check_detection, check_diagnosis, check_ranking
 from faultset.evaluators.execution.settings import EvaluationScope
 from faultset.evaluators.predictions.checks import check_predictions

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from faultset.evaluators.execution.runners.views import SharedView
 
 
-def serve_requests(requests_fd: int, replies_fd: int, about: MethodProcess, scratch: str) -> None:
-    """Give up access to everything but what the method may reach, and carry out requests until their pipe is closed."""
+def serve_requests(server: Connection, about: MethodProcess, scratch: str) -> None:
+    """Give up access to everything but what the method may reach, and carry out requests until the server ends."""
     import numpy as np
 
     from faultset.evaluators.execution.runners.confinement import confine_method
@@ -40,11 +40,10 @@ def serve_requests(requests_fd: int, replies_fd: int, about: MethodProcess, scra
     confine_method(about, scratch)
     me = os.getpid()
     worker = _BaselineWorker(peak)
-    requests, replies = Connection(requests_fd, writable=False), Connection(replies_fd, readable=False)
     imported = set(sys.modules)
     while True:
         try:
-            request: FitRequest | AnswerRequest = requests.recv()
+            request: FitRequest | AnswerRequest = server.recv()
         except EOFError:
             return
         random.seed(request.seed)
@@ -56,8 +55,8 @@ def serve_requests(requests_fd: int, replies_fd: int, about: MethodProcess, scra
             os._exit(0)
         added = sys.modules.keys() - imported if about.built_in else set[str]()
         imported |= added
-        replies.send_bytes(reply_header(reply, added))
-        replies.send_bytes(reply.model)
+        server.send_bytes(reply_header(reply, added))
+        server.send_bytes(reply.model)
 
 
 class _Clock:
