@@ -120,6 +120,20 @@ def _facts_of(episode: Path, *, with_gaps: bool) -> _Facts:
     return _Facts(truth, gaps)
 
 
+def read_truths(dataset: str | Path | Dataset, version: str | None = None) -> tuple[Truth, ...]:
+    """Return what is true of each episode of a dataset, as scorers are given it.
+
+    Parameters
+    ----------
+    dataset
+        Folder, URL, or an opened dataset.
+    version
+        Version of the dataset; the newest by default.
+    """
+    with opened_dataset(dataset, version, workers=1) as read_source:
+        return read_source().truths
+
+
 @contextmanager
 def opened_dataset(
     dataset: str | Path | Dataset, version: str | None, workers: int

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import json
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faultset.core.times import step_seconds
 from faultset.datasets.format.context import read_context
-from faultset.datasets.metrics.roles import Catalogue, MetricRole, builtin_catalogue
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.runners.cache import Cache
 
@@ -49,11 +46,6 @@ class SharedView(EpisodeView):
         self._path = path
         self._cache = cache
         self._tables = tables
-
-    @property
-    def catalogue(self) -> Catalogue:
-        roles = self._context.metric_roles
-        return _catalogue(json.dumps([dict(row) for row in roles], sort_keys=True) if roles else "")
 
     def table(
         self, name: str, columns: Sequence[str] | None = None, filters: Any = None
@@ -120,44 +112,6 @@ class TrainingSet(Sequence[SharedView]):
         if isinstance(number, slice):
             return [self[i] for i in range(len(self))[number]]
         return SharedView(self._folders[number], self._cache, tables=self._tables)
-
-
-class CachingCatalogue(Catalogue):
-    """A catalogue that matches every metric name once; there are few names and many look-ups."""
-
-    def __init__(self, rows: Iterable[MetricRole]) -> None:
-        super().__init__(rows)
-        self._roles: dict[str, str] = {}
-        self._stored: dict[str, frozenset[str]] = {}
-        self._found: dict[str, MetricRole | None] = {}
-
-    def __reduce__(self) -> tuple[type[Catalogue], tuple[tuple[MetricRole, ...]]]:
-        return CachingCatalogue, (self.rows,)
-
-    def find(self, metric: str) -> MetricRole | None:
-        if metric not in self._found:
-            self._found[metric] = super().find(metric)
-        return self._found[metric]
-
-    def role_of(self, metric: str) -> str:
-        if metric not in self._roles:
-            self._roles[metric] = super().role_of(metric)
-        return self._roles[metric]
-
-    def stored_roles(self, metric: str) -> frozenset[str]:
-        if metric not in self._stored:
-            self._stored[metric] = super().stored_roles(metric)
-        return self._stored[metric]
-
-    def extended(self, rows: Iterable[Mapping[str, str]]) -> Catalogue:
-        added = [MetricRole(**row) for row in rows]
-        return CachingCatalogue([*added, *self.rows]) if added else self
-
-
-@functools.lru_cache(maxsize=16)
-def _catalogue(roles: str) -> Catalogue:
-    rows = [MetricRole(**row) for row in json.loads(roles)] if roles else []
-    return CachingCatalogue([*rows, *builtin_catalogue().rows])
 
 
 def prepare_pandas() -> None:
