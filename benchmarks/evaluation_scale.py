@@ -41,10 +41,9 @@ from faultset.datasets.format.manifests import FileRecord
 from faultset.datasets.format.summaries import sha256_of
 from faultset.datasets.format.versions import create_version, read_manifest, write_manifest
 from faultset.evaluators.execution.checkpoint import Checkpoint
-from faultset.evaluators.execution.dask_clients import local_client
-from faultset.evaluators.execution.dataset_source import DatasetSource, check_content
+from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.plan import make_plan
-from faultset.evaluators.execution.scheduling import run_plan
+from faultset.evaluators.execution.scheduling import local_client, run_plan
 from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.results.rows import ResultRow, write_rows
@@ -183,7 +182,7 @@ def _scale(dataset: Path, names: list[str], workers: int) -> dict[str, Any]:
 
 def _plan(dataset: Path, specs: list[BaselineSpec], workers: int):
     opened = open_dataset(dataset)
-    check_content(opened, workers)
+    opened.check_files(workers)
     return make_plan(
         EvaluationScope(source=DatasetSource.of(opened), settings=EvaluationSettings(calibrate=True)), specs, workers
     )

@@ -16,10 +16,9 @@ from faultset.evaluators.agent_evaluation.evaluation import AgentEvaluation, Age
 from faultset.evaluators.agent_evaluation.recorded_runs import RecordedRun, check_agent_names, read_recorded_runs
 from faultset.evaluators.evaluation import FILES, RESULTS_FILE, Evaluation, EvaluationStart
 from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
-from faultset.evaluators.execution.dask_clients import MethodEngine, dashboard_of, isolation_of
 from faultset.evaluators.execution.dataset_source import DatasetSource, opened_dataset
 from faultset.evaluators.execution.plan import choose_baselines, codes_of, make_plan
-from faultset.evaluators.execution.scheduling import run_plan
+from faultset.evaluators.execution.scheduling import MethodEngine, dashboard_of, isolation_of, run_plan
 from faultset.evaluators.execution.settings import EvaluationOptions, EvaluationScope, EvaluationSettings, training_data
 from faultset.evaluators.leaderboards.trained_thresholds import training_policy, with_training_thresholds
 from faultset.evaluators.predictions.files import PredictionFile, check_names, read_prediction_file

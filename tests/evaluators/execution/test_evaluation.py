@@ -19,10 +19,9 @@ from faultset.baselines.api.registry import get_baseline
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.training.folds import cross_folds, folds_of_split
-from faultset.evaluators.execution.dask_clients import local_client
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.plan import EvaluationPlan, make_plan
-from faultset.evaluators.execution.scheduling import run_plan
+from faultset.evaluators.execution.scheduling import local_client, run_plan
 from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.reports.page import render
@@ -221,19 +220,19 @@ def test_text_of_methods_cannot_become_markup(make):
 
 def test_a_scheduler_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
     from faultset.core import dask_clients as clients
-    from faultset.evaluators.execution import dask_clients
+    from faultset.evaluators.execution import scheduling
 
     monkeypatch.setattr(clients, "_CONNECT_TIMEOUT_S", 1)
     with (
         pytest.raises(PlatformError, match="no dask scheduler answers at"),
-        dask_clients.remote_client("tcp://127.0.0.1:9", "/"),
+        scheduling.remote_client("tcp://127.0.0.1:9", "/"),
     ):
         pass
 
 
 @pytest.mark.parametrize("address", ["foo", "http://x", "tcp://host", "host:port"])
 def test_what_is_no_address_is_not_waited_for(address: str):
-    from faultset.evaluators.execution.dask_clients import remote_client
+    from faultset.evaluators.execution.scheduling import remote_client
 
     with pytest.raises(UsageError, match="is not the address of a dask scheduler"), remote_client(address, "/"):
         pass
@@ -300,7 +299,7 @@ def _marked(mark: str) -> list[int]:
 def test_a_dask_scheduler_elsewhere_gives_the_same_rows(evaluated, example_dataset: Path):
     from distributed import LocalCluster
 
-    from faultset.evaluators.execution.dask_clients import remote_client
+    from faultset.evaluators.execution.scheduling import remote_client
 
     _, rows, _ = evaluated
     with (

@@ -14,7 +14,7 @@ from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.errors import UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators import evaluate
-from faultset.evaluators.execution.baseline_runs import expected_answers
+from faultset.evaluators.execution.batches import expected_answers
 from faultset.evaluators.execution.cut_episodes import CutCopies, known_at
 from faultset.evaluators.leaderboards.curves import curves_of, times_to_be_right
 from faultset.evaluators.leaderboards.formats import columns_of, markdown

@@ -12,7 +12,7 @@ from faultset.core.errors import DataError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators.execution import dataset_source
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.label_cache import labels_folder
+from faultset.evaluators.execution.file_cache import labels_folder
 from faultset.evaluators.execution.plan import make_plan
 from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
 

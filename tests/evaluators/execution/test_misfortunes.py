@@ -24,11 +24,10 @@ from faultset.core.errors import PlatformError
 from faultset.core.landlock import landlock_version
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
-from faultset.evaluators.execution.dask_clients import local_client, remote_client
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.plan import EvaluationPlan, make_plan
-from faultset.evaluators.execution.runners.outcomes import RunLimits
-from faultset.evaluators.execution.scheduling import run_plan
+from faultset.evaluators.execution.runners.messages import RunLimits
+from faultset.evaluators.execution.scheduling import local_client, remote_client, run_plan
 from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
 from faultset.evaluators.results.rows import ResultRow
 

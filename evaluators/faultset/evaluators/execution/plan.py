@@ -16,12 +16,10 @@ from faultset.core.errors import UsageError, needs_extra
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.training.folds import Fold, cross_folds
-from faultset.evaluators.execution.baseline_runs import BaselineRun, RunContext
-from faultset.evaluators.execution.batches import EpisodeBatch
-from faultset.evaluators.execution.fit_cache import fits_folder, fits_limit
-from faultset.evaluators.execution.fits import FitBatch
-from faultset.evaluators.execution.label_cache import labels_folder
-from faultset.evaluators.execution.remote_episodes import EpisodeLocation
+from faultset.evaluators.execution.batches import BaselineRun, EpisodeBatch, RunContext
+from faultset.evaluators.execution.dataset_source import EpisodeLocation
+from faultset.evaluators.execution.file_cache import labels_folder
+from faultset.evaluators.execution.fits import FitBatch, fits_folder, fits_limit
 from faultset.evaluators.execution.runners.confinement import dataset_places
 from faultset.evaluators.execution.runners.messages import Blob, TrainingLabel
 from faultset.evaluators.execution.runners.views import readable_tables

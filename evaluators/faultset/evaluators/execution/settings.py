@@ -18,7 +18,7 @@ from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.training.folds import CROSS, Fold, folds_of_split
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.runners.outcomes import RunLimits
+from faultset.evaluators.execution.runners.messages import RunLimits
 from faultset.evaluators.results.rows import PROTOCOLS, TASKS
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy, chosen_policies

@@ -20,8 +20,7 @@ from faultset.baselines.api.contract import Detection
 from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.landlock import landlock_version
 from faultset.evaluators.execution.runners import confinement, process_trees
-from faultset.evaluators.execution.runners.messages import Blob, FitRequest, MethodProcess
-from faultset.evaluators.execution.runners.outcomes import RunLimits, RunnerOutcome
+from faultset.evaluators.execution.runners.messages import Blob, FitRequest, MethodProcess, RunLimits, RunnerOutcome
 from faultset.evaluators.execution.runners.runner_process import MARK, RunnerProcess, next_number
 
 from ..detection_requests import detection_request

@@ -19,8 +19,15 @@ import pytest
 from faultset.baselines.api.contract import Detection, Ranking
 from faultset.baselines.api.registry import BaselineSpec
 from faultset.evaluators.execution.runners import process_trees
-from faultset.evaluators.execution.runners.messages import Action, AnswerRequest, Blob, FitRequest, MethodProcess
-from faultset.evaluators.execution.runners.outcomes import RunLimits, RunnerOutcome
+from faultset.evaluators.execution.runners.messages import (
+    Action,
+    AnswerRequest,
+    Blob,
+    FitRequest,
+    MethodProcess,
+    RunLimits,
+    RunnerOutcome,
+)
 from faultset.evaluators.execution.runners.runner_process import RunnerProcess, limit_transfers, next_number
 
 

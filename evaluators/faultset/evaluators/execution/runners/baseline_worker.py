@@ -20,8 +20,8 @@ from faultset.evaluators.execution.runners.messages import (
     FitRequest,
     MethodProcess,
     RunnerReply,
+    reply_header,
 )
-from faultset.evaluators.execution.runners.replies import reply_header
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
@@ -83,7 +83,7 @@ class _Clock:
 
 class _BaselineWorker:
     def __init__(self, peak: process_trees.PeakMemory) -> None:
-        from faultset.evaluators.execution.runners.cache import Cache
+        from faultset.evaluators.execution.runners.views import Cache
 
         self._peak = peak
         self._cache = Cache()
@@ -118,8 +118,7 @@ class _BaselineWorker:
     def _answer(self, request: AnswerRequest, spec: BaselineSpec, clock: _Clock) -> CheckedAnswer:
         from faultset.datasets.checks.references import missing_evidence
         from faultset.evaluators.execution.runners import answers
-        from faultset.evaluators.execution.runners.cache import Cache
-        from faultset.evaluators.execution.runners.views import SharedView, readable_tables
+        from faultset.evaluators.execution.runners.views import Cache, SharedView, readable_tables
 
         if request.episode != self._episode:
             # memory of an answer is measured, and frames of another episode are no part of it

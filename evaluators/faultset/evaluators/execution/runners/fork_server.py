@@ -25,8 +25,16 @@ from typing import NoReturn
 from faultset.core.processes import adopt_orphans, die_with_parent
 from faultset.core.scratch import make_scratch
 from faultset.evaluators.execution.runners import process_trees
-from faultset.evaluators.execution.runners.messages import EMPTY_BLOB, AnswerRequest, Blob, FitRequest, MethodProcess
-from faultset.evaluators.execution.runners.replies import HEADER_BYTES, MODEL_BYTES, imported_modules
+from faultset.evaluators.execution.runners.messages import (
+    EMPTY_BLOB,
+    HEADER_BYTES,
+    MODEL_BYTES,
+    AnswerRequest,
+    Blob,
+    FitRequest,
+    MethodProcess,
+    imported_modules,
+)
 
 _PRELOADED = (
     "cloudpickle",
