@@ -12,7 +12,7 @@ statistics   intervals and tests over episodes
 leaderboards tables computed from rows
 comparison   two evaluations side by side
 reports      a self-contained HTML page
-agent_runs   recorded runs of LLM agents as tables and pages
+agent_evaluation recorded runs of LLM agents as rows, tables and pages
 cli          the commands
 """
 

@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets.remote.file_systems import is_url, local_path
-from faultset.evaluators.agent_evaluation.evaluation import AgentEvaluation, AgentResults
-from faultset.evaluators.agent_evaluation.recorded_runs import RecordedRun, check_agent_names, read_recorded_runs
+from faultset.evaluators.agent_evaluation.evaluation import (
+    AgentEvaluation,
+    AgentResults,
+    RecordedRun,
+    check_agent_names,
+    read_recorded_runs,
+)
 from faultset.evaluators.evaluation import FILES, RESULTS_FILE, Evaluation, EvaluationStart
 from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
 from faultset.evaluators.execution.dataset_source import DatasetSource, opened_dataset

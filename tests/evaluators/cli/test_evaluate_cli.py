@@ -15,7 +15,6 @@ from faultset.datasets import EpisodeView, open_dataset
 from faultset.evaluators import evaluation_call
 from faultset.evaluators.cli.evaluate import evaluate
 from faultset.evaluators.cli.listing import baselines
-from faultset.evaluators.cli.options import delays, memory_bytes
 from faultset.evaluators.evaluation import EvaluationStart
 from faultset.evaluators.execution.plan import choose_baselines
 from faultset.evaluators.execution.settings import LARGEST_SEED
@@ -151,7 +150,7 @@ def test_help_has_an_example():
 
 def test_an_unknown_unit_of_memory_is_refused():
     with pytest.raises(UsageError):
-        memory_bytes("2 apples")
+        parse_memory("2 apples")
 
 
 def test_baselines_are_listed_with_what_they_need():
@@ -191,9 +190,9 @@ def test_the_default_leaves_out_what_is_slow_but_no_named_method_and_no_control(
 
 
 def test_a_grid_of_delays_is_given_in_seconds_or_taken_as_it_is():
-    assert delays(None) == ()
-    assert delays("auto") == "auto"
-    assert delays("30s,0, 5") == (0.0, 5.0, 30.0)
+    assert parse_seconds(None) == ()
+    assert parse_seconds("auto") == "auto"
+    assert parse_seconds("30s,0, 5") == (0.0, 5.0, 30.0)
 
 
 @pytest.mark.slow

@@ -11,8 +11,7 @@ import pytest
 
 from faultset.core.errors import FaultsetError
 from faultset.datasets.testing.mutations import mutated, mutation_seeds
-from faultset.evaluators.predictions.checks import check_predictions
-from faultset.evaluators.predictions.files import read_prediction_file
+from faultset.evaluators.predictions.files import check_predictions, read_prediction_file
 
 SECOND = 1_000_000_000
 START = 1_760_000_000 * SECOND

@@ -14,9 +14,15 @@ import pytest
 
 from faultset.core.errors import DataError, UsageError
 from faultset.evaluators.predictions import files
-from faultset.evaluators.predictions.checks import check_predictions
-from faultset.evaluators.predictions.files import check_names, read_prediction_file
-from faultset.evaluators.predictions.layouts import ALARMS, DIAGNOSES, RANKINGS, SCORES
+from faultset.evaluators.predictions.files import (
+    ALARMS,
+    DIAGNOSES,
+    RANKINGS,
+    SCORES,
+    check_names,
+    check_predictions,
+    read_prediction_file,
+)
 
 SECOND = 1_000_000_000
 START = 1_760_000_000 * SECOND

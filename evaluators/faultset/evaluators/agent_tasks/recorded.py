@@ -20,7 +20,7 @@ from faultset.datasets.remote.file_systems import is_url, local_path
 from faultset.datasets.tools.clock import ViewClock
 from faultset.datasets.tools.toolset import EpisodeTools
 from faultset.datasets.training.folds import folds_of_split
-from faultset.evaluators.agent_evaluation.questions import AgentQuestion, alarms_of_rows, questions_of
+from faultset.evaluators.agent_evaluation.rows import AgentQuestion, alarms_of_rows, questions_of
 from faultset.evaluators.agent_tasks.scores import answer_scorer
 from faultset.evaluators.agent_tasks.shared_datasets import shared_dataset
 from faultset.evaluators.evaluation_call import evaluate

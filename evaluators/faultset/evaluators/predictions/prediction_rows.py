@@ -15,9 +15,7 @@ from faultset.datasets.training.folds import Fold
 from faultset.evaluators.execution.plan import majority_labels
 from faultset.evaluators.execution.runners.answers import check_detection, check_diagnosis, check_ranking
 from faultset.evaluators.execution.settings import EvaluationScope
-from faultset.evaluators.predictions.checks import check_predictions
-from faultset.evaluators.predictions.files import PredictionFile
-from faultset.evaluators.predictions.layouts import ALARMS, RANKINGS, SCORES
+from faultset.evaluators.predictions.files import ALARMS, RANKINGS, SCORES, PredictionFile, check_predictions
 from faultset.evaluators.results.provenance import code_version, library_versions, settings_hash
 from faultset.evaluators.results.rows import Protocol, ResultRow
 from faultset.evaluators.results.stored_answers import StoredAnswer
