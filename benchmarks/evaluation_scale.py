@@ -216,15 +216,8 @@ def _speedup(dataset: Path) -> dict[str, Any]:
     cloudpickle.register_pickle_by_value(__main__)
     spec = BaselineSpec(
         name="computes",
-        title="Computes",
         task="detection",
-        paper="",
-        kind="method",
         tables=(),
-        needs=frozenset(),
-        stochastic=False,
-        speed="fast",
-        departures=(),
         factory=Computes,
     )
     taken = {}

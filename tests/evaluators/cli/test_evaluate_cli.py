@@ -13,7 +13,7 @@ from faultset.baselines import Ranking, Untrained, baseline
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets import EpisodeView, open_dataset
 from faultset.evaluators import evaluation_call
-from faultset.evaluators.cli.evaluate import evaluate
+from faultset.evaluators.cli.evaluate import evaluate, parse_memory, parse_seconds
 from faultset.evaluators.cli.listing import baselines
 from faultset.evaluators.evaluation import EvaluationStart
 from faultset.evaluators.execution.plan import choose_baselines

@@ -48,15 +48,8 @@ class Recalls:
 def spec_of(cls: type, **changes: Any) -> BaselineSpec:
     values: dict[str, Any] = {
         "name": cls.__name__.lower(),
-        "title": cls.__name__,
         "task": "detection",
-        "paper": "",
-        "kind": "method",
         "tables": ("metrics",),
-        "needs": frozenset(),
-        "stochastic": False,
-        "speed": "instant",
-        "departures": (),
         "factory": cls,
         "own_threshold": False,
     }

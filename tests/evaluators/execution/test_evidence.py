@@ -57,15 +57,9 @@ class TypeByLength(Untrained):
 def spec_of(cls: type) -> BaselineSpec:
     return BaselineSpec(
         name=cls.name,  # type: ignore[attr-defined]
-        title="",
         task=cls.task,  # type: ignore[attr-defined]
-        paper="",
-        kind="method",
         tables=cls.tables,  # type: ignore[attr-defined]
         needs=cls.needs,  # type: ignore[attr-defined]
-        stochastic=False,
-        speed="instant",
-        departures=(),
         factory=cls,
     )
 

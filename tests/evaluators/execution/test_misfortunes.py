@@ -101,15 +101,8 @@ def _classes_travel_by_value() -> Iterator[None]:
 def spec_of(cls: type) -> BaselineSpec:
     return BaselineSpec(
         name=cls.__name__.lower(),
-        title=cls.__name__,
         task="detection",
-        paper="",
-        kind="method",
         tables=(),
-        needs=frozenset(),
-        stochastic=False,
-        speed="instant",
-        departures=(),
         factory=cls,
     )
 

@@ -45,7 +45,7 @@ class BaselineSpec:
     factory: Callable[..., Detector | Localizer | Diagnoser]
     """What makes it; its docstring cites the source."""
     title: str = ""
-    """Name for people, in a few words; the name in tables by default."""
+    """Name for people, in a few words."""
     paper: str = ""
     """Citation, or a word on why there is none."""
     kind: Kind = "method"

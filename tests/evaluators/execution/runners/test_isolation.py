@@ -231,15 +231,8 @@ def test_an_answer_is_never_unpickled_outside_of_the_method(runner: RunnerProces
 
     spec = BaselineSpec(
         name="fits",
-        title="",
         task="detection",
-        paper="",
-        kind="method",
         tables=(),
-        needs=frozenset(),
-        stochastic=False,
-        speed="instant",
-        departures=(),
         factory=lambda: Fits(None),
     )
     process = MethodProcess(key="fits", built_in=False, episodes=(), tables=(), code=())

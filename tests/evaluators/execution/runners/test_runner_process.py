@@ -137,15 +137,9 @@ def runner() -> Iterator[RunnerProcess]:
 def spec_of(cls: type, *needs: str) -> BaselineSpec:
     return BaselineSpec(
         name=cls.__name__.lower(),
-        title=cls.__name__,
         task="detection",
-        paper="",
-        kind="method",
         tables=(),
         needs=frozenset(needs),
-        stochastic=False,
-        speed="instant",
-        departures=(),
         factory=cls,
     )
 
