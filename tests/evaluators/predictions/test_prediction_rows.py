@@ -128,7 +128,7 @@ def test_what_was_not_chosen_is_not_scored_silently(source: DatasetSource, tmp_p
     frame = every_second(source, knowing)
     with pytest.raises(UsageError, match="answers the task detection, which is not among --tasks"):
         rows_of(frame, tmp_path, source, tasks=("localization",))
-    with pytest.raises(UsageError, match="tests every episode more than once"):
+    with pytest.raises(UsageError, match="tests episodes more than once, and a prediction file has one answer"):
         rows_of(frame, tmp_path, source, split="cross-2x2")
     ranked = pd.DataFrame(
         {"episode": [source.truths[0].episode], "service": source.truths[0].candidates[0], "score": 1}

@@ -167,30 +167,30 @@ def hiding_dataset(process: MethodProcess, episodes: Sequence[str]) -> MethodPro
     return replace(process, hidden=(*process.hidden, *dict.fromkeys(whole)))
 
 
-def expected_answers(run: BaselineRun, truth: Truth, context: RunContext) -> list[ExpectedAnswer]:
+def expected_answers(run: BaselineRun, truth: Truth, settings: EvaluationSettings) -> list[ExpectedAnswer]:
     """List the answers that are expected of a run for a scored episode.
 
     Without a fault there is no root cause: localizers are then only given alarms that are false. An onset that the
     truth does not know cannot be given.
     """
-    budgets = budgets_of(truth, context.settings.evidence)
+    budgets = budgets_of(truth, settings.evidence)
     if run.task == "detection":
         return [ExpectedAnswer("detected"), *(ExpectedAnswer("evidence", None, one) for one in budgets)]
     expected: list[ExpectedAnswer] = []
-    if "detected" in context.settings.protocols:
+    if "detected" in settings.protocols:
         expected.append(ExpectedAnswer("detected"))
     if not truth.faulty:
         return expected
-    if "detected" in context.settings.protocols:
+    if "detected" in settings.protocols:
         if run.trigger is not None:
             expected.append(ExpectedAnswer("own"))
         expected += [ExpectedAnswer("detected_evidence", None, one) for one in budgets]
     if truth.onset_ns is not None:
-        if "oracle" in context.settings.protocols:
+        if "oracle" in settings.protocols:
             expected.append(ExpectedAnswer("oracle"))
             expected += [ExpectedAnswer("evidence", None, one) for one in budgets]
         if run.task == "localization":
-            expected += [ExpectedAnswer("delayed", delay) for delay in delays_of(truth, context.settings.delays)]
+            expected += [ExpectedAnswer("delayed", delay) for delay in delays_of(truth, settings.delays)]
     return expected
 
 
@@ -259,7 +259,9 @@ class EpisodeBatch:
 
     def expected(self, run: BaselineRun, context: RunContext) -> list[ExpectedAnswer]:
         """List the answers that are expected of a run."""
-        return [ExpectedAnswer("calibration")] if self.calibration else expected_answers(run, self.truth, context)
+        return (
+            [ExpectedAnswer("calibration")] if self.calibration else expected_answers(run, self.truth, context.settings)
+        )
 
     def answers(self, context: RunContext) -> int:
         """Return the number of rows that the batch gives."""
