@@ -33,8 +33,7 @@ from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.metrics.roles import builtin_catalogue
 from faultset.datasets.views import EpisodeView
-from faultset.evaluators.execution.runners.cache import Cache
-from faultset.evaluators.execution.runners.views import SharedView
+from faultset.evaluators.execution.runners.views import Cache, SharedView
 
 SAMPLE = Path(__file__).parents[1] / "datasets" / "sample"
 SERVICES = tuple(f"service-{letter}" for letter in "abcdefghijklmnopqrs")

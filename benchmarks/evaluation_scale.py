@@ -41,11 +41,10 @@ from faultset.datasets.format.manifests import FileRecord
 from faultset.datasets.format.summaries import sha256_of
 from faultset.datasets.format.versions import create_version, read_manifest, write_manifest
 from faultset.evaluators.execution.checkpoint import Checkpoint
-from faultset.evaluators.execution.dask_clients import local_client
-from faultset.evaluators.execution.dataset_source import DatasetSource, check_content
-from faultset.evaluators.execution.planning.plan import make_plan
-from faultset.evaluators.execution.planning.settings import EvaluationSettings
-from faultset.evaluators.execution.scheduling import run_plan
+from faultset.evaluators.execution.dataset_source import DatasetSource
+from faultset.evaluators.execution.plan import make_plan
+from faultset.evaluators.execution.scheduling import local_client, run_plan
+from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.results.rows import ResultRow, write_rows
 
@@ -183,8 +182,10 @@ def _scale(dataset: Path, names: list[str], workers: int) -> dict[str, Any]:
 
 def _plan(dataset: Path, specs: list[BaselineSpec], workers: int):
     opened = open_dataset(dataset)
-    check_content(opened, workers)
-    return make_plan(DatasetSource.of(opened), specs, EvaluationSettings(calibrate=True), workers, get_baseline)
+    opened.check_files(workers)
+    return make_plan(
+        EvaluationScope(source=DatasetSource.of(opened), settings=EvaluationSettings(calibrate=True)), specs, workers
+    )
 
 
 def _after(rows: list[ResultRow], out: Path) -> dict[str, float]:
@@ -215,15 +216,8 @@ def _speedup(dataset: Path) -> dict[str, Any]:
     cloudpickle.register_pickle_by_value(__main__)
     spec = BaselineSpec(
         name="computes",
-        title="Computes",
         task="detection",
-        paper="",
-        kind="method",
         tables=(),
-        needs=frozenset(),
-        stochastic=False,
-        speed="fast",
-        departures=(),
         factory=Computes,
     )
     taken = {}

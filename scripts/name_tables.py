@@ -1,6 +1,7 @@
-"""Tables of public names in the reference of Python: `python scripts/name_tables.py docs/reference/python.md`.
+"""Tables of public names: `python scripts/name_tables.py docs/reference/python.md docs/reference/names.md`.
 
-Before each `::: package` stands a table of its names with one line each, so that the page can be read in a clone.
+Before each `::: package` stands a table of its names with one line each, so that the page can be read in a clone. The
+marker `<!-- all names -->` is followed by one line for each package of the reference: all names on one screen.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pathlib import Path
 from types import ModuleType
 
 _TABLE = re.compile(r"(?:<!-- names -->\n.*?<!-- end of names -->\n\n)?^::: (\S+)$", re.DOTALL | re.MULTILINE)
+_REFERENCE = Path(__file__).parents[1] / "docs" / "reference" / "python.md"
+_ALL = re.compile(r"<!-- all names -->\n.*?<!-- end of all names -->", re.DOTALL)
 
 
 def public_names(module: ModuleType) -> list[str]:
@@ -41,8 +44,18 @@ def _first_sentence(thing: object) -> str:
     return (inspect.getdoc(thing) or "").partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
 
 
+def all_names() -> str:
+    """Return a Markdown table with one line for each package and module in the reference."""
+    lines = ["| import from | names |", "|---|---|"]
+    for package in re.findall(r"^::: (\S+)$", _REFERENCE.read_text("utf-8"), re.MULTILINE):
+        names = ", ".join(f"`{name}`" for name in public_names(importlib.import_module(package)))
+        lines.append(f"| `{package}` | {names} |")
+    return "\n".join(lines)
+
+
 def updated(text: str) -> str:
-    """Return a document with the table before each `:::` written anew."""
+    """Return a document with its tables written anew."""
+    text = _ALL.sub(lambda _: f"<!-- all names -->\n{all_names()}\n<!-- end of all names -->", text)
     return _TABLE.sub(
         lambda match: f"<!-- names -->\n{name_table(match[1])}\n<!-- end of names -->\n\n::: {match[1]}", text
     )

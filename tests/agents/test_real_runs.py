@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from faultset.agents import ScoredRun, import_runs, read_trajectory, score_runs
-from faultset.evaluators.agent_runs.tables import agent_rows
+from faultset.evaluators.agent_evaluation.run_pages import agent_rows
 
 REAL = Path(__file__).parent / "real"
 HOTEL = (

@@ -13,7 +13,7 @@ from faultset.baselines.methods.detection.neural import USAD, LSTMAutoencoder, T
 from faultset.baselines.methods.localization.eadro import padded
 from faultset.baselines.neural import jax_and_optax, lstm_last, lstm_parameters, missing_packages, trained
 from faultset.core.errors import UsageError
-from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
+from faultset.evaluators.execution.plan import choose_baselines
 
 ROLES = 4
 needs_extra = pytest.mark.skipif(bool(missing_packages()), reason="the extra neural is not installed")

@@ -50,7 +50,7 @@ def test_the_process_of_an_episode_reads_its_order_in_such_a_folder(folder: Path
 
 
 def test_methods_are_run_in_such_a_folder(folder: Path) -> None:
-    done = evaluate(SAMPLE, baselines=["max-z"], out=folder / "results", workers=1)
+    done = evaluate(SAMPLE, ["max-z"], out=folder / "results", workers=1)
     assert {row.status for row in done.rows if row.protocol == "oracle"} == {"ok"}
 
 

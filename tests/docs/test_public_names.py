@@ -12,9 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference" / "python.md"
 IMPORTED = re.compile(r"\bfrom (faultset(?:\.\w+)+) import ")
+NAMES = REFERENCE.with_name("names.md")
 PACKAGES = (
     "faultset.agents",
     "faultset.baselines",
@@ -61,19 +64,26 @@ def test_every_public_name_has_a_docstring() -> None:
     assert not [name for name, thing in named.items() if not thing.__doc__ or thing.__doc__.startswith(f"{name}(")]
 
 
+def readers() -> list[Path]:
+    """Return the pages, notebooks and examples."""
+    found = [ROOT / "README.md"]
+    for folder, kind in (("docs", "*.md"), ("notebooks", "*.ipynb"), ("examples", "*.py"), ("examples", "*.md")):
+        found += (ROOT / folder).rglob(kind)
+    return found
+
+
 def imported_packages() -> set[str]:
     """Return the packages with `__all__` that pages, notebooks and examples import from."""
-    readers = [ROOT / "README.md"]
-    for folder, kind in (("docs", "*.md"), ("notebooks", "*.ipynb"), ("examples", "*.py"), ("examples", "*.md")):
-        readers += (ROOT / folder).rglob(kind)
-    named = {name for path in readers for name in IMPORTED.findall(path.read_text("utf-8"))}
+    named = {name for path in readers() for name in IMPORTED.findall(path.read_text("utf-8"))}
     modules = [importlib.import_module(name) for name in named]
     return {module.__name__ for module in modules if hasattr(module, "__path__") and hasattr(module, "__all__")}
 
 
 def test_the_tables_of_names_are_up_to_date_and_say_something_of_each(name_tables: ModuleType) -> None:
     text = REFERENCE.read_text("utf-8")
-    assert text == name_tables.updated(text), "run: python scripts/name_tables.py docs/reference/python.md"
+    for page in (REFERENCE, NAMES):
+        before = page.read_text("utf-8")
+        assert before == name_tables.updated(before), "run: python scripts/name_tables.py docs/reference/*.md"
     assert not re.findall(r"^\| `\w+` \|  \|$", text, re.MULTILINE)
     for package in PACKAGES:
         for name in importlib.import_module(package).__all__:
@@ -86,3 +96,16 @@ def test_every_public_package_is_in_the_reference() -> None:
     assert {"faultset.datasets.training", "faultset.baselines.testing"} <= found
     assert not (found | {*PACKAGES}) - {*listed}
     assert len(listed) == len({*listed})
+
+
+@pytest.mark.parametrize("part", ["baselines", "evaluators"])
+def test_pages_and_examples_import_only_public_names_of(part: str) -> None:
+    imports = re.compile(rf"from (faultset\.{part}[.\w]*) import (\([^)]*\)|[^\n\\\"]+)")
+    taken = {
+        (module, name)
+        for path in readers()
+        for module, names in imports.findall(path.read_text("utf-8"))
+        for name in re.findall(r"\w+", names)
+    }
+    assert len(taken) >= 4
+    assert not [one for one in sorted(taken) if one[1] not in getattr(importlib.import_module(one[0]), "__all__", ())]

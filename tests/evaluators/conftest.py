@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from faultset.datasets.examples import write_example_dataset
-from faultset.evaluators.execution import dask_clients
-from faultset.evaluators.execution.runners import runner_pool
+from faultset.evaluators.execution import scheduling
+from faultset.evaluators.execution.runners import runner_process
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
 
@@ -34,22 +34,21 @@ def _kept_runners() -> Iterator[None]:
     They are ended after all where they are at work, or where a test has changed what they inherit.
     """
     usual = _surroundings()
-    close, machine_pool = runner_pool.close_machine_pool, runner_pool.machine_pool
+    close, machine_pool = runner_process.close_machine_pool, runner_process.machine_pool
 
     def close_unless_idle() -> None:
-        pool = runner_pool._pool
+        pool = runner_process._pool
         if pool is not None and (len(pool._free) < len(pool._all) or _surroundings() != usual):
             close()
 
-    def pool_for_surroundings() -> runner_pool.RunnerPool:
+    def pool_for_surroundings() -> runner_process.RunnerPool:
         if _surroundings() != usual:
             close()
         return machine_pool()
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(runner_pool, "close_machine_pool", close_unless_idle)
-        patched.setattr(dask_clients, "close_machine_pool", close_unless_idle)
-        patched.setattr(runner_pool, "machine_pool", pool_for_surroundings)
+        patched.setattr(scheduling, "close_machine_pool", close_unless_idle)
+        patched.setattr(scheduling, "machine_pool", pool_for_surroundings)
         yield
     close()
 

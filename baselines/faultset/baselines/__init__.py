@@ -17,7 +17,9 @@ if TYPE_CHECKING:
         Localizer,
         Ranking,
         Untrained,
+        first_alarm,
     )
+    from faultset.baselines.api.randomness import episode_rng
     from faultset.baselines.api.registry import (
         BaselineSpec,
         baseline,
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
         get_localizer,
         list_baselines,
     )
-    from faultset.baselines.api.tables import read_frame, read_table, read_wide
+    from faultset.baselines.api.tables import parse_state, read_frame, read_table, read_wide
 
 __all__ = [
     "BaselineSpec",
@@ -41,11 +43,14 @@ __all__ = [
     "Ranking",
     "Untrained",
     "baseline",
+    "episode_rng",
+    "first_alarm",
     "get_baseline",
     "get_detector",
     "get_diagnoser",
     "get_localizer",
     "list_baselines",
+    "parse_state",
     "read_frame",
     "read_table",
     "read_wide",
@@ -65,11 +70,14 @@ __getattr__, __dir__ = lazy_names(
         "Ranking": "faultset.baselines.api.contract",
         "Untrained": "faultset.baselines.api.contract",
         "baseline": "faultset.baselines.api.registry",
+        "episode_rng": "faultset.baselines.api.randomness",
+        "first_alarm": "faultset.baselines.api.contract",
         "get_baseline": "faultset.baselines.api.registry",
         "get_detector": "faultset.baselines.api.registry",
         "get_diagnoser": "faultset.baselines.api.registry",
         "get_localizer": "faultset.baselines.api.registry",
         "list_baselines": "faultset.baselines.api.registry",
+        "parse_state": "faultset.baselines.api.tables",
         "read_frame": "faultset.baselines.api.tables",
         "read_table": "faultset.baselines.api.tables",
         "read_wide": "faultset.baselines.api.tables",

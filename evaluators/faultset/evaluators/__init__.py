@@ -11,7 +11,7 @@ statistics   intervals and tests over episodes
 leaderboards tables computed from rows
 comparison   two evaluations side by side
 reports      a self-contained HTML page
-agent_runs   recorded runs of LLM agents as tables and pages
+agent_evaluation recorded runs of LLM agents as rows, tables and pages
 cli          the commands
 """
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from faultset.evaluators.comparison.records import Comparison
     from faultset.evaluators.evaluation import Evaluation, EvaluationStart
     from faultset.evaluators.evaluation_call import evaluate
+    from faultset.evaluators.execution.dataset_source import read_truths
+    from faultset.evaluators.execution.settings import EvaluationOptions
     from faultset.evaluators.external_answers import score
     from faultset.evaluators.results.rows import ResultRow
     from faultset.evaluators.results.truth import Truth
@@ -34,12 +36,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Comparison",
     "Evaluation",
+    "EvaluationOptions",
     "EvaluationStart",
     "Metric",
     "ResultRow",
     "Truth",
     "compare",
     "evaluate",
+    "read_truths",
     "score",
 ]
 
@@ -48,12 +52,14 @@ __getattr__, __dir__ = lazy_names(
     {
         "Comparison": "faultset.evaluators.comparison.records",
         "Evaluation": "faultset.evaluators.evaluation",
+        "EvaluationOptions": "faultset.evaluators.execution.settings",
         "EvaluationStart": "faultset.evaluators.evaluation",
         "Metric": "faultset.evaluators.scoring.metrics",
         "ResultRow": "faultset.evaluators.results.rows",
         "Truth": "faultset.evaluators.results.truth",
         "compare": "faultset.evaluators.comparison.pairing",
         "evaluate": "faultset.evaluators.evaluation_call",
+        "read_truths": "faultset.evaluators.execution.dataset_source",
         "score": "faultset.evaluators.external_answers",
     },
 )

@@ -1,40 +1,36 @@
-"""Evaluate baselines on a dataset from Python: what the command `evaluate` does, without printing."""
+"""Evaluate methods on a dataset from Python: what the command `evaluate` does, without printing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Unpack
 
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets.remote.file_systems import is_url, local_path
-from faultset.evaluators.agent_evaluation.evaluation import AgentEvaluation
-from faultset.evaluators.agent_evaluation.recorded_runs import check_agent_names, read_recorded_runs
-from faultset.evaluators.evaluation import FILES, RESULTS_FILE, Evaluation, EvaluationStart
-from faultset.evaluators.evaluation_settings import (
-    alarm_detector,
-    budgets_of_evidence,
-    fits_used_again,
-    settings_of,
-    shown_settings,
+from faultset.evaluators.agent_evaluation.evaluation import (
+    AgentEvaluation,
+    AgentResults,
+    RecordedRun,
+    check_agent_names,
+    read_recorded_runs,
 )
+from faultset.evaluators.evaluation import FILES, RESULTS_FILE, Evaluation, EvaluationStart
 from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
-from faultset.evaluators.execution.dataset_source import opened_dataset
-from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
-from faultset.evaluators.execution.planning.plan import make_plan
-from faultset.evaluators.execution.planning.runs import codes_of
-from faultset.evaluators.execution.planning.settings import check_choice, folds_of, with_default_alarm
-from faultset.evaluators.execution.planning.training_data import training_data
+from faultset.evaluators.execution.dataset_source import DatasetSource, opened_dataset
+from faultset.evaluators.execution.plan import choose_baselines, codes_of, make_plan
+from faultset.evaluators.execution.scheduling import MethodEngine, dashboard_of, isolation_of, run_plan
+from faultset.evaluators.execution.settings import EvaluationOptions, EvaluationScope, EvaluationSettings, training_data
 from faultset.evaluators.leaderboards.trained_thresholds import training_policy, with_training_thresholds
-from faultset.evaluators.predictions.files import check_names, read_predictions
-from faultset.evaluators.predictions.prediction_rows import prediction_rows
+from faultset.evaluators.predictions.files import PredictionFile, check_names, read_prediction_file
+from faultset.evaluators.predictions.prediction_rows import read_predictions
 from faultset.evaluators.results.output_folder import check_writable, writing
-from faultset.evaluators.results.provenance import changed_codes, code_version, parameters_of
-from faultset.evaluators.results.rows import TASKS, ResultRow
-from faultset.evaluators.scoring.thresholds import chosen_policies
+from faultset.evaluators.results.provenance import changed_codes, code_version, parameters_of, scorer_codes
+from faultset.evaluators.results.rows import ResultRow
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
@@ -43,79 +39,39 @@ if TYPE_CHECKING:
 
 def evaluate(
     dataset: str | Path | Dataset,
-    baselines: Iterable[str | BaselineSpec | type] = (),
+    methods: Iterable[str | BaselineSpec | type | Callable[..., Any]] | Mapping[str, Callable[..., Any]] = (),
     *,
-    version: str | None = None,
-    tasks: Sequence[str] = TASKS,
-    protocol: Literal["detected", "oracle", "both"] = "both",
-    alarm: str | None = None,
-    split: str | None = None,
-    train: str | Path | Dataset | None = None,
-    delays: Literal["auto"] | Sequence[float] = (),
-    evidence: Literal["auto"] | Sequence[float] = (),
-    thresholds: Sequence[str] = (),
     predictions: Sequence[str | Path] = (),
     agents: Sequence[str | Path] = (),
-    workers: int | None = None,
-    scheduler: str | None = None,
     out: str | Path | None = None,
-    seed: int = 0,
-    timeout_s: float = 60.0,
-    memory_limit_bytes: int = 2 << 30,
-    fresh: bool = False,
     started: Callable[[EvaluationStart], None] | None = None,
     progress: Progress | None = None,
+    **options: Unpack[EvaluationOptions],
 ) -> Evaluation:
-    """Run baselines on every episode of a dataset and score their answers.
+    """Run methods on every episode of a dataset and score their answers.
 
     Parameters
     ----------
     dataset
         Folder, URL that fsspec knows, or an opened dataset.
-    baselines
-        Names, groups ("default", "all", "named", "methods", "rules", "controls"), specs or registered classes.
-    version
-        Version of the dataset; the newest by default.
-    protocol
-        What localizers and diagnosers are given: the alarm of a detector ("detected"), the true onset ("oracle").
-    alarm
-        The detector whose alarm that is; by default `trace-errors`, and `spot` in episodes without
-        spans.
-    split
-        Published split; or a scheme that scores every episode by what learned from others: "cross", the default, for
-        two halves, "cross-5", "cross-5x3", "leave-one-fault-out", "leave-one-target-out", "leave-one-app-out".
-    train
-        Another dataset (folder, URL, or opened) that methods learn from; all of `dataset` is then tested. No episode
-        may be in both, and fault episodes whose (application, fault, target) is tested are not learned from.
-    delays
-        Seconds after the onset at which localizers are also given an alarm, or "auto".
-    evidence
-        Seconds after the onset, and after the alarm, at which the views of methods also end, or "auto": how often each
-        is right over the evidence seen, and from when on.
-    thresholds
-        Threshold policies beside `reference`; `train-quantile(0.995)` by default.
+    methods
+        Names, groups ("default", "all", "named", "methods", "rules", "controls"), registered classes, specs, and
+        functions that take an episode and an alarm and return `{service: score}`. Or a mapping from names to such
+        functions.
     predictions
-        Files with answers that were made elsewhere, `FILE` or `NAME=FILE`, scored beside the baselines; see
+        Files with answers that were made elsewhere, `FILE` or `NAME=FILE`, scored beside the methods; see
         docs/predictions.md for their columns.
     agents
         Logs of Inspect, or folders of runs, about these episodes; see docs/agents.md.
-    workers
-        Methods that run at once; as many as there are cores by default.
-    scheduler
-        Address of a dask scheduler to use instead, for instance `tcp://host:8786`.
     out
         Folder for the results and, while it runs, for a checkpoint from which the same call goes on after an
         interruption. Without it nothing is written.
-    seed
-        For methods that draw random numbers and for the bootstrap.
-    timeout_s, memory_limit_bytes
-        What a baseline may use for one answer.
-    fresh
-        Run everything again, also what a checkpoint in `out` holds, and fit everything anew.
     started
         Called once, before the first method starts.
     progress
         Called as steps finish.
+    **options
+        Tasks, protocol, split, seed, limits and the like: the keys of `EvaluationOptions`.
 
     Raises
     ------
@@ -132,147 +88,243 @@ def evaluate(
     >>> done = evaluate("datasets/sample", ["ksigma", "max-z"])  # doctest: +SKIP
     >>> done.leaderboard("localization")[["baseline", "protocol", "ac1"]]  # doctest: +SKIP
     """
-    from faultset.baselines.api.registry import get_baseline, list_baselines
-    from faultset.evaluators.execution import dask_clients, scheduling
-    from faultset.evaluators.execution.runners.runner_pool import close_machine_pool, machine_pool
-
-    if train is not None and (split is not None or predictions):
+    train = options.get("train")
+    if train is not None and (options.get("split") is not None or predictions):
+        other = "split" if options.get("split") is not None else "predictions"
         raise UsageError(
             "with a dataset to train on, all of the other one is tested, by baselines that are fitted here; "
-            f"leave out the {'split' if split is not None else 'predictions'}"
+            f"leave out the {other}"
         )
-    policies = chosen_policies(list(thresholds))
-    settings = settings_of(tasks, protocol, split, delays, policies, seed, timeout_s, memory_limit_bytes)
-    settings = replace(settings, evidence=budgets_of_evidence(evidence))
-    named_alarm = None if alarm is None else alarm_detector(alarm)
-    workers = workers or dask_clients.default_workers()
+    settings = EvaluationSettings.of(options)
     folder = None if out is None else Path(out)
-    files = [read_predictions(given) for given in predictions]
-    agent_runs = read_recorded_runs(agents)
+    files = [read_prediction_file(file) for file in predictions]
+    recorded = read_recorded_runs(agents)
     with ExitStack() as stack:
-        read_source = stack.enter_context(opened_dataset(dataset, version, workers))
+        engine = MethodEngine(options.get("workers"), options.get("scheduler"))
+        read_source = stack.enter_context(opened_dataset(dataset, options.get("version"), engine.workers))
         if folder is not None:
             check_writable(folder)
-        if scheduler is None:
-            dask_clients.check_address_space(workers)
         running = stack.enter_context(ExitStack())
-        if scheduler is None:
-            # their imports take a second or two, in which labels are read and files are checked
-            running.callback(close_machine_pool)
-            machine_pool().prestart(workers)
-        specs = choose_baselines(baselines)
-        # to know all names, all methods must be imported, which takes a second
-        names = [*(list_baselines() if files or agents else ()), *(spec.name for spec in specs)]
-        check_names(files, names)
-        check_agent_names(agent_runs, [*names, *(file.name for file in files)])
-        source = read_source()
-        if named_alarm is None:
-            settings = with_default_alarm(settings, source)
-        else:
-            settings = replace(settings, alarm_detector=named_alarm)
-        training = None
-        if train is not None:
-            training = training_data(stack.enter_context(opened_dataset(train, None, workers))(), source)
-            settings = replace(settings, train=f"{training.name} {training.source.digest}")
+        running.enter_context(engine)
+        specs = choose_baselines(methods)
+        _check_names(specs, files, recorded)
+        read_training = None if train is None else stack.enter_context(opened_dataset(train, None, engine.workers))
         if any(file.sets_threshold_in_training for file in files) or not all(spec.own_threshold for spec in specs):
             # tables compare detectors by one rule, which then is that of training episodes
             settings = replace(settings, calibrate=True)
-        check_choice(source, specs, settings)
-        predicted = prediction_rows(files, source, settings, training)
-        folds = folds_of(source, settings) if training is None else [training.fold]
-        learned = training.source.truths if training is not None else ()
-        acting = AgentEvaluation(agent_runs, source, settings, folds, learned)
+        scope = define_scope(settings, read_source(), None if read_training is None else read_training())
+        scope.choose_answerable(specs)
+        predicted = read_predictions(scope, files)
+        acting = AgentEvaluation(scope, recorded)
         acting.check(specs)
-        checkpoint, kept, changed = None, [], ()
+        checkpoint = None
         if folder is not None:
-            about = {"digest": source.digest, "code": code_version(), "split": split or ""}
-            about |= {"train": settings.train} if settings.train else {}
-            known = (*source.truths, *learned)
-            codes = codes_of(specs, settings, get_baseline) | {file.name: file.code for file in files}
-            with writing(folder):
-                checkpoint = stack.enter_context(Checkpoint(folder, about, codes))
-                kept = checkpoint.begin({truth.episode: truth for truth in known}, fresh=fresh)
-            changed = checkpoint.changed or changed_codes(folder / RESULTS_FILE, codes)
-        if scheduler is None:
-            client = running.enter_context(dask_clients.local_client(workers))
-        else:
-            client = running.enter_context(
-                dask_clients.remote_client(scheduler, None if source.url else str(source.folder))
-            )
-            workers = dask_clients.remote_workers(client)
-        hidden = [] if folder is None else [folder / name for name in (*FILES, CHECKPOINT_FILE)]
-        plan = make_plan(
-            source, specs, settings, workers, get_baseline, training=training, kept=kept, hidden=hidden, fresh=fresh
-        )
-        if started is not None:
-            started(
-                EvaluationStart(
-                    baselines=tuple(spec.name for spec in plan.specs),
-                    episodes=len(source.truths),
-                    faulty=sum(truth.faulty for truth in source.truths),
-                    answers=plan.answers,
-                    workers=workers,
-                    expected_s=plan.expected_s(workers),
-                    kept=len(plan.kept),
-                    changed=changed,
-                    dashboard=dask_clients.dashboard_of(client),
-                )
-            )
-        # the last step is scoring and the report
-        finished = StepCounter(plan.steps + 1, progress)
-
-        def store(rows: list[ResultRow]) -> None:
-            if folder is not None and checkpoint is not None:
-                with writing(folder):
-                    checkpoint.add(rows)
-
-        damage: dict[str, DataError] = {}
-
-        def leave_out(episode: str, error: DataError) -> None:
-            damage.setdefault(episode, error)
-
-        isolated = dask_clients.isolation_of(client)
-        fits: list[tuple[str, bool]] = []
-        rows = scheduling.run_plan(plan, client, finished.add, store, leave_out, fits.extend)
-        acted = acting.results(rows)
-        rows += [*predicted, *acted.rows]
+            checkpoint = stack.enter_context(_checkpoint(folder, scope, specs, files))
+        answers = run_methods(scope, specs, engine, checkpoint=checkpoint, started=started, progress=progress)
+        acted = acting.results(answers.rows)
         running.close()
-        # Of a damaged episode some methods may have answered: it is in no table of any.
-        rows = [row for row in rows if row.episode not in damage]
-        if damage and not rows:
-            raise next(iter(damage.values()))
-        undecided = {spec.name for spec in plan.specs if not spec.own_threshold}
-        rows = with_training_thresholds(rows, undecided, training_policy(policies)) if undecided else rows
-        evaluation = Evaluation(
-            rows=tuple(rows),
-            specs=plan.specs,
-            dataset=None if source.url else source.folder,
-            digest=source.digest,
-            settings=shown_settings(source, settings, training)
-            | {
-                "isolation": isolated,
-                "parameters": {spec.name: given for spec in plan.specs if (given := parameters_of(spec))},
-                "predictions": {file.name: file.record for file in files},
-                "reference_gaps": source.reference_gaps(),
-                **({"agents_left_out": list(acted.left_out)} if acted.left_out else {}),
-                **fits_used_again(fits),
-            },
-            agent_runs=acted.runs,
-            agent_looks=acted.looks,
-            policies=tuple(policies),
-            seed=seed,
-        )
+        evaluation = build_leaderboards(scope, answers, predicted, acted, files)
         if folder is not None and checkpoint is not None:
             evaluation.write(folder)
-            if not damage:
+            if not answers.damage:
                 checkpoint.remove()
-        finished.finish()
-        if damage:
-            first = str(next(iter(damage.values()))).removesuffix("; restore the file")
-            left = f"{len(damage)} of {len(source.truths)} episodes were damaged meanwhile and are left out"
+        answers.steps.finish()
+        if answers.damage:
+            first = str(next(iter(answers.damage.values()))).removesuffix("; restore the file")
+            counts = f"{len(answers.damage)} of {len(scope.source.truths)}"
+            left = f"{counts} episodes were damaged meanwhile and are left out"
             where = "" if folder is None else f" of the results in {folder}"
             raise DataError(f"{first}; {left}{where}; restore the file, then run the same command again")
         return evaluation
+
+
+def define_scope(
+    settings: EvaluationSettings, source: DatasetSource, train: DatasetSource | None = None
+) -> EvaluationScope:
+    """Choose the detectors whose alarms localizers are given, the folds, and what methods learn from.
+
+    Raises
+    ------
+    UsageError
+        Nothing is left to learn from.
+    DataError
+        An episode is in both datasets.
+    """
+    if not settings.alarm_detector:
+        settings = settings.with_default_alarm(source)
+    training = None if train is None else training_data(train, source)
+    if training is not None:
+        settings = replace(settings, train=f"{training.name} {training.source.digest}")
+    return EvaluationScope(source=source, settings=settings, training=training)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodAnswers:
+    """The answers of methods that were run, and how."""
+
+    rows: list[ResultRow]
+    specs: tuple[BaselineSpec, ...]
+    """The methods, without those of tasks that the dataset does not pose."""
+    damage: Mapping[str, DataError]
+    """Episode -> why it could not be evaluated."""
+    isolation: str
+    """What kept methods from everything but their view."""
+    fits_used_again: str
+    """How many fits earlier evaluations had made, and of which methods; empty for none."""
+    steps: StepCounter
+    """One step is left for what follows."""
+
+
+def run_methods(
+    scope: EvaluationScope,
+    specs: Sequence[BaselineSpec],
+    engine: MethodEngine,
+    *,
+    checkpoint: Checkpoint | None = None,
+    started: Callable[[EvaluationStart], None] | None = None,
+    progress: Progress | None = None,
+) -> MethodAnswers:
+    """Run methods on the tested episodes.
+
+    Parameters
+    ----------
+    checkpoint
+        Where answers are kept as they come in, and from which an interrupted evaluation goes on.
+    """
+    kept, changed, hidden = [], (), []
+    if checkpoint is not None:
+        with writing(checkpoint.folder):
+            kept = checkpoint.begin(scope.truths, fresh=scope.settings.fresh)
+        changed = checkpoint.changed or changed_codes(checkpoint.folder / RESULTS_FILE, checkpoint.codes)
+        hidden = [checkpoint.folder / name for name in (*FILES, CHECKPOINT_FILE)]
+    client = engine.connect(scope.source)
+    plan = make_plan(scope, specs, engine.workers, kept=kept, hidden=hidden)
+    if started is not None:
+        started(
+            EvaluationStart(
+                baselines=tuple(spec.name for spec in plan.specs),
+                episodes=len(scope.source.truths),
+                faulty=sum(truth.faulty for truth in scope.source.truths),
+                answers=plan.answers,
+                workers=engine.workers,
+                expected_s=plan.expected_s(engine.workers),
+                kept=len(plan.kept),
+                changed=changed,
+                dashboard=dashboard_of(client),
+            )
+        )
+
+    def keep(rows: list[ResultRow]) -> None:
+        if checkpoint is not None:
+            with writing(checkpoint.folder):
+                checkpoint.add(rows)
+
+    def leave_out(episode: str, error: DataError) -> None:
+        damage.setdefault(episode, error)
+
+    damage: dict[str, DataError] = {}
+    fits: list[tuple[str, bool]] = []
+    steps = StepCounter(plan.steps + 1, progress)
+    isolation = isolation_of(client)
+    rows = run_plan(plan, client, steps.add, keep, leave_out, fits.extend)
+    again = Counter(name for name, earlier in fits if earlier)
+    named = ", ".join(f"{name} {count}" for name, count in sorted(again.items()))
+    return MethodAnswers(
+        rows=rows,
+        specs=plan.specs,
+        damage=damage,
+        isolation=isolation,
+        fits_used_again=f"{again.total()} of {len(fits)} ({named})" if again else "",
+        steps=steps,
+    )
+
+
+def build_leaderboards(
+    scope: EvaluationScope,
+    answers: MethodAnswers,
+    predicted: Iterable[ResultRow] = (),
+    acted: AgentResults | None = None,
+    files: Iterable[PredictionFile] = (),
+) -> Evaluation:
+    """Put the answers of methods, prediction files and agents into tables.
+
+    Raises
+    ------
+    DataError
+        Every episode was damaged.
+    """
+    acted = acted or AgentResults()
+    rows = [row for row in (*answers.rows, *predicted, *acted.rows) if row.episode not in answers.damage]
+    if answers.damage and not rows:
+        raise next(iter(answers.damage.values()))
+    policies = scope.settings.policies
+    undecided = {spec.name for spec in answers.specs if not spec.own_threshold}
+    if undecided:
+        rows = with_training_thresholds(rows, undecided, training_policy(policies))
+    return Evaluation(
+        rows=tuple(rows),
+        specs=answers.specs,
+        dataset=None if scope.source.url else scope.source.folder,
+        digest=scope.source.digest,
+        settings={
+            **_shown_settings(scope),
+            "isolation": answers.isolation,
+            "parameters": {spec.name: values for spec in answers.specs if (values := parameters_of(spec))},
+            "predictions": {file.name: file.record for file in files},
+            "reference_gaps": scope.source.reference_gaps(),
+            **({"agents_left_out": list(acted.left_out)} if acted.left_out else {}),
+            **({"fits_used_again": answers.fits_used_again} if answers.fits_used_again else {}),
+        },
+        agent_runs=acted.runs,
+        agent_looks=acted.looks,
+        policies=policies,
+        seed=scope.settings.seed,
+    )
+
+
+def _check_names(
+    specs: Sequence[BaselineSpec], files: Sequence[PredictionFile], recorded: Sequence[RecordedRun]
+) -> None:
+    """Raise UsageError if two methods of an evaluation have one name."""
+    from faultset.baselines.api.registry import list_baselines
+
+    # to know all names, all methods must be imported, which takes a second
+    names = [*(list_baselines() if files or recorded else ()), *(spec.name for spec in specs)]
+    check_names(files, names)
+    check_agent_names(recorded, [*names, *(file.name for file in files)])
+
+
+def _checkpoint(
+    folder: Path, scope: EvaluationScope, specs: Sequence[BaselineSpec], files: Sequence[PredictionFile]
+) -> Checkpoint:
+    settings = scope.settings
+    about = {"digest": scope.source.digest, "code": code_version(), "split": settings.split or ""}
+    about |= {"train": settings.train} if settings.train else {}
+    return Checkpoint(folder, about, codes_of(specs, settings) | {file.name: file.code for file in files})
+
+
+def _shown_settings(scope: EvaluationScope) -> dict[str, object]:
+    """Return the settings as reports show them."""
+    from faultset.evaluators.reports.provenance import machine
+
+    source, settings, training = scope.source, scope.settings, scope.training
+    return {
+        "tasks": list(settings.tasks),
+        "protocols": list(settings.protocols),
+        "delays_s": list(settings.delays),
+        "evidence_s": list(settings.evidence),
+        "alarm_detector": scope.alarm_words,
+        "threshold_policy": "reference",
+        "split": scope.split,
+        **({} if training is None else {"train": training.record}),
+        "seed": settings.seed,
+        "timeout_s": settings.limits.timeout_s,
+        "memory_limit_bytes": settings.limits.memory_bytes,
+        "cluster_key": "application, fault, target",
+        "scorers": scorer_codes(),
+        "source": source.url or str(source.folder),
+        "machine": machine(),
+    }
 
 
 def results_folder(dataset: str) -> Path:

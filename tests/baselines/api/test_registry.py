@@ -111,10 +111,19 @@ def test_a_made_baseline_has_the_type_of_its_task() -> None:
 
 
 def test_an_unknown_need_and_a_trigger_of_a_detector_are_refused(announced) -> None:
-    with pytest.raises(UsageError, match=r"needs \['onset'\]; choose from \('labels', 'sli', 'alarm_place'\)"):
+    with pytest.raises(UsageError, match=r"needs 'onset'; choose from \('labels', 'sli', 'alarm_place'\)"):
         announce(needs=("onset",))(Mine)
     with pytest.raises(UsageError, match="only a localizer has a trigger"):
         announce(trigger="ksigma")(Mine)
+
+
+def test_name_and_task_are_enough_and_the_rest_is_checked_when_given(announced) -> None:
+    spec = registry.baseline("mine", task="detection")(Mine).spec  # type: ignore[attr-defined]
+    assert (spec.title, spec.kind, spec.speed, spec.tables) == ("mine", "method", "fast", registry.TELEMETRY_TABLES)
+    for wrong in ({"kind": "best"}, {"speed": "warp"}, {"tables": ("metric",)}):
+        (field,) = wrong
+        with pytest.raises(UsageError, match=f"declares {field} .*; choose from"):
+            registry.baseline("mine", task="detection", **wrong)(Mine)  # type: ignore[arg-type]
 
 
 def test_every_trigger_is_a_detector() -> None:

@@ -22,10 +22,6 @@ def spec_of(cls: type, task: Any = "localization", **more: Any) -> BaselineSpec:
         "paper": "None; a test",
         "kind": "rule",
         "tables": ("logs",),
-        "needs": frozenset(),
-        "stochastic": False,
-        "speed": "instant",
-        "departures": (),
         "factory": cls,
     }
     spec = BaselineSpec(**values | more)

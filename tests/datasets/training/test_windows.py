@@ -31,7 +31,7 @@ from faultset.datasets.training.service_features import CLIP, _deviation
 from faultset.datasets.training.tables import log_lines, service_calls
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.planning.settings import EvaluationSettings, folds_of
+from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
 
 SECOND = 1_000_000_000
 
@@ -52,7 +52,9 @@ def columns(dataset: Dataset) -> FeatureColumns:
 def test_folds_are_those_of_an_evaluation(dataset: Dataset):
     source = DatasetSource.of(dataset)
     for split in (None, "cross-3", *dataset.splits):
-        assert dataset_folds(dataset, split) == folds_of(source, EvaluationSettings(split=split))
+        assert dataset_folds(dataset, split) == list(
+            EvaluationScope(source=source, settings=EvaluationSettings(split=split)).folds
+        )
 
 
 def test_windows_are_cut_as_asked(dataset: Dataset, columns: FeatureColumns):

@@ -13,12 +13,11 @@ from faultset.baselines import Ranking, Untrained, baseline
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets import EpisodeView, open_dataset
 from faultset.evaluators import evaluation_call
-from faultset.evaluators.cli.evaluate import evaluate
+from faultset.evaluators.cli.evaluate import evaluate, parse_memory, parse_seconds
 from faultset.evaluators.cli.listing import baselines
-from faultset.evaluators.cli.options import delays, memory_bytes
 from faultset.evaluators.evaluation import EvaluationStart
-from faultset.evaluators.evaluation_settings import LARGEST_SEED
-from faultset.evaluators.execution.planning.baseline_groups import choose_baselines
+from faultset.evaluators.execution.plan import choose_baselines
+from faultset.evaluators.execution.settings import LARGEST_SEED
 from faultset.evaluators.results.rows import read_rows
 
 
@@ -151,7 +150,7 @@ def test_help_has_an_example():
 
 def test_an_unknown_unit_of_memory_is_refused():
     with pytest.raises(UsageError):
-        memory_bytes("2 apples")
+        parse_memory("2 apples")
 
 
 def test_baselines_are_listed_with_what_they_need():
@@ -191,36 +190,36 @@ def test_the_default_leaves_out_what_is_slow_but_no_named_method_and_no_control(
 
 
 def test_a_grid_of_delays_is_given_in_seconds_or_taken_as_it_is():
-    assert delays(None) == ()
-    assert delays("auto") == "auto"
-    assert delays("30s,0, 5") == (0.0, 5.0, 30.0)
+    assert parse_seconds(None) == ()
+    assert parse_seconds("auto") == "auto"
+    assert parse_seconds("30s,0, 5") == (0.0, 5.0, 30.0)
 
 
 @pytest.mark.slow
 def test_an_evaluation_that_was_stopped_goes_on_where_it_was(
     example_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from faultset.evaluators.execution import dask_clients, scheduling
+    from faultset.evaluators import evaluation_call
     from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE
 
-    run_plan = scheduling.run_plan
+    run_plan = evaluation_call.run_plan
 
-    def stopped(plan, client, progress, keep, damaged):
+    def stopped(plan, client, progress, keep, *others):
         def keep_one(rows):
             keep(rows)
             raise KeyboardInterrupt
 
-        return run_plan(plan, client, progress, keep_one, damaged)
+        return run_plan(plan, client, progress, keep_one, *others)
 
     arguments = (example_dataset, "--out", tmp_path, "--workers", 1, "--baselines", "ksigma,max-z")
     with monkeypatch.context() as patch:
-        patch.setattr(scheduling, "run_plan", stopped)
+        patch.setattr(evaluation_call, "run_plan", stopped)
         first = invoke(*arguments)
     assert first.exit_code == 130, first.output
     assert (tmp_path / CHECKPOINT_FILE).exists()
     assert not (tmp_path / "results.parquet").exists()
     with monkeypatch.context() as patch:
-        patch.setattr(dask_clients, "dashboard_of", lambda client: None)
+        patch.setattr(evaluation_call, "dashboard_of", lambda client: None)
         again = invoke(*arguments)
     assert again.exit_code == 0, again.output
     assert 'Dashboard: none without bokeh; pip install "faultset[dashboard]" gives one\n' in again.stderr

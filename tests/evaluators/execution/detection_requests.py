@@ -15,15 +15,8 @@ def detection_request(name: str, method: Any, process: MethodProcess, episode: s
     """Ask a fitted detector, which reads metrics, about an episode, in a process of that description."""
     spec = BaselineSpec(
         name=name,
-        title=name,
         task="detection",
-        paper="",
-        kind="method",
         tables=("metrics",),
-        needs=frozenset(),
-        stochastic=False,
-        speed="instant",
-        departures=(),
         factory=type(method),
     )
     return AnswerRequest(

@@ -44,15 +44,9 @@ class Undeclared(NamesThePlace):
 def spec_of(cls: type[NamesThePlace]) -> BaselineSpec:
     return BaselineSpec(
         name=cls.name,
-        title="",
         task="localization",
-        paper="",
-        kind="method",
         tables=cls.tables,
         needs=cls.needs,
-        stochastic=False,
-        speed="instant",
-        departures=(),
         factory=cls,
     )
 

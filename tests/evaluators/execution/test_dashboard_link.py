@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from faultset.evaluators.execution.dask_clients import dashboard_of, local_client
+from faultset.evaluators.execution.scheduling import dashboard_of, local_client
 
 ROOT = Path(__file__).parents[3]
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from faultset.core.errors import PlatformError
-from faultset.evaluators.execution.dask_clients import check_address_space, isolation_of, local_client
 from faultset.evaluators.execution.runners.confinement import NOT_ISOLATED
+from faultset.evaluators.execution.scheduling import check_address_space, isolation_of, local_client
 
 ISOLATED = "isolated"
 ELSEWHERE = f"{NOT_ISOLATED}: this kernel has no Landlock"

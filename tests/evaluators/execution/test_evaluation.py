@@ -19,12 +19,10 @@ from faultset.baselines.api.registry import get_baseline
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.training.folds import cross_folds, folds_of_split
-from faultset.evaluators.evaluation_settings import shown_settings
-from faultset.evaluators.execution.dask_clients import local_client
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.planning.plan import EvaluationPlan, make_plan
-from faultset.evaluators.execution.planning.settings import EvaluationSettings, with_default_alarm
-from faultset.evaluators.execution.scheduling import run_plan
+from faultset.evaluators.execution.plan import EvaluationPlan, make_plan
+from faultset.evaluators.execution.scheduling import local_client, run_plan
+from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.reports.page import render
 from faultset.evaluators.results.rows import ResultRow
@@ -35,7 +33,9 @@ NAMES = ("spot", "always-yes", "clock", "random", "max-z", "most-frequent")
 def plan_of(dataset: Path, workers: int, names: tuple[str, ...] = NAMES, **settings) -> EvaluationPlan:
     source = DatasetSource.of(open_dataset(dataset))
     return make_plan(
-        source, [get_baseline(name) for name in names], EvaluationSettings(**settings), workers, get_baseline
+        EvaluationScope(source=source, settings=EvaluationSettings(**settings)),
+        [get_baseline(name) for name in names],
+        workers,
     )
 
 
@@ -140,8 +140,10 @@ def test_a_dataset_without_faults_has_nothing_to_localize(example_dataset: Path)
     source = DatasetSource.of(open_dataset(example_dataset))
     calm = dataclasses.replace(source, truths=tuple(t for t in source.truths if not t.faulty))
     with pytest.raises(DataError, match="no fault episodes"):
-        make_plan(calm, [get_baseline("max-z")], EvaluationSettings(), 1, get_baseline)
-    plan = make_plan(calm, [get_baseline("max-z"), get_baseline("ksigma")], EvaluationSettings(), 1, get_baseline)
+        make_plan(EvaluationScope(source=calm, settings=EvaluationSettings()), [get_baseline("max-z")], 1)
+    plan = make_plan(
+        EvaluationScope(source=calm, settings=EvaluationSettings()), [get_baseline("max-z"), get_baseline("ksigma")], 1
+    )
     assert {spec.name for spec in plan.specs} == {"ksigma"}
 
 
@@ -157,8 +159,8 @@ def test_an_episode_without_spans_gets_its_alarm_elsewhere_and_changes_no_other(
 
     def alarms() -> dict[str, str]:
         source = DatasetSource.of(dataset)
-        settings = with_default_alarm(EvaluationSettings(), source)
-        plan = make_plan(source, [get_baseline("max-z")], settings, 1, get_baseline)
+        settings = EvaluationSettings().with_default_alarm(source)
+        plan = make_plan(EvaluationScope(source=source, settings=settings), [get_baseline("max-z")], 1)
         runs = plan.context.runs
         return {batch.truth.episode: runs[batch.alarm_run or 0].name for batch in plan.batches}
 
@@ -168,8 +170,8 @@ def test_an_episode_without_spans_gets_its_alarm_elsewhere_and_changes_no_other(
     dataset.files[first] = {name: file for name, file in files[first].items() if "spans" not in name}
     assert alarms() == {first: "spot"} | dict.fromkeys(others, "trace-errors")
     source = DatasetSource.of(dataset)
-    settings = with_default_alarm(EvaluationSettings(), source)
-    shown = shown_settings(source, settings, None)["alarm_detector"]
+    settings = EvaluationSettings().with_default_alarm(source)
+    shown = EvaluationScope(source=source, settings=settings).alarm_words
     assert shown == "trace-errors, and by spot in 1 of 4 episodes, which have no spans"
     for episode in others:
         dataset.files[episode] = {name: file for name, file in files[episode].items() if "spans" not in name}
@@ -178,13 +180,13 @@ def test_an_episode_without_spans_gets_its_alarm_elsewhere_and_changes_no_other(
 
 def test_the_report_holds_all_that_a_reader_must_see(evaluated):
     plan, rows, _ = evaluated
-    board = leaderboard_of(rows, digest=plan.source.digest, settings={"alarm_detector": "ksigma"})
-    page = render(board, rows, plan.specs, plan.source.folder)
+    board = leaderboard_of(rows, digest=plan.scope.source.digest, settings={"alarm_detector": "ksigma"})
+    page = render(board, rows, plan.specs, plan.scope.source.folder)
     for part in ("detection", "localization", "faults", "episodes", "difficulty", "failures", "methods", "provenance"):
         assert f'id="{part}"' in page
     for name in NAMES:
         assert name in page
-    assert plan.source.digest in page
+    assert plan.scope.source.digest in page
     assert "thresholds: reference" in page
     assert "guessing" in page
     assert "manifest" in page
@@ -195,7 +197,7 @@ def test_the_report_holds_all_that_a_reader_must_see(evaluated):
 
 def test_the_report_needs_no_network_and_no_script(evaluated):
     plan, rows, _ = evaluated
-    page = render(leaderboard_of(rows), rows, plan.specs, plan.source.folder)
+    page = render(leaderboard_of(rows), rows, plan.specs, plan.scope.source.folder)
     assert "<script" not in page
     assert not re.findall(r"""(?:src|href)=["'](?!#)""", page)
     assert "url(" not in page
@@ -218,19 +220,19 @@ def test_text_of_methods_cannot_become_markup(make):
 
 def test_a_scheduler_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
     from faultset.core import dask_clients as clients
-    from faultset.evaluators.execution import dask_clients
+    from faultset.evaluators.execution import scheduling
 
     monkeypatch.setattr(clients, "_CONNECT_TIMEOUT_S", 1)
     with (
         pytest.raises(PlatformError, match="no dask scheduler answers at"),
-        dask_clients.remote_client("tcp://127.0.0.1:9", "/"),
+        scheduling.remote_client("tcp://127.0.0.1:9", "/"),
     ):
         pass
 
 
 @pytest.mark.parametrize("address", ["foo", "http://x", "tcp://host", "host:port"])
 def test_what_is_no_address_is_not_waited_for(address: str):
-    from faultset.evaluators.execution.dask_clients import remote_client
+    from faultset.evaluators.execution.scheduling import remote_client
 
     with pytest.raises(UsageError, match="is not the address of a dask scheduler"), remote_client(address, "/"):
         pass
@@ -297,7 +299,7 @@ def _marked(mark: str) -> list[int]:
 def test_a_dask_scheduler_elsewhere_gives_the_same_rows(evaluated, example_dataset: Path):
     from distributed import LocalCluster
 
-    from faultset.evaluators.execution.dask_clients import remote_client
+    from faultset.evaluators.execution.scheduling import remote_client
 
     _, rows, _ = evaluated
     with (

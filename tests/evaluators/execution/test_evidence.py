@@ -14,7 +14,7 @@ from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.errors import UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators import evaluate
-from faultset.evaluators.execution.baseline_runs import expected_answers
+from faultset.evaluators.execution.batches import expected_answers
 from faultset.evaluators.execution.cut_episodes import CutCopies, known_at
 from faultset.evaluators.leaderboards.formats import columns_of, markdown
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
@@ -64,15 +64,9 @@ class TypeByLength(Untrained):
 def spec_of(cls: type) -> BaselineSpec:
     return BaselineSpec(
         name=cls.name,  # type: ignore[attr-defined]
-        title="",
         task=cls.task,  # type: ignore[attr-defined]
-        paper="",
-        kind="method",
         tables=cls.tables,  # type: ignore[attr-defined]
         needs=cls.needs,  # type: ignore[attr-defined]
-        stochastic=False,
-        speed="instant",
-        departures=(),
         factory=cls,
     )
 

@@ -15,14 +15,13 @@ from faultset.baselines.api.registry import get_baseline
 from faultset.core.errors import UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators import Evaluation, evaluate
-from faultset.evaluators.execution import fit_cache
-from faultset.evaluators.execution.baseline_runs import BaselineRun, FittedModel
+from faultset.evaluators.execution import fits
+from faultset.evaluators.execution.batches import BaselineRun, FittedModel
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.fit_cache import FitCache, fits_folder, fits_limit
-from faultset.evaluators.execution.fits import FitBatch
-from faultset.evaluators.execution.planning.plan import make_plan
-from faultset.evaluators.execution.planning.settings import EvaluationSettings
+from faultset.evaluators.execution.fits import FitBatch, FitCache, fits_folder, fits_limit
+from faultset.evaluators.execution.plan import make_plan
 from faultset.evaluators.execution.runners.messages import Blob
+from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
 from faultset.evaluators.leaderboards.formats import summary_lines
 
 METHOD = "nearest-signature"
@@ -81,14 +80,16 @@ class EndsItsProcess:
 @pytest.fixture(scope="module")
 def batch(example_dataset: Path) -> tuple[FitBatch, BaselineRun]:
     source = DatasetSource.of(open_dataset(example_dataset))
-    plan = make_plan(source, [get_baseline(METHOD)], EvaluationSettings(tasks=("rca",)), 1, get_baseline)
+    plan = make_plan(
+        EvaluationScope(source=source, settings=EvaluationSettings(tasks=("rca",))), [get_baseline(METHOD)], 1
+    )
     batch = next(one for one in plan.fits if one.inner is None)
     return batch, next(run for run in plan.context.runs if run.name == METHOD)
 
 
 def key_of(fit: FitBatch, run: BaselineRun) -> str:
     """Name under which another evaluation would look for a fit."""
-    return fit._key(run, fit_cache.FitCache(1))
+    return fit._key(run, fits.FitCache(1))
 
 
 def test_whatever_a_fit_can_depend_on_is_in_its_key(
@@ -109,10 +110,10 @@ def test_whatever_a_fit_can_depend_on_is_in_its_key(
         "references": key_of(fit, replace(run, learns_from_references=True)),
         "what is installed": key_of(fit, replace(run, built_in=False)),
     }
-    monkeypatch.setattr(fit_cache, "own_digest", lambda: "edited")
+    monkeypatch.setattr(fits, "own_digest", lambda: "edited")
     others["faultset"] = key_of(fit, run)
     monkeypatch.undo()
-    monkeypatch.setattr(fit_cache, "library_versions", lambda: "newer")
+    monkeypatch.setattr(fits, "library_versions", lambda: "newer")
     others["libraries"] = key_of(fit, run)
     assert len({key, *others.values()}) == 1 + len(others)
     assert "" not in others.values()

@@ -12,9 +12,9 @@ from faultset.core.errors import DataError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators.execution import dataset_source
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.label_cache import labels_folder
-from faultset.evaluators.execution.planning.plan import make_plan
-from faultset.evaluators.execution.planning.settings import EvaluationSettings
+from faultset.evaluators.execution.file_cache import labels_folder
+from faultset.evaluators.execution.plan import make_plan
+from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
 
 
 @pytest.fixture
@@ -113,5 +113,5 @@ def test_nothing_is_kept_where_nothing_may_be(example_copy: Path, folder: Path, 
 
 def test_methods_cannot_read_them(example_copy: Path, folder: Path):
     source = DatasetSource.of(open_dataset(example_copy))
-    plan = make_plan(source, [get_baseline("max-z")], EvaluationSettings(), 1, get_baseline)
+    plan = make_plan(EvaluationScope(source=source, settings=EvaluationSettings()), [get_baseline("max-z")], 1)
     assert str(folder) in plan.context.hidden

@@ -24,12 +24,11 @@ from faultset.core.errors import PlatformError
 from faultset.core.landlock import landlock_version
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators.execution.checkpoint import CHECKPOINT_FILE, Checkpoint
-from faultset.evaluators.execution.dask_clients import local_client, remote_client
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.planning.plan import EvaluationPlan, make_plan
-from faultset.evaluators.execution.planning.settings import EvaluationSettings
-from faultset.evaluators.execution.runners.outcomes import RunLimits
-from faultset.evaluators.execution.scheduling import run_plan
+from faultset.evaluators.execution.plan import EvaluationPlan, make_plan
+from faultset.evaluators.execution.runners.messages import RunLimits
+from faultset.evaluators.execution.scheduling import local_client, remote_client, run_plan
+from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
 from faultset.evaluators.results.rows import ResultRow
 
 NAMES = ("ksigma", "always-yes", "random", "max-z")
@@ -102,15 +101,8 @@ def _classes_travel_by_value() -> Iterator[None]:
 def spec_of(cls: type) -> BaselineSpec:
     return BaselineSpec(
         name=cls.__name__.lower(),
-        title=cls.__name__,
         task="detection",
-        paper="",
-        kind="method",
         tables=(),
-        needs=frozenset(),
-        stochastic=False,
-        speed="instant",
-        departures=(),
         factory=cls,
     )
 
@@ -118,7 +110,12 @@ def spec_of(cls: type) -> BaselineSpec:
 def plan_of(dataset: Path, specs: Any = NAMES, workers: int = 2, kept: Any = (), **settings: Any) -> EvaluationPlan:
     found = [get_baseline(spec) if isinstance(spec, str) else spec for spec in specs]
     source = DatasetSource.of(open_dataset(dataset))
-    return make_plan(source, found, EvaluationSettings(calibrate=True, **settings), workers, get_baseline, kept=kept)
+    return make_plan(
+        EvaluationScope(source=source, settings=EvaluationSettings(calibrate=True, **settings)),
+        found,
+        workers,
+        kept=kept,
+    )
 
 
 def answers(rows: list[ResultRow]) -> list[ResultRow]:
@@ -199,7 +196,7 @@ def test_a_scheduler_that_is_lost_leaves_what_was_answered(example_dataset: Path
 
             with pytest.raises(PlatformError, match=r"the dask scheduler is gone; [1-9][0-9]* of .* are kept"):
                 run_plan(plan, client, keep=keep)
-    truths = {truth.episode: truth for truth in plan.source.truths}
+    truths = {truth.episode: truth for truth in plan.scope.source.truths}
     with Checkpoint(tmp_path, {}) as checkpoint:
         kept = checkpoint.begin(truths)
     assert 0 < len(kept) < len(expected)
@@ -216,7 +213,7 @@ def test_methods_that_run_away_cost_a_row_each_and_nobody_else_notices(example_d
     alone = dataclasses.replace(source, truths=(truth,))
     limits = RunLimits(timeout_s=20.0, memory_bytes=700 << 20)
     specs = [*map(get_baseline, NAMES), *map(spec_of, BAD)]
-    plan = make_plan(alone, specs, EvaluationSettings(limits=limits), 1, get_baseline)
+    plan = make_plan(EvaluationScope(source=alone, settings=EvaluationSettings(limits=limits)), specs, 1)
     with local_client(1) as client:
         rows = run_plan(plan, client)
     found = {row.baseline: (row.status, row.reason) for row in rows}
@@ -236,7 +233,7 @@ def test_methods_that_run_away_cost_a_row_each_and_nobody_else_notices(example_d
 
 def test_an_interrupted_evaluation_asks_only_for_what_is_missing(example_dataset: Path, expected, tmp_path: Path):
     plan = plan_of(example_dataset)
-    truths = {truth.episode: truth for truth in plan.source.truths}
+    truths = {truth.episode: truth for truth in plan.scope.source.truths}
     done = [row for row in expected if row.baseline in ("ksigma", "max-z")]
     with Checkpoint(tmp_path, {"digest": "a"}) as checkpoint:
         checkpoint.begin(truths)

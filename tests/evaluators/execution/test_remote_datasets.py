@@ -19,11 +19,16 @@ from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.remote.file_systems import fetch
 from faultset.evaluators.cli.evaluate import evaluate
-from faultset.evaluators.execution import remote_episodes
-from faultset.evaluators.execution.dataset_source import DatasetSource, opened_remotely
-from faultset.evaluators.execution.planning.plan import make_plan
-from faultset.evaluators.execution.planning.settings import EvaluationSettings
-from faultset.evaluators.execution.remote_episodes import EpisodeLocation, forget_fetched, local_folders
+from faultset.evaluators.execution import dataset_source
+from faultset.evaluators.execution.dataset_source import (
+    DatasetSource,
+    EpisodeLocation,
+    forget_fetched,
+    local_folders,
+    opened_remotely,
+)
+from faultset.evaluators.execution.plan import make_plan
+from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
 from faultset.evaluators.results.rows import read_rows
 
 NAMES = "ksigma,max-z,most-frequent"
@@ -88,7 +93,7 @@ def test_an_episode_is_fetched_once_and_requests_only_for_those_who_may_see_them
         for _ in range(2):
             with local_folders((location,), frozenset()) as (folder,):
                 assert sorted(path.name for path in Path(folder).glob("telemetry/*")) == sorted(
-                    f"{table}.parquet" for table in remote_episodes.FETCHED_BY_ALL
+                    f"{table}.parquet" for table in dataset_source.FETCHED_BY_ALL
                 )
         with local_folders((location,), frozenset({"sli"})) as (folder,):
             assert (Path(folder) / "telemetry" / "requests.parquet").exists()
@@ -98,7 +103,7 @@ def test_an_episode_is_fetched_once_and_requests_only_for_those_who_may_see_them
 
 def test_what_nobody_uses_is_removed_when_space_is_short(server, monkeypatch: pytest.MonkeyPatch):
     url, _, _ = server
-    monkeypatch.setattr(remote_episodes, "CACHE_BYTES", 1)
+    monkeypatch.setattr(dataset_source, "CACHE_BYTES", 1)
     with opened_remotely(url, None) as source:
         locations = [source.location(truth.episode) for truth in source.truths[:2]]
         with local_folders(locations, frozenset()) as folders:
@@ -148,8 +153,7 @@ def test_the_command_gives_the_rows_of_the_local_dataset(
 def test_workers_elsewhere_fetch_for_themselves(server):
     from distributed import LocalCluster
 
-    from faultset.evaluators.execution.dask_clients import remote_client
-    from faultset.evaluators.execution.scheduling import run_plan
+    from faultset.evaluators.execution.scheduling import remote_client, run_plan
 
     url, _, asked = server
     with (
@@ -159,7 +163,10 @@ def test_workers_elsewhere_fetch_for_themselves(server):
         remote_client(vars(cluster)["scheduler"].address, None) as client,
         opened_remotely(url, None) as source,
     ):
-        rows = run_plan(make_plan(source, [get_baseline("ksigma")], EvaluationSettings(), 1, get_baseline), client)
+        rows = run_plan(
+            make_plan(EvaluationScope(source=source, settings=EvaluationSettings()), [get_baseline("ksigma")], 1),
+            client,
+        )
     assert {row.status for row in rows} == {"ok"}
     assert any("telemetry" in path for path in asked)
 

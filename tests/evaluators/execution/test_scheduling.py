@@ -11,9 +11,9 @@ import pytest
 from faultset.baselines.api.contract import Untrained
 from faultset.core.errors import DataError
 from faultset.core.landlock import landlock_version
-from faultset.evaluators.execution.baseline_runs import method_process
-from faultset.evaluators.execution.remote_episodes import EpisodeLocation
-from faultset.evaluators.execution.runners.outcomes import RunLimits
+from faultset.evaluators.execution.batches import method_process
+from faultset.evaluators.execution.dataset_source import EpisodeLocation
+from faultset.evaluators.execution.runners.messages import RunLimits
 from faultset.evaluators.execution.runners.runner_process import RunnerProcess
 from faultset.evaluators.execution.scheduling import _run_all
 

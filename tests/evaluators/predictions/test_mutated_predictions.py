@@ -11,8 +11,7 @@ import pytest
 
 from faultset.core.errors import FaultsetError
 from faultset.datasets.testing.mutations import mutated, mutation_seeds
-from faultset.evaluators.predictions.checks import check_predictions
-from faultset.evaluators.predictions.files import read_predictions
+from faultset.evaluators.predictions.files import check_predictions, read_prediction_file
 
 SECOND = 1_000_000_000
 START = 1_760_000_000 * SECOND
@@ -39,7 +38,7 @@ def test_a_changed_file_is_read_or_refused(name: str, suffix: str, make: Any, tm
         file.write_bytes(mutated(whole, random.Random(f"{name}/{seed}")))
         said = ""
         try:
-            check_predictions(read_predictions(file), truths, "shop version 1.0.0")
+            check_predictions(read_prediction_file(file), truths, "shop version 1.0.0")
         except FaultsetError as error:
             refused += 1
             said = str(error)

@@ -14,9 +14,15 @@ import pytest
 
 from faultset.core.errors import DataError, UsageError
 from faultset.evaluators.predictions import files
-from faultset.evaluators.predictions.checks import check_predictions
-from faultset.evaluators.predictions.files import check_names, read_predictions
-from faultset.evaluators.predictions.layouts import ALARMS, DIAGNOSES, RANKINGS, SCORES
+from faultset.evaluators.predictions.files import (
+    ALARMS,
+    DIAGNOSES,
+    RANKINGS,
+    SCORES,
+    check_names,
+    check_predictions,
+    read_prediction_file,
+)
 
 SECOND = 1_000_000_000
 START = 1_760_000_000 * SECOND
@@ -45,7 +51,7 @@ def checked(tmp_path: Path, make) -> Callable[..., files.PredictionFile]:
     """Write a frame, read it and check it against the episodes e1 (with a fault) and h1 (without)."""
 
     def check(frame: pd.DataFrame, name: str = "mine.parquet") -> files.PredictionFile:
-        file = read_predictions(written(frame, tmp_path / name))
+        file = read_prediction_file(written(frame, tmp_path / name))
         check_predictions(file, {"e1": make.truth(), "h1": make.healthy()}, "shop version 1.0.0")
         return file
 
@@ -124,31 +130,31 @@ def test_numbers_are_no_names(checked):
 
 def test_files_that_are_none_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(DataError, match="is missing"):
-        read_predictions(tmp_path / "nothing.csv")
+        read_prediction_file(tmp_path / "nothing.csv")
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(DataError, match="is a folder"):
-        read_predictions(tmp_path / "folder.csv")
+        read_prediction_file(tmp_path / "folder.csv")
     os.mkfifo(tmp_path / "pipe.csv")
     with pytest.raises(DataError, match="is a named pipe"):
-        read_predictions(tmp_path / "pipe.csv")
+        read_prediction_file(tmp_path / "pipe.csv")
     (tmp_path / "empty.csv").write_bytes(b"")
     with pytest.raises(DataError, match="is empty"):
-        read_predictions(tmp_path / "empty.csv")
+        read_prediction_file(tmp_path / "empty.csv")
     (tmp_path / "torn.parquet").write_bytes(b"PAR1" + bytes(100))
     with pytest.raises(DataError, match="cannot be read as Parquet"):
-        read_predictions(tmp_path / "torn.parquet")
+        read_prediction_file(tmp_path / "torn.parquet")
     (tmp_path / "ragged.csv").write_text("episode,alarm\ne1,1,2\n")
     with pytest.raises(DataError, match="cannot be read as CSV"):
-        read_predictions(tmp_path / "ragged.csv")
+        read_prediction_file(tmp_path / "ragged.csv")
     (tmp_path / "coded.csv").write_bytes(b"episode,service,score\n\xff\xfe,a,1\n")
     with pytest.raises(DataError, match="cannot be read as CSV"):
-        read_predictions(tmp_path / "coded.csv")
+        read_prediction_file(tmp_path / "coded.csv")
     (tmp_path / "twice.csv").write_text("episode,alarm,alarm\ne1,1,2\n")
     with pytest.raises(DataError, match='the column "alarm" more than once'):
-        read_predictions(tmp_path / "twice.csv")
+        read_prediction_file(tmp_path / "twice.csv")
     monkeypatch.setattr(files, "MOST_BYTES", 10)
     with pytest.raises(DataError, match="wanted are at most 10"):
-        read_predictions(written(scores(), tmp_path / "large.csv"))
+        read_prediction_file(written(scores(), tmp_path / "large.csv"))
 
 
 def test_a_small_file_of_too_many_rows_is_refused_before_they_are_unpacked(tmp_path: Path):
@@ -156,17 +162,17 @@ def test_a_small_file_of_too_many_rows_is_refused_before_they_are_unpacked(tmp_p
     pq.write_table(many, tmp_path / "many.parquet", compression="zstd")
     assert (tmp_path / "many.parquet").stat().st_size < 1_000_000
     with pytest.raises(DataError, match=r"has 30,000,000 rows"):
-        read_predictions(tmp_path / "many.parquet")
+        read_prediction_file(tmp_path / "many.parquet")
 
 
 def test_a_method_is_called_what_its_file_or_its_user_says(tmp_path: Path):
     path = written(scores(), tmp_path / "run=1.csv")
-    assert read_predictions(f"usad={path}").name == "usad"
+    assert read_prediction_file(f"usad={path}").name == "usad"
     with pytest.raises(UsageError, match="NAME=FILE"):
-        read_predictions(path)
+        read_prediction_file(path)
     with pytest.raises(UsageError, match="names no file"):
-        read_predictions("usad=")
-    twice = [read_predictions(f"usad={path}")] * 2
+        read_prediction_file("usad=")
+    twice = [read_prediction_file(f"usad={path}")] * 2
     with pytest.raises(UsageError, match='the name "usad", which another method has'):
         check_names(twice, [])
     with pytest.raises(UsageError, match='the name "usad", which another method has'):
@@ -175,7 +181,7 @@ def test_a_method_is_called_what_its_file_or_its_user_says(tmp_path: Path):
 
 def test_the_identity_of_a_file_is_its_content(tmp_path: Path):
     first, same, other = (
-        read_predictions(written(frame, tmp_path / f"{name}.csv"))
+        read_prediction_file(written(frame, tmp_path / f"{name}.csv"))
         for name, frame in (("a", scores()), ("b", scores()), ("c", scores(score=0.6)))
     )
     assert first.code == same.code != other.code

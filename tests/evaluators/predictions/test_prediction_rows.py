@@ -16,10 +16,9 @@ from faultset.datasets.training.folds import cross_folds
 from faultset.evaluators import Evaluation, compare, evaluate
 from faultset.evaluators.cli.evaluate import evaluate as command
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.planning.settings import EvaluationSettings
-from faultset.evaluators.execution.planning.training_data import training_data
-from faultset.evaluators.predictions.files import read_predictions
-from faultset.evaluators.predictions.prediction_rows import prediction_rows
+from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings, training_data
+from faultset.evaluators.predictions.files import read_prediction_file
+from faultset.evaluators.predictions.prediction_rows import read_predictions
 from faultset.evaluators.results.rows import ResultRow, read_rows
 
 SECOND = 1_000_000_000
@@ -48,7 +47,10 @@ def knowing(truth, time_ns: int) -> float:
 
 def rows_of(frame: pd.DataFrame, folder: Path, source: DatasetSource, **settings) -> list[ResultRow]:
     frame.to_parquet(folder / "mine.parquet", index=False)
-    return prediction_rows([read_predictions(folder / "mine.parquet")], source, EvaluationSettings(**settings))
+    return read_predictions(
+        EvaluationScope(source=source, settings=EvaluationSettings(**settings)),
+        [read_prediction_file(folder / "mine.parquet")],
+    )
 
 
 def evaluated(dataset: Path, *given: object, **options) -> Evaluation:
@@ -126,7 +128,7 @@ def test_what_was_not_chosen_is_not_scored_silently(source: DatasetSource, tmp_p
     frame = every_second(source, knowing)
     with pytest.raises(UsageError, match="answers the task detection, which is not among --tasks"):
         rows_of(frame, tmp_path, source, tasks=("localization",))
-    with pytest.raises(UsageError, match="tests every episode more than once"):
+    with pytest.raises(UsageError, match="tests episodes more than once, and a prediction file has one answer"):
         rows_of(frame, tmp_path, source, split="cross-2x2")
     ranked = pd.DataFrame(
         {"episode": [source.truths[0].episode], "service": source.truths[0].candidates[0], "score": 1}
@@ -171,15 +173,17 @@ def test_thresholds_may_come_from_another_dataset_that_methods_learn_from(
     other = DatasetSource.of(open_dataset(tmp_path / "other"))
     both = pd.concat([every_second(source, knowing), every_second(other, knowing)])
     both.to_parquet(tmp_path / "mine.parquet", index=False)
-    file = read_predictions(tmp_path / "mine.parquet")
+    file = read_prediction_file(tmp_path / "mine.parquet")
     training = training_data(other, source)
-    rows = prediction_rows([file], source, EvaluationSettings(calibrate=True), training)
+    rows = read_predictions(
+        EvaluationScope(source=source, settings=EvaluationSettings(calibrate=True), training=training), [file]
+    )
     assert {row.split for row in rows} == {training.name}
     tested = {row.episode for row in rows if row.protocol == "detected"}
     assert tested == {truth.episode for truth in source.truths}
     assert {row.episode for row in rows if row.protocol == "calibration"} == set(training.fold.healthy_train)
     with pytest.raises(DataError, match=r"that example version 1.0.0 does not have"):
-        prediction_rows([file], source, EvaluationSettings())
+        read_predictions(EvaluationScope(source=source), [file])
 
 
 def test_another_file_is_another_key(source: DatasetSource, tmp_path: Path):

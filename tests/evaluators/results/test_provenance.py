@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from faultset.baselines.api.registry import get_baseline
-from faultset.evaluators.execution.planning.runs import all_runs
-from faultset.evaluators.execution.planning.settings import EvaluationSettings
+from faultset.evaluators.execution.plan import all_runs
+from faultset.evaluators.execution.settings import EvaluationSettings
 from faultset.evaluators.results.provenance import parameters_of, settings_hash
 
 
@@ -24,5 +24,5 @@ def test_parameters_are_the_defaults_that_a_baseline_is_built_with():
 def test_other_parameters_are_another_key():
     spec = get_baseline("pooled-pca")
     other = dataclasses.replace(spec, factory=lambda variance=0.5: spec.factory(variance=variance))
-    runs = [all_runs([one], EvaluationSettings(), get_baseline)[0][0] for one in (spec, other)]
+    runs = [all_runs([one], EvaluationSettings())[0][0] for one in (spec, other)]
     assert runs[0].settings != runs[1].settings

@@ -8,21 +8,26 @@ Built-in baselines do exactly what those of other distributions do.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 
-from faultset.baselines.api.contract import Detector, Diagnoser, Localizer, Need, Task, Untrained
+from faultset.baselines.api.contract import Detector, Diagnoser, Localizer, Need, Ranking, Task, Untrained
 from faultset.core.errors import UsageError, translate_missing_extra
 from faultset.core.plugins import load_plugin, load_plugins, plugins
 from faultset.core.printable import quoted
 from faultset.core.suggestions import unknown_name
 
+if TYPE_CHECKING:
+    from faultset.datasets.views import EpisodeView
+
 GROUP = "faultset.baselines"
 Kind = Literal["named", "method", "own", "rule", "control"]
 Speed = Literal["instant", "fast", "slow"]
+TELEMETRY_TABLES = ("metrics", "spans", "logs", "events", "objects")
 METHOD_OF_TASK = {"detection": "detect", "localization": "localize", "rca": "diagnose"}
 
 _announced: dict[str, BaselineSpec] = {}
@@ -35,28 +40,28 @@ class BaselineSpec:
 
     name: str
     """Name in commands and tables."""
-    title: str
-    """Name for people, in a few words."""
     task: Task
     """detection, localization or rca."""
-    paper: str
-    """Citation, or a word on why there is none."""
-    kind: Kind
-    """named: one of the three in the AIOpsLab paper; method: another published method; own: our variant of a published
-    method; rule: plain condition on telemetry; control: ignores the evidence, or looks at one trivial sign of it."""
-    tables: tuple[str, ...]
-    """Tables of an episode that it reads; it answers, if less well, when one is missing."""
-    needs: frozenset[str]
-    """What it is given beyond telemetry: the requests of the clients (`sli`), or the answers of the training episodes
-    (`labels`), which also decide what `fit` is given; see `faultset.baselines.api.contract`."""
-    stochastic: bool
-    """Whether the factory takes a `seed`."""
-    speed: Speed
-    """For an episode of six minutes: instant is under 0.3 s of one core, fast under 2 s, slow more."""
-    departures: tuple[str, ...]
-    """Where it differs from the paper, one sentence each."""
     factory: Callable[..., Detector | Localizer | Diagnoser]
     """What makes it; its docstring cites the source."""
+    title: str = ""
+    """Name for people, in a few words."""
+    paper: str = ""
+    """Citation, or a word on why there is none."""
+    kind: Kind = "method"
+    """named: one of the three in the AIOpsLab paper; method: another published method; own: our variant of a published
+    method; rule: plain condition on telemetry; control: ignores the evidence, or looks at one trivial sign of it."""
+    tables: tuple[str, ...] = TELEMETRY_TABLES
+    """Tables of an episode that it reads; it answers, if less well, when one is missing."""
+    needs: frozenset[str] = frozenset()
+    """What it is given beyond telemetry: the requests of the clients (`sli`), or the answers of the training episodes
+    (`labels`), which also decide what `fit` is given; see `faultset.baselines.api.contract`."""
+    stochastic: bool = False
+    """Whether the factory takes a `seed`."""
+    speed: Speed = "fast"
+    """For an episode of six minutes: instant is under 0.3 s of one core, fast under 2 s, slow more."""
+    departures: tuple[str, ...] = ()
+    """Where it differs from the paper, one sentence each."""
     requires: tuple[str, ...] = ()
     """Tables that it cannot do without. An episode that lacks one of them gets no answer, and counts as `cannot`; with
     none declared, one that lacks all of `tables`."""
@@ -88,12 +93,12 @@ class BaselineSpec:
 def baseline(
     name: str,
     *,
-    title: str,
     task: Task,
-    paper: str,
-    kind: Kind,
-    tables: Iterable[str],
-    speed: Speed,
+    title: str = "",
+    paper: str = "",
+    kind: Kind = "method",
+    tables: Iterable[str] = TELEMETRY_TABLES,
+    speed: Speed = "fast",
     needs: Iterable[Need] = (),
     stochastic: bool = False,
     departures: Iterable[str] = (),
@@ -107,6 +112,8 @@ def baseline(
 ) -> Callable[[_Class], _Class]:
     """Announce the decorated class as the baseline `name`; the fields of `BaselineSpec` say what the rest means.
 
+    Name and task are enough to evaluate a method. Fill in the rest before you publish it.
+
     Raises
     ------
     UsageError
@@ -116,7 +123,7 @@ def baseline(
     def announce(cls: _Class) -> _Class:
         spec = BaselineSpec(
             name=name,
-            title=title,
+            title=title or name,
             task=task,
             paper=paper,
             kind=kind,
@@ -147,6 +154,50 @@ def baseline(
         return cls
 
     return announce
+
+
+def function_baseline(function: Callable[..., Any], name: str = "") -> BaselineSpec:
+    """Return a localizer that asks a function.
+
+    Parameters
+    ----------
+    function
+        Called with an episode and an alarm, UTC nanoseconds; returns `{service: score}`, higher is more suspicious, or
+        a `Ranking`.
+    name
+        Name in tables; by default that of the function.
+
+    Raises
+    ------
+    UsageError
+        It is no function of two arguments, it has no name, or a baseline has that name.
+    """
+    if not inspect.isfunction(function):
+        raise UsageError(f"a method is a function or a class with the decorator baseline, not {quoted(function)}")
+    name = name or function.__name__
+    if name == "<lambda>":
+        raise UsageError('a lambda has no name; give it one, as in evaluate(dataset, {"mine": lambda ...})')
+    try:
+        inspect.signature(function).bind(None, 0)
+    except TypeError:
+        raise UsageError(f'the function "{name}" must take two arguments: an episode and an alarm') from None
+    if name in _announced or name in plugins(GROUP):
+        raise UsageError(f'a baseline is called "{name}"; give your function another name')
+    # a class of the function's own module, so that its code is identified and confined as that of a class is
+    body = {"__module__": function.__module__, "__doc__": function.__doc__, "function": function, "name": name}
+    factory = type("FunctionLocalizer", (_FunctionLocalizer,), body)
+    return BaselineSpec(name=name, task="localization", factory=factory, title=name, paper="None; a function")
+
+
+class _FunctionLocalizer(Untrained):
+    name = ""
+    needs = frozenset[str]()
+    tables = TELEMETRY_TABLES
+    function: Callable[..., Any]
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        answer = type(self).function(episode, alarm_ns)
+        return answer if isinstance(answer, Ranking) else Ranking(scores=answer)
 
 
 def _answering(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -245,9 +296,17 @@ def _check(spec: BaselineSpec) -> None:
         raise UsageError(f'baseline "{spec.name}" has the task "{spec.task}"; choose from {get_args(Task)}')
     if isinstance(spec.factory, type) and not hasattr(spec.factory, method):
         raise UsageError(f'baseline "{spec.name}" is for {spec.task} but its class has no method "{method}"')
-    unknown = spec.needs - {*get_args(Need)}
-    if unknown:
-        raise UsageError(f'baseline "{spec.name}" needs {sorted(unknown)}; choose from {get_args(Need)}')
+    for what, values, choices in (
+        ("kind", {spec.kind}, get_args(Kind)),
+        ("speed", {spec.speed}, get_args(Speed)),
+        ("needs", spec.needs, get_args(Need)),
+        ("tables", {*spec.tables}, (*TELEMETRY_TABLES, "requests")),
+    ):
+        unknown = sorted({*values} - {*choices})
+        if unknown:
+            raise UsageError(
+                f'baseline "{spec.name}" declares {what} {", ".join(map(repr, unknown))}; choose from {choices}'
+            )
     if spec.task == "rca" and "labels" not in spec.needs:
         raise UsageError(f'baseline "{spec.name}" is for rca and learns from answers; add needs=("labels",)')
     if spec.trigger is not None and spec.task != "localization":

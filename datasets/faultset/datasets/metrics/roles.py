@@ -97,6 +97,7 @@ class Catalogue:
         self._exact: dict[str, MetricRole] = {}
         self._patterns: list[tuple[re.Pattern[str], MetricRole]] = []
         self._matched: dict[str, MetricRole | None] = {}
+        self._roles: dict[str, str] = {}
         for row in self.rows:
             if "*" in row.metric:
                 self._patterns.append((re.compile(fnmatch.translate(row.metric)), row))
@@ -125,6 +126,11 @@ class Catalogue:
         >>> builtin_catalogue().role_of("http_server_request_duration_seconds_rate")
         'traffic'
         """
+        if metric not in self._roles:
+            self._roles[metric] = self._find_role(metric)
+        return self._roles[metric]
+
+    def _find_role(self, metric: str) -> str:
         name = metric.partition("{")[0]
         row = self.find(name)
         if row is not None:

@@ -1,28 +1,124 @@
-"""Recorded runs of agents as rows of an evaluation, by the rules that hold for baselines."""
+"""Recorded runs of agents for an evaluation: logs of Inspect, or a folder that `faultset agents import` has made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from faultset.agents.formats.contract import ImportedRun, ImportOptions, agent_format
+from faultset.agents.imports import run_name
+from faultset.agents.interface.session import SESSION_TASKS
 from faultset.agents.runs.looks import RunLook, look_of
-from faultset.agents.runs.record import AgentRun
+from faultset.agents.runs.record import RUNS_FILE, AgentRun, read_runs, trajectory_file
+from faultset.agents.trajectory import Trajectory, read_trajectory
 from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import printable
-from faultset.datasets.training.folds import CROSS, Fold
-from faultset.evaluators.agent_evaluation.questions import AgentQuestion, alarms_of_rows, questions_of
-from faultset.evaluators.agent_evaluation.recorded_runs import RecordedRun
-from faultset.evaluators.agent_evaluation.rows import RowContext, empty_row, rows_of_run
-from faultset.evaluators.execution.planning.settings import EvaluationSettings
-from faultset.evaluators.execution.planning.training_labels import majority_label_of
+from faultset.evaluators.agent_evaluation.rows import (
+    AgentQuestion,
+    RowContext,
+    alarms_of_rows,
+    empty_row,
+    questions_of,
+    rows_of_run,
+)
+from faultset.evaluators.execution.plan import majority_labels
+from faultset.evaluators.execution.settings import EvaluationScope
 from faultset.evaluators.results.provenance import settings_hash
 from faultset.evaluators.results.rows import ResultRow, Status
 from faultset.evaluators.results.truth import Truth
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
-    from faultset.evaluators.execution.dataset_source import DatasetSource
+
+_SCORED_ELSEWHERE = ("mitigation",)
+"""Tasks that the oracle of a live episode judges."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedRun:
+    """A run of an agent on an episode of ours."""
+
+    run: AgentRun
+    trajectory: Trajectory | None
+    """None if its file is damaged or gone; the answer counts all the same."""
+
+    @property
+    def label(self) -> str:
+        """Name of the agent in tables, with its model if it has one."""
+        return self.run.agent if self.run.model is None else f"{self.run.agent} ({self.run.model})"
+
+
+def read_recorded_runs(paths: Iterable[str | Path]) -> list[RecordedRun]:
+    """Read the runs at all paths; runs of one agent about one question are numbered as trials.
+
+    Raises
+    ------
+    DataError
+        A path holds no runs, or runs of tasks that are not ours.
+    UsageError
+        Logs of Inspect need its library, which is not installed.
+    """
+    runs: dict[str, RecordedRun] = {}
+    for path in dict.fromkeys(Path(one) for one in paths):
+        kept = [one for one in _read(path) if one.run.task not in _SCORED_ELSEWHERE]
+        foreign = next((one.run for one in kept if one.run.task not in SESSION_TASKS), None)
+        if foreign is not None:
+            raise DataError(
+                f"{printable(path)} holds runs of other tasks ({printable(foreign.dataset or foreign.task)}); evaluate "
+                "reads runs of faultset/detection, faultset/localization and faultset/root_cause. Score other runs "
+                "with faultset agents import and faultset agents score"
+            )
+        if not kept:
+            raise DataError(f"{printable(path)} holds no runs on recorded episodes; give other logs with --agents")
+        runs |= {one.run.run: one for one in kept}
+    trials: Counter[tuple[str | None, ...]] = Counter()
+    numbered = []
+    for one in runs.values():
+        question = (one.label, one.run.episode, one.run.task, one.run.protocol)
+        numbered.append(
+            RecordedRun(run=one.run.model_copy(update={"trial": trials[question]}), trajectory=one.trajectory)
+        )
+        trials[question] += 1
+    return numbered
+
+
+def check_agent_names(runs: Iterable[RecordedRun], taken: Collection[str]) -> None:
+    """Raise UsageError if an agent has the name of a method in the same tables."""
+    clash = next((one.label for one in runs if one.label in taken), None)
+    if clash is not None:
+        raise UsageError(f'an agent and a method are both called "{clash}"; leave one of them out')
+
+
+def _read(path: Path) -> Sequence[RecordedRun]:
+    if not (path / RUNS_FILE).is_file():
+        return _read_logs(path)
+    recorded = []
+    for run in read_runs(path):
+        trajectory = None
+        with suppress(DataError):
+            trajectory = read_trajectory(trajectory_file(path, run))
+        recorded.append(RecordedRun(run=run, trajectory=trajectory))
+    return recorded
+
+
+def _read_logs(path: Path) -> Sequence[RecordedRun]:
+    """Read logs, the newest last; a sample that was retried replaces the failed one of the same task."""
+    logs = agent_format("inspect")
+    by_key: dict[str, ImportedRun] = {}
+    for file in logs.files(path):
+        for one in logs.runs(file, ImportOptions()):
+            earlier = by_key.get(one.key)
+            if earlier is None or one.run.status != "harness_error" or earlier.run.status == "harness_error":
+                by_key[one.key] = one
+    return [
+        RecordedRun(run=one.run.model_copy(update={"run": run_name(key)}), trajectory=one.trajectory)
+        for key, one in by_key.items()
+    ]
+
 
 _SESSION_TASKS: Mapping[str, tuple[str, ...]] = {
     "detection": ("detection",),
@@ -47,50 +143,26 @@ class AgentResults:
 class AgentEvaluation:
     """Scores recorded runs of agents on the tested episodes of a dataset.
 
-    Parameters
-    ----------
-    runs
-        Of all agents.
-    folds
-        Whose test episodes are scored; each once.
-    training_truths
-        Of another dataset that methods learn from.
-
     Raises
     ------
     DataError
         A run is about another episode.
     UsageError
-        A split tests an episode more than once.
+        The split tests an episode more than once.
     """
 
-    def __init__(
-        self,
-        runs: Sequence[RecordedRun],
-        source: DatasetSource,
-        settings: EvaluationSettings,
-        folds: Sequence[Fold],
-        training_truths: Iterable[Truth] = (),
-    ) -> None:
-        self._runs, self._source, self._settings = runs, source, settings
-        self._truths = {truth.episode: truth for truth in source.truths}
-        labels = self._truths | {truth.episode: truth for truth in training_truths}
-        tested = [episode for fold in folds for episode in fold.test]
-        if runs and len({*tested}) < len(tested):
-            raise UsageError(
-                f'split "{settings.split}" tests episodes more than once, and an agent answers once; choose a split '
-                "that tests each once"
-            )
-        self._folds = {episode: fold.number for fold in folds for episode in fold.test}
-        self._majority = {
-            fold.number: majority_label_of([labels[e] for e in (*fold.faulty_train, *fold.healthy_train)])
-            for fold in folds
-        }
+    def __init__(self, scope: EvaluationScope, runs: Sequence[RecordedRun]) -> None:
+        self._scope, self._runs, self._settings = scope, runs, scope.settings
+        self._truths = {truth.episode: truth for truth in scope.source.truths}
+        if runs:
+            scope.check_single_tests("an agent gives")
+        self._folds = {episode: fold.number for fold in scope.folds for episode in fold.test}
+        self._majority = majority_labels(scope)
         foreign = next((one.run for one in runs if one.run.episode not in self._truths), None)
         if foreign is not None:
             raise DataError(
                 f"the runs given with --agents are on other episodes ({printable(str(foreign.episode)[:60])}) than "
-                f"{source.name} holds; evaluate the dataset that they were run on"
+                f"{scope.source.name} holds; evaluate the dataset that they were run on"
             )
 
     def check(self, specs: Iterable[BaselineSpec]) -> None:
@@ -116,7 +188,7 @@ class AgentEvaluation:
         DataError
             A run was given another alarm than the baselines.
         """
-        alarms = alarms_of_rows(rows, self._detector_of)
+        alarms = alarms_of_rows(rows, self._scope.alarm_of)
         tested = [self._truths[episode] for episode in self._folds]
         by_label: dict[str, list[RecordedRun]] = {}
         for one in self._runs:
@@ -157,7 +229,7 @@ class AgentEvaluation:
         for question in questions:
             truth = self._truths[question.episode]
             if not question.is_asked:
-                reason = f"{self._detector_of(question.episode)} raised no alarm"
+                reason = f"{self._scope.alarm_of(question.episode)} raised no alarm"
                 yield from (_empty(truth, context, task, question, trial, "no_alarm", reason) for trial in trials)
                 continue
             answered = by_episode.get(question.episode, ())
@@ -171,12 +243,9 @@ class AgentEvaluation:
         if question.task != "detection" and run.alarm_ns != question.alarm_ns:
             raise DataError(
                 f"a run of {printable(run.agent)} on episode {question.episode} was given another alarm than that of "
-                f"{self._detector_of(question.episode)}; name the detector of the runs with --alarm, and their split "
-                "with --split"
+                f"{self._scope.alarm_of(question.episode)}; name the detector of the runs with --alarm, and "
+                "their split with --split"
             )
-
-    def _detector_of(self, episode: str) -> str:
-        return self._settings.alarm_of(episode, self._source)
 
     def _context(self, label: str, runs: Sequence[AgentRun]) -> RowContext:
         return RowContext(
@@ -184,10 +253,10 @@ class AgentEvaluation:
             kind="control" if runs[0].model is None else "agent",
             settings=settings_hash({"runs": label}),
             code=", ".join(sorted({f"{run.agent} {run.agent_version}" for run in runs})),
-            dataset=self._source.name,
-            version=self._source.version,
-            split=self._settings.split or CROSS,
-            detector_of=self._detector_of,
+            dataset=self._scope.source.name,
+            version=self._scope.source.version,
+            split=self._scope.split,
+            detector_of=self._scope.alarm_of,
             folds=self._folds,
             majority_labels=self._majority,
         )

@@ -23,11 +23,16 @@ from faultset.datasets.remote.file_systems import is_url, local_path
 from faultset.datasets.tools.recording import ViewClock
 from faultset.datasets.tools.toolset import EpisodeTools
 from faultset.datasets.training.folds import folds_of_split
-from faultset.evaluators.agent_evaluation.questions import AgentQuestion, alarms_of_rows, questions_of
-from faultset.evaluators.agent_evaluation.rows import RowContext, rows_of_run
+from faultset.evaluators.agent_evaluation.rows import (
+    AgentQuestion,
+    RowContext,
+    alarms_of_rows,
+    questions_of,
+    rows_of_run,
+)
 from faultset.evaluators.evaluation_call import evaluate
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.planning.settings import default_detector
+from faultset.evaluators.execution.settings import default_detector
 from faultset.evaluators.results.rows import PROTOCOLS, ResultRow
 from faultset.evaluators.results.truth import Truth, truth_of
 from faultset.evaluators.scoring.localization import LOCALIZATION_METRICS

@@ -12,7 +12,7 @@ from faultset.core.command_line.output import json_option, show_json, show_recor
 
 if TYPE_CHECKING:
     from faultset.agents import ScoredRun
-    from faultset.evaluators.agent_runs.tables import AgentRow
+    from faultset.evaluators.agent_evaluation.run_pages import AgentRow
     from faultset.evaluators.statistics.intervals import Estimate
 
 _COLUMNS = {
@@ -47,7 +47,7 @@ def score_agents(folder: Path, as_json: bool) -> None:
       faultset agents score runs/
     """
     from faultset.agents import score_runs
-    from faultset.evaluators.agent_runs.tables import agent_rows, result_differences
+    from faultset.evaluators.agent_evaluation.run_pages import agent_rows, result_differences
 
     scored = score_runs(folder)
     rows, differences = agent_rows(scored), result_differences(scored)
@@ -162,7 +162,7 @@ def page(run: Path, out: Path, dataset: Path | None) -> None:
     """
     from faultset.agents import read_trajectory
     from faultset.agents.runs.record import record_beside
-    from faultset.evaluators.agent_runs.page import write_run_page
+    from faultset.evaluators.agent_evaluation.run_pages import write_run_page
 
     write_run_page(read_trajectory(run), record_beside(run), out, dataset=dataset)
     click.echo(f"{out}: {out.stat().st_size:,} bytes.")

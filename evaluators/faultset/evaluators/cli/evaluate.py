@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,8 +14,8 @@ import click
 from faultset.core.command_line.completion import complete_names
 from faultset.core.command_line.console import DURATION, comma_separated, command
 from faultset.core.command_line.output import json_option, show_json
-from faultset.evaluators.cli.compare import gate_options
-from faultset.evaluators.cli.text_width import text_console, wrapped
+from faultset.core.errors import UsageError
+from faultset.evaluators.cli.compare import gate_options, text_console, wrapped
 
 if TYPE_CHECKING:
     from faultset.evaluators.evaluation import Evaluation, EvaluationStart
@@ -154,7 +155,6 @@ def evaluate(
       evaluate s3://bucket/data --version 1.0.0 --scheduler tcp://10.0.0.5:8786 --out results
       evaluate --compare results-before/ results/data/ --fail-on "ac@1 drops"
     """
-    from faultset.core.errors import UsageError
 
     if compare and dataset is None:
         from faultset.evaluators.cli.compare import compare_folders
@@ -166,7 +166,6 @@ def evaluate(
     if compare or dataset is None:
         raise UsageError("give either a DATASET to evaluate, or --compare OLD NEW with two folders of results")
     from faultset.evaluators import evaluation_call
-    from faultset.evaluators.cli import options
     from faultset.evaluators.results.rows import TASKS
 
     folder = out if out is not None else evaluation_call.results_folder(dataset)
@@ -177,26 +176,26 @@ def evaluate(
         evaluated = evaluation_call.evaluate(
             dataset,
             comma_separated(*names),
+            predictions=predictions,
+            agents=agents,
+            out=folder,
+            started=progress.start,
+            progress=progress.show,
             version=version,
             tasks=comma_separated(*tasks) or TASKS,
             protocol=protocol,
             split=split,
             train=train,
             alarm=alarm,
-            delays=options.delays(delays),
-            evidence=options.delays(evidence, "budget of evidence"),
+            delays=parse_seconds(delays),
+            evidence=parse_seconds(evidence, "budget of evidence"),
             thresholds=comma_separated(*thresholds),
-            predictions=predictions,
-            agents=agents,
             workers=workers,
             scheduler=scheduler,
-            out=folder,
             seed=seed,
             timeout_s=timeout,
-            memory_limit_bytes=options.memory_bytes(memory_limit),
+            memory_limit_bytes=parse_memory(memory_limit),
             fresh=fresh,
-            started=progress.start,
-            progress=progress.show,
         )
     _show(evaluated, folder, dataset, as_json)
 
@@ -210,7 +209,7 @@ class _Progress:
         self._advance: Callable[[int], None] | None = None
 
     def start(self, start: EvaluationStart) -> None:
-        from faultset.evaluators.execution.planning.baseline_groups import slow_left_out
+        from faultset.evaluators.execution.plan import slow_left_out
 
         click.echo(wrapped(_words_of(start)), err=True)
         click.echo(f"Dashboard: {start.dashboard or NO_DASHBOARD}", err=True)
@@ -264,3 +263,53 @@ def _show(evaluated: Evaluation, folder: Path, dataset: str, as_json: bool) -> N
     else:
         again = f"evaluate {shlex.quote(dataset)} --split leave-one-fault-out"
         click.echo(f"Next:    faultset list baselines, or {again} for unseen faults")
+
+
+LEAST_MEMORY = 256 << 20
+"""Bytes that loading an episode takes."""
+MOST_MEMORY = 1 << 50
+"""Bytes; what a kernel can limit is not much more."""
+
+
+def parse_seconds(text: str | None, what: str = "delay") -> Literal["auto"] | tuple[float, ...]:
+    """Read the grid of a curve: "auto", or seconds by comma; `what` says in errors what they are.
+
+    Examples
+    --------
+    >>> parse_seconds("60,0,15s")
+    (0.0, 15.0, 60.0)
+    """
+    if text is None or text == "none":
+        return ()
+    if text == "auto":
+        return "auto"
+    found = set()
+    for part in comma_separated(text):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)s?", part)
+        if match is None:
+            raise UsageError(f'"{part}" is not a {what}; write auto, or seconds by comma, for instance 0,10,30')
+        found.add(float(match[1]))
+    return tuple(sorted(found))
+
+
+def parse_memory(text: str) -> int:
+    """Read an amount of memory such as 2GiB or 500MB.
+
+    Examples
+    --------
+    >>> parse_memory("2GiB"), parse_memory("500MB")
+    (2147483648, 500000000)
+    """
+    from dask.utils import parse_bytes
+
+    try:
+        amount = int(parse_bytes(text))
+    except OverflowError:
+        amount = MOST_MEMORY + 1
+    except ValueError:
+        raise UsageError(f'"{text}" is not an amount of memory; write for instance 2GiB or 500MB') from None
+    if amount < LEAST_MEMORY:
+        raise UsageError(f"a memory limit of {text} is too little to load an episode; give at least 256MiB")
+    if amount > MOST_MEMORY:
+        raise UsageError(f"a memory limit of {text[:40]} is more than a machine has; give at most 1024TiB")
+    return amount

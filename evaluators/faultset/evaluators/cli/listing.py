@@ -21,7 +21,7 @@ def baselines(task: str | None, as_json: bool) -> None:
       faultset list baselines --task localization
     """
     from faultset.baselines.api.registry import list_baselines
-    from faultset.evaluators.execution.planning.runs import given_beyond_telemetry
+    from faultset.evaluators.execution.plan import given_beyond_telemetry
     from faultset.evaluators.leaderboards.scores import kind_rank
 
     if task is not None:

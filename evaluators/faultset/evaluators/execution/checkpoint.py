@@ -57,9 +57,10 @@ class Checkpoint:
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any], codes: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
         self._path = folder / CHECKPOINT_FILE
         self._about = {"rows": ROWS_VERSION, **about}
-        self._codes = dict(codes or {})
+        self.codes = dict(codes or {})
         self._lock: int | None = None
         self._sink: IO[bytes] | None = None
         self.changed: tuple[str, ...] = ()
@@ -98,7 +99,7 @@ class Checkpoint:
         kept = [] if fresh else self._left(truths)
         with replacing(self._path, durable=False) as temporary:
             self._sink = temporary.open("wb")
-            self._write(json.dumps({"about": self._about, "codes": self._codes}).encode())
+            self._write(json.dumps({"about": self._about, "codes": self.codes}).encode())
             if kept:
                 self.add(kept)
         return kept
@@ -137,10 +138,10 @@ class Checkpoint:
         for part in parts:
             with contextlib.suppress(pa.ArrowException, OSError, KeyError, ValueError, TypeError):
                 rows |= {row.key: row for row in decompressed(part, truths)}
-        other = {name for name, code in self._codes.items() if codes.get(name, code) != code}
+        other = {name for name, code in self.codes.items() if codes.get(name, code) != code}
         stale = {key for key, row in rows.items() if row.baseline in other or row.alarm_source in other}
         self.changed = tuple(f"the code of {name}" for name in sorted(other)) if stale else ()
-        self._codes = codes | self._codes
+        self.codes = codes | self.codes
         return [row for key, row in rows.items() if key not in stale]
 
 

@@ -1,10 +1,10 @@
-"""Reading prediction files: Parquet or CSV that somebody else has written, checked before any of it is used."""
+"""Prediction files: Parquet or CSV that somebody else has written, checked before any of it is used."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +15,80 @@ import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from faultset.baselines.api.contract import Task
 from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import printable, quoted
 from faultset.core.reading.regular_files import read_regular
-from faultset.evaluators.predictions.layouts import NUMBERS, SCORES, TEXTS, TIMES, PredictionLayout, layout_of
+from faultset.evaluators.results.rows import PROTOCOLS
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from faultset.evaluators.results.truth import Truth
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionLayout:
+    """Columns of one kind of prediction file."""
+
+    task: Task
+    required: tuple[str, ...]
+    optional: tuple[str, ...]
+    key: tuple[str, ...]
+    """Columns that no two rows have the same values in."""
+    constant: tuple[str, ...] = ()
+    """Columns that have one value in all rows of an episode."""
+
+    def fits(self, columns: Sequence[str]) -> bool:
+        """Whether a file has all required columns, and no others than the optional ones."""
+        return set(self.required) <= set(columns) <= {*self.required, *self.optional}
+
+
+SCORES = PredictionLayout(
+    task="detection",
+    required=("episode", "time", "score"),
+    optional=("threshold",),
+    key=("episode", "time"),
+    constant=("threshold",),
+)
+ALARMS = PredictionLayout(task="detection", required=("episode", "alarm"), optional=(), key=("episode",))
+RANKINGS = PredictionLayout(
+    task="localization",
+    required=("episode", "service", "score"),
+    optional=("protocol",),
+    key=("episode", "service"),
+    constant=("protocol",),
+)
+DIAGNOSES = PredictionLayout(
+    task="rca", required=("episode", "level", "type"), optional=("protocol",), key=("episode",), constant=("protocol",)
+)
+LAYOUTS = (SCORES, ALARMS, RANKINGS, DIAGNOSES)
+
+TEXTS = ("episode", "service", "level", "type", "protocol")
+TIMES = ("time", "alarm")
+NUMBERS = ("score", "threshold")
+
+
+def layout_of(columns: Sequence[str], origin: str) -> PredictionLayout:
+    """Tell by its columns what a prediction file holds.
+
+    Raises
+    ------
+    DataError
+        A column occurs twice, or the columns are those of no layout, or of several at once.
+    """
+    repeated = sorted({name for name in columns if list(columns).count(name) > 1})
+    if repeated:
+        raise DataError(f"{origin} has the column {quoted(repeated[0])} more than once; keep one of them")
+    found = next((layout for layout in LAYOUTS if layout.fits(columns)), None)
+    if found is None:
+        wanted = "; ".join(
+            ", ".join([*layout.required, *(f"[{name}]" for name in layout.optional)]) for layout in LAYOUTS
+        )
+        present = ", ".join(quoted(name) for name in list(columns)[:8])
+        raise DataError(f"{origin} has the columns {present}, wanted is one of: {wanted}; write one task to a file")
+    return found
+
 
 pc: Any = pyarrow.compute
 # Its functions are made at import, where type checkers do not see them.
@@ -87,7 +154,7 @@ def named_file(given: str | Path) -> tuple[str, Path]:
     return path.stem, path
 
 
-def read_predictions(given: str | Path) -> PredictionFile:
+def read_prediction_file(given: str | Path) -> PredictionFile:
     """Read a prediction file.
 
     Parameters
@@ -238,3 +305,115 @@ def _damaged(origin: str, what: str, error: Exception) -> DataError:
 
 def _first_line(error: Exception) -> str:
     return printable(str(error).partition("\n")[0][:160])
+
+
+def check_predictions(file: PredictionFile, truths: Mapping[str, Truth], dataset: str) -> None:
+    """Check every row of a file against the episodes of a dataset.
+
+    Parameters
+    ----------
+    truths
+        Episode -> what is true of it; only views and candidates are looked at.
+    dataset
+        Name and version, for the sentence.
+
+    Raises
+    ------
+    DataError
+        An episode or candidate is unknown, a row occurs twice, a time lies outside of its view, or a value is missing.
+    """
+    frame, origin = file.frame, printable(file.path)
+    if frame["episode"].isna().any():
+        raise DataError(f"{origin} has {int(frame['episode'].isna().sum())} rows without an episode; leave them out")
+    unknown = sorted(set(frame["episode"].unique()) - set(truths))
+    if unknown:
+        raise DataError(
+            f"{origin} answers about {len(unknown)} episodes that {dataset} does not have (first: "
+            f"{quoted(unknown[0])}); predict this version, or name the one that was predicted with --version"
+        )
+    _check_repeats(file, origin)
+    if file.layout is SCORES:
+        _check_numbers(frame, ("score", "threshold"), origin)
+        _check_times(frame, "time", truths, origin)
+    elif file.layout is ALARMS:
+        _check_times(frame[frame["alarm"] >= 0], "alarm", truths, origin)
+    elif file.layout is RANKINGS:
+        _check_candidates(frame, truths, origin)
+    if "protocol" in frame:
+        odd = set(frame["protocol"].unique()) - set(PROTOCOLS)
+        if odd or frame["protocol"].nunique() != 1:
+            found = ", ".join(quoted(str(one)) for one in frame["protocol"].unique().tolist()[:3])
+            raise DataError(
+                f"column protocol of {origin} holds {found}, wanted is one of {', '.join(PROTOCOLS)} in all rows; "
+                "write one file for each"
+            )
+
+
+def _check_repeats(file: PredictionFile, origin: str) -> None:
+    frame, layout = file.frame, file.layout
+    repeated = frame.duplicated(list(layout.key))
+    if repeated.any():
+        row = frame[repeated].iloc[0]
+        key = ", ".join(f"{name} {quoted(_plain(row[name]))}" for name in layout.key)
+        raise DataError(
+            f"{origin} has {int(repeated.sum())} rows that repeat another (first: {key}); keep one row for each "
+            f"{' and '.join(layout.key)}"
+        )
+    for name in layout.constant:
+        if name in frame:
+            counts = frame.groupby("episode", observed=True)[name].nunique()
+            if (counts > 1).any():
+                raise DataError(
+                    f"column {name} of {origin} has {int(counts.max())} values in the episode "
+                    f"{quoted(str(counts.idxmax()))}, wanted is one; a {name} may not change within an episode"
+                )
+
+
+def _check_numbers(frame: pd.DataFrame, names: tuple[str, ...], origin: str) -> None:
+    for name in names:
+        if name in frame and frame[name].isna().any():
+            raise DataError(
+                f"column {name} of {origin} has {int(frame[name].isna().sum())} empty cells; leave those rows out, or "
+                "give them a number"
+            )
+
+
+def _check_times(frame: pd.DataFrame, name: str, truths: Mapping[str, Truth], origin: str) -> None:
+    episodes = frame["episode"].astype(str)
+    times = frame[name].to_numpy(dtype=np.int64)
+    start = episodes.map({e: truth.view_start_ns for e, truth in truths.items()}).to_numpy(dtype=np.int64)
+    end = episodes.map({e: truth.view_end_ns for e, truth in truths.items()}).to_numpy(dtype=np.int64)
+    outside = (times < start) | (times > end)
+    if outside.any():
+        first = int(np.flatnonzero(outside)[0])
+        raise DataError(
+            f"column {name} of {origin} has {int(outside.sum())} of {len(frame)} times outside of the episode's view "
+            f"(first: {times[first]} in {quoted(episodes.iloc[first])}, whose view is {start[first]} to {end[first]}); "
+            "write UTC nanoseconds of the instant at which the sample is complete"
+        )
+
+
+def _check_candidates(frame: pd.DataFrame, truths: Mapping[str, Truth], origin: str) -> None:
+    nobody = frame["service"].isna()
+    if (frame["score"].isna() != nobody).any():
+        raise DataError(
+            f"{origin} has rows with a service and no score, or a score and no service; fill in both, or leave both "
+            "empty where the model names nobody"
+        )
+    size = frame.groupby("episode", observed=True)["episode"].transform("size")
+    if (nobody & (size > 1)).any():
+        raise DataError(
+            f"{origin} both names services and names nobody in the episode "
+            f"{quoted(str(frame.loc[nobody & (size > 1), 'episode'].iloc[0]))}; keep one of them"
+        )
+    pairs = frame.loc[~nobody, ["episode", "service"]].drop_duplicates()
+    for episode, service in zip(pairs["episode"], pairs["service"], strict=True):
+        if service not in truths[episode].candidates:
+            raise DataError(
+                f"{origin} ranks {quoted(service)}, which is no candidate of the episode {quoted(episode)}; name the "
+                "services of the episode's context, or leave the row out"
+            )
+
+
+def _plain(value: object) -> object:
+    return int(value) if isinstance(value, np.integer) else value

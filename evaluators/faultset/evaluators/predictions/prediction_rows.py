@@ -11,13 +11,11 @@ import numpy as np
 from faultset.baselines.api.contract import CONSECUTIVE, Detection, Diagnosis, Ranking
 from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import printable
-from faultset.datasets.training.folds import CROSS, Fold
-from faultset.evaluators.execution.planning.settings import EvaluationSettings, folds_of
-from faultset.evaluators.execution.planning.training_labels import majority_label_of
+from faultset.datasets.training.folds import Fold
+from faultset.evaluators.execution.plan import majority_labels
 from faultset.evaluators.execution.runners.answers import check_detection, check_diagnosis, check_ranking
-from faultset.evaluators.predictions.checks import check_predictions
-from faultset.evaluators.predictions.files import PredictionFile
-from faultset.evaluators.predictions.layouts import ALARMS, RANKINGS, SCORES
+from faultset.evaluators.execution.settings import EvaluationScope
+from faultset.evaluators.predictions.files import ALARMS, RANKINGS, SCORES, PredictionFile, check_predictions
 from faultset.evaluators.results.provenance import code_version, library_versions, settings_hash
 from faultset.evaluators.results.rows import Protocol, ResultRow
 from faultset.evaluators.results.stored_answers import StoredAnswer
@@ -26,8 +24,6 @@ from faultset.evaluators.scoring.thresholds import Healthy, TrainQuantile
 if TYPE_CHECKING:
     import pandas as pd
 
-    from faultset.evaluators.execution.dataset_source import DatasetSource
-    from faultset.evaluators.execution.planning.training_data import TrainingData
     from faultset.evaluators.execution.runners.messages import CheckedAnswer
     from faultset.evaluators.results.truth import Truth
 
@@ -37,15 +33,8 @@ MISSING = "missing"
 """Status of an episode that a file says nothing about."""
 
 
-def prediction_rows(
-    files: Sequence[PredictionFile],
-    source: DatasetSource,
-    settings: EvaluationSettings,
-    training: TrainingData | None = None,
-) -> list[ResultRow]:
+def read_predictions(scope: EvaluationScope, files: Sequence[PredictionFile]) -> list[ResultRow]:
     """Return the rows of prediction files: those of each fold's test episodes, and of its training scores.
-
-    With `training`, the training episodes are those of another dataset.
 
     Raises
     ------
@@ -56,56 +45,41 @@ def prediction_rows(
     """
     if not files:
         return []
-    sources = [source] if training is None else [source, training.source]
-    truths = {truth.episode: truth for one in sources for truth in one.truths}
-    folds = folds_of(source, settings) if training is None else [training.fold]
-    split = settings.split or CROSS if training is None else training.name
-    where = " or ".join(f"{one.name} version {one.version}" for one in sources)
-    tested = [episode for fold in folds for episode in fold.test]
-    if len(set(tested)) < len(tested):
-        raise UsageError(
-            f'split "{settings.split}" tests every episode more than once, and a prediction file has one answer; '
-            "choose a split that tests each once"
-        )
+    where = " or ".join(f"{source.name} version {source.version}" for source in scope.sources)
+    scope.check_single_tests("a prediction file has")
     rows: list[ResultRow] = []
     for file in files:
-        if file.layout.task not in settings.tasks:
+        if file.layout.task not in scope.settings.tasks:
             raise UsageError(
                 f"{printable(file.path)} answers the task {file.layout.task}, which is not among --tasks "
-                f"{','.join(settings.tasks)}; add it, or leave the file out"
+                f"{','.join(scope.settings.tasks)}; add it, or leave the file out"
             )
-        check_predictions(file, truths, where)
-        rows += _FileRows(file, truths, source, settings, split).of(folds)
+        check_predictions(file, scope.truths, where)
+        rows += _FileRows(scope, file).rows()
     return rows
 
 
 class _FileRows:
     """The rows of one file."""
 
-    def __init__(
-        self,
-        file: PredictionFile,
-        truths: Mapping[str, Truth],
-        source: DatasetSource,
-        settings: EvaluationSettings,
-        split: str,
-    ) -> None:
-        self._file, self._truths, self._source, self._settings = file, truths, source, settings
-        self._split = split
+    def __init__(self, scope: EvaluationScope, file: PredictionFile) -> None:
+        self._scope, self._file = scope, file
+        self._truths, self._settings = scope.truths, scope.settings
         # the text, not the category: an episode may be absent from the file
         groups = file.frame.groupby(file.frame["episode"].astype(str), sort=False)
         self._answers: dict[str, pd.DataFrame] = {str(episode): part for episode, part in groups}
         frame, task = file.frame, file.layout.task
         stated = str(frame["protocol"].iloc[0]) if "protocol" in frame else None
         self._protocol: Protocol = cast("Protocol", stated or ("detected" if task == "detection" else "oracle"))
-        if task != "detection" and self._protocol not in settings.protocols:
+        if task != "detection" and self._protocol not in self._settings.protocols:
             raise UsageError(
                 f"{printable(file.path)} is for the protocol {self._protocol}, which is not among those that are "
                 "evaluated; choose --protocol both"
             )
 
-    def of(self, folds: Sequence[Fold]) -> Iterator[ResultRow]:
-        for fold in folds:
+    def rows(self) -> Iterator[ResultRow]:
+        labels = majority_labels(self._scope) if self._file.layout.task == "rca" else {}
+        for fold in self._scope.folds:
             trained = {episode: self._answers[episode] for episode in fold.healthy_train if episode in self._answers}
             samples = (
                 {episode: self._samples(part, episode) for episode, part in trained.items()}
@@ -113,11 +87,9 @@ class _FileRows:
                 else {}
             )
             threshold = self._threshold(fold, samples)
-            labels = [self._truths[episode] for episode in (*fold.faulty_train, *fold.healthy_train)]
-            majority = majority_label_of(labels) if self._file.layout.task == "rca" else None
             for episode in fold.test:
                 if self._is_asked(self._truths[episode]):
-                    yield self._row(fold, episode, self._protocol, threshold, majority)
+                    yield self._row(fold, episode, self._protocol, threshold, labels.get(fold.number))
             for episode in samples if self._settings.calibrate else ():
                 yield self._row(fold, episode, "calibration", threshold, None)
 
@@ -133,7 +105,7 @@ class _FileRows:
         if not scores:
             raise DataError(
                 f"{printable(self._file.path)} has no scores of training episodes without a fault to set a threshold "
-                f'from (split "{self._split}", fold {fold.number}); add them, or a column threshold '
+                f'from (split "{self._scope.split}", fold {fold.number}); add them, or a column threshold '
                 "that was fixed before the test"
             )
         return TrainQuantile().threshold([Healthy(scores=one, hours=0.0) for one in scores])
@@ -161,9 +133,9 @@ class _FileRows:
             kind=KIND,
             needs=("threshold",) if file.sets_threshold_in_training else (),
             settings=settings_hash({"baseline": file.name, **self._settings.for_rows()}),
-            dataset=self._source.name,
-            version=self._source.version,
-            split=self._split,
+            dataset=self._scope.source.name,
+            version=self._scope.source.version,
+            split=self._scope.split,
             fold=fold.number,
             task=file.layout.task,
             protocol=protocol,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.evaluators.execution.planning.runs import given_beyond_telemetry
+from faultset.evaluators.execution.plan import given_beyond_telemetry
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.scores import kind_rank
 from faultset.evaluators.results.rows import ResultRow

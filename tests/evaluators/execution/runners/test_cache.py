@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 
 from faultset.datasets.views import EpisodeView
-from faultset.evaluators.execution.runners.cache import Cache
-from faultset.evaluators.execution.runners.views import SharedView
+from faultset.evaluators.execution.runners.views import Cache, SharedView
 
 START = pd.Timestamp("2026-01-01", tz="UTC")
 

@@ -20,10 +20,8 @@ from faultset.baselines.api.contract import Detection
 from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.landlock import landlock_version
 from faultset.evaluators.execution.runners import confinement, process_trees
-from faultset.evaluators.execution.runners.launch import MARK
-from faultset.evaluators.execution.runners.messages import Blob, FitRequest, MethodProcess
-from faultset.evaluators.execution.runners.outcomes import RunLimits, RunnerOutcome
-from faultset.evaluators.execution.runners.runner_process import RunnerProcess, next_number
+from faultset.evaluators.execution.runners.messages import Blob, FitRequest, MethodProcess, RunLimits, RunnerOutcome
+from faultset.evaluators.execution.runners.runner_process import MARK, RunnerProcess, next_number
 
 from ..detection_requests import detection_request
 
@@ -146,7 +144,7 @@ def test_what_a_method_leaves_running_is_ended(runner: RunnerProcess, episode: P
     assert answer(runner, episode, looks, "looks").status == "ok"
     assert runner._process is not None
     running = [p for p in process_trees.descendants(runner._process.pid) if not process_trees.is_zombie(p)]
-    assert len(running) == 2, "the fork server and the last method"
+    assert len(running) == 1, "the last method"
 
 
 @confined
@@ -233,15 +231,8 @@ def test_an_answer_is_never_unpickled_outside_of_the_method(runner: RunnerProces
 
     spec = BaselineSpec(
         name="fits",
-        title="",
         task="detection",
-        paper="",
-        kind="method",
         tables=(),
-        needs=frozenset(),
-        stochastic=False,
-        speed="instant",
-        departures=(),
         factory=lambda: Fits(None),
     )
     process = MethodProcess(key="fits", built_in=False, episodes=(), tables=(), code=())
@@ -255,14 +246,14 @@ def test_an_answer_is_never_unpickled_outside_of_the_method(runner: RunnerProces
 
 
 @signals_confined
-def test_the_guard_cannot_be_killed(runner: RunnerProcess, episode: Path):
+def test_the_fork_server_cannot_be_killed(runner: RunnerProcess, episode: Path):
     assert runner._process is not None
-    guard = runner._process.pid
-    outcome = answer(runner, episode, lambda view: os.kill(guard, signal.SIGKILL), "kills")
+    server = runner._process.pid
+    outcome = answer(runner, episode, lambda view: os.kill(server, signal.SIGKILL), "kills")
     assert outcome.reason.startswith("PermissionError")
 
 
-def test_what_lives_on_after_its_guard_was_killed_is_found_and_ended(episode: Path):
+def test_what_lives_on_after_its_fork_server_was_killed_is_found_and_ended(episode: Path):
     runner = RunnerProcess()
     try:
         assert answer(runner, episode, looks).status == "ok"

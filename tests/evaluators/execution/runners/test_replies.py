@@ -15,9 +15,15 @@ from faultset.baselines.api.contract import Detection, Diagnosis, Evidence, Rank
 from faultset.datasets.testing.mutations import mutated, mutation_seeds
 from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.execution.runners.answers import check_detection, check_diagnosis, check_ranking
-from faultset.evaluators.execution.runners.messages import Action, RunnerReply
-from faultset.evaluators.execution.runners.outcomes import RunnerOutcome, filled_row
-from faultset.evaluators.execution.runners.replies import UnreadableReply, read_reply, reply_header
+from faultset.evaluators.execution.runners.messages import (
+    Action,
+    RunnerOutcome,
+    RunnerReply,
+    UnreadableReply,
+    filled_row,
+    read_reply,
+    reply_header,
+)
 from faultset.evaluators.results.rows import ResultRow, rows_of, table_of
 
 SECOND = 1_000_000_000

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.evaluators.execution.runners import runner_pool
-from faultset.evaluators.execution.runners.runner_pool import RunnerPool
+from faultset.evaluators.execution.runners import runner_process
+from faultset.evaluators.execution.runners.runner_process import RunnerPool
 
 
 class _Runner:
@@ -23,7 +23,7 @@ def test_runners_that_were_started_ahead_are_not_started_again(monkeypatch: pyte
         made.append(_Runner())
         return made[-1]
 
-    monkeypatch.setattr(runner_pool, "RunnerProcess", start)
+    monkeypatch.setattr(runner_process, "RunnerProcess", start)
     pool = RunnerPool()
     pool.prestart(2)
     pool.prestart(2)

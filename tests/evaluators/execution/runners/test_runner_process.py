@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import struct
 import sys
 import time
 from collections.abc import Iterator
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,9 +18,17 @@ import pytest
 
 from faultset.baselines.api.contract import Detection, Ranking
 from faultset.baselines.api.registry import BaselineSpec
-from faultset.evaluators.execution.runners.messages import Action, AnswerRequest, Blob, FitRequest, MethodProcess
-from faultset.evaluators.execution.runners.outcomes import RunLimits, RunnerOutcome
-from faultset.evaluators.execution.runners.runner_process import RunnerProcess, next_number
+from faultset.evaluators.execution.runners import process_trees
+from faultset.evaluators.execution.runners.messages import (
+    Action,
+    AnswerRequest,
+    Blob,
+    FitRequest,
+    MethodProcess,
+    RunLimits,
+    RunnerOutcome,
+)
+from faultset.evaluators.execution.runners.runner_process import RunnerProcess, limit_transfers, next_number
 
 
 class Calm:
@@ -126,15 +137,9 @@ def runner() -> Iterator[RunnerProcess]:
 def spec_of(cls: type, *needs: str) -> BaselineSpec:
     return BaselineSpec(
         name=cls.__name__.lower(),
-        title=cls.__name__,
         task="detection",
-        paper="",
-        kind="method",
         tables=(),
         needs=frozenset(needs),
-        stochastic=False,
-        speed="instant",
-        departures=(),
         factory=cls,
     )
 
@@ -228,8 +233,6 @@ def test_a_baseline_that_eats_memory_is_ended(runner: RunnerProcess, example_dat
 
 @pytest.mark.slow
 def test_what_a_baseline_leaves_running_is_ended(example_dataset: Path):
-    from faultset.evaluators.execution.runners import process_trees
-
     runner = RunnerProcess()
     try:
         assert ask(runner, example_dataset, Forks).status == "ok"
@@ -261,3 +264,28 @@ def test_a_runner_that_was_closed_leaves_no_temporary_folder(
     finally:
         runner.close()
     assert not list(tmp_path.glob("faultset-methods-*"))
+
+
+def test_a_server_that_stops_in_the_middle_of_a_message_counts_as_gone():
+    ours, theirs = Pipe()
+    with ours, theirs:
+        limit_transfers(ours, 1)
+        os.write(theirs.fileno(), struct.pack("!i", 100) + b"half")
+        with pytest.raises(BlockingIOError):
+            ours.recv_bytes()
+
+
+def test_nothing_is_left_of_a_runner_whose_evaluation_is_killed(example_dataset: Path):
+    runner = RunnerProcess()
+    assert ask(runner, example_dataset, Calm).status == "ok"
+    process = runner._process
+    assert process is not None
+    assert process.stdin is not None
+    below = process_trees.descendants(process.pid)
+    assert below
+    os.kill(below[0], signal.SIGSTOP)
+    # the kernel closes what the evaluation had open, and nothing else happens
+    process.stdin.close()
+    assert process.wait(10) == 0
+    assert all(process_trees.is_zombie(pid) for pid in below)
+    runner.close()

@@ -20,16 +20,16 @@ from faultset.evaluators.execution.runners.messages import (
     FitRequest,
     MethodProcess,
     RunnerReply,
+    reply_header,
 )
-from faultset.evaluators.execution.runners.replies import reply_header
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
     from faultset.evaluators.execution.runners.views import SharedView
 
 
-def serve_requests(requests_fd: int, replies_fd: int, about: MethodProcess, scratch: str) -> None:
-    """Give up access to everything but what the method may reach, and carry out requests until their pipe is closed."""
+def serve_requests(server: Connection, about: MethodProcess, scratch: str) -> None:
+    """Give up access to everything but what the method may reach, and carry out requests until the server ends."""
     import numpy as np
 
     from faultset.evaluators.execution.runners.confinement import confine_method
@@ -40,11 +40,10 @@ def serve_requests(requests_fd: int, replies_fd: int, about: MethodProcess, scra
     confine_method(about, scratch)
     me = os.getpid()
     worker = _BaselineWorker(peak)
-    requests, replies = Connection(requests_fd, writable=False), Connection(replies_fd, readable=False)
     imported = set(sys.modules)
     while True:
         try:
-            request: FitRequest | AnswerRequest = requests.recv()
+            request: FitRequest | AnswerRequest = server.recv()
         except EOFError:
             return
         random.seed(request.seed)
@@ -56,8 +55,8 @@ def serve_requests(requests_fd: int, replies_fd: int, about: MethodProcess, scra
             os._exit(0)
         added = sys.modules.keys() - imported if about.built_in else set[str]()
         imported |= added
-        replies.send_bytes(reply_header(reply, added))
-        replies.send_bytes(reply.model)
+        server.send_bytes(reply_header(reply, added))
+        server.send_bytes(reply.model)
 
 
 class _Clock:
@@ -84,7 +83,7 @@ class _Clock:
 
 class _BaselineWorker:
     def __init__(self, peak: process_trees.PeakMemory) -> None:
-        from faultset.evaluators.execution.runners.cache import Cache
+        from faultset.evaluators.execution.runners.views import Cache
 
         self._peak = peak
         self._cache = Cache()
@@ -119,8 +118,7 @@ class _BaselineWorker:
     def _answer(self, request: AnswerRequest, spec: BaselineSpec, clock: _Clock) -> CheckedAnswer:
         from faultset.datasets.checks.references import missing_evidence
         from faultset.evaluators.execution.runners import answers
-        from faultset.evaluators.execution.runners.cache import Cache
-        from faultset.evaluators.execution.runners.views import SharedView, readable_tables
+        from faultset.evaluators.execution.runners.views import Cache, SharedView, readable_tables
 
         if request.episode != self._episode:
             # memory of an answer is measured, and frames of another episode are no part of it

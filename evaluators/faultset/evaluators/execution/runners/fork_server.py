@@ -1,25 +1,40 @@
 """The fork server of a runner: imports what methods need, and starts a process for each of them by a fork.
 
-It runs no code of a method. Method processes answer it over pipes of their own, and what they write is passed on
-unread.
+It runs no code of a method: method processes answer it over sockets of their own, and it passes on unread what they
+write. It adopts orphans, and ends everything below it when its standard input is closed, which happens when the
+evaluation ends in whatever way. So nothing is left behind even if the evaluation is killed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib
 import json
 import os
+import select
 import shutil
 import signal
+import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import NoReturn
 
 from faultset.core.processes import adopt_orphans, die_with_parent
+from faultset.core.scratch import make_scratch
 from faultset.evaluators.execution.runners import process_trees
-from faultset.evaluators.execution.runners.messages import EMPTY_BLOB, AnswerRequest, Blob, FitRequest, MethodProcess
-from faultset.evaluators.execution.runners.replies import HEADER_BYTES, MODEL_BYTES, imported_modules
+from faultset.evaluators.execution.runners.messages import (
+    EMPTY_BLOB,
+    HEADER_BYTES,
+    MODEL_BYTES,
+    AnswerRequest,
+    Blob,
+    FitRequest,
+    MethodProcess,
+    imported_modules,
+)
 
 _PRELOADED = (
     "cloudpickle",
@@ -43,8 +58,7 @@ class _Child:
     """A method process, as its parent knows it."""
 
     pid: int
-    requests: Connection
-    replies: Connection
+    connection: Connection
     about: MethodProcess
     scratch: str
 
@@ -54,29 +68,28 @@ class _Child:
         process_trees.kill(self.pid)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
-        self.requests.close()
-        self.replies.close()
+        self.connection.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 
 class ForkServer:
     """Passes requests on to method processes, and their replies back."""
 
-    def __init__(self, requests: Connection, replies: Connection, scratch: str) -> None:
-        self._requests, self._replies, self._scratch = requests, replies, scratch
+    def __init__(self, client: Connection, scratch: str) -> None:
+        self._client, self._scratch = client, scratch
         self._blobs: dict[str, bytes] = {EMPTY_BLOB.digest: EMPTY_BLOB.data}
         self._shared: _Child | None = None
         self._single: _Child | None = None
 
     def serve(self) -> None:
-        """Carry out requests until their pipe is closed."""
+        """Carry out requests until the evaluation closes its side."""
         for name in _PRELOADED:
             importlib.import_module(name)
         _warm_up()
         self._say({"kind": "ready"})
         while True:
             try:
-                request: FitRequest | AnswerRequest = self._requests.recv()
+                request: FitRequest | AnswerRequest = self._client.recv()
             except EOFError:
                 return
             self._carry_out(self._with_blobs(request))
@@ -86,14 +99,14 @@ class ForkServer:
         idle = [other.pid for other in (self._shared, self._single) if other is not None and other is not child]
         self._say({"kind": "running", "number": request.number, "pid": child.pid, "idle": idle})
         with contextlib.suppress(OSError):
-            child.requests.send(request)
+            child.connection.send(request)
         parts = _reply_of(child)
         if parts is None:
             self._say({"kind": "ended", "number": request.number, "code": self._forget(child)})
         else:
             self._say({"kind": "reply", "number": request.number})
             for part in parts:
-                self._replies.send_bytes(part)
+                self._client.send_bytes(part)
             if child.about.built_in:
                 # the next process need not import them again
                 for name in imported_modules(parts[0]):
@@ -115,33 +128,28 @@ class ForkServer:
         return child
 
     def _start(self, about: MethodProcess) -> _Child:
-        """Fork a process that waits for requests, with no descriptor of this one but its own pipes."""
+        """Fork a process that waits for requests, with no descriptor of this one but its own socket."""
         scratch = tempfile.mkdtemp(prefix="method-", dir=self._scratch)
-        theirs_in, ours_out = os.pipe()
-        ours_in, theirs_out = os.pipe()
+        ours, theirs = Pipe()
         server = os.getpid()
         pid = os.fork()
         if pid == 0:
             die_with_parent(server)
-            for held in (ours_out, ours_in, self._requests.fileno(), self._replies.fileno()):
-                os.close(held)
-            for other in (self._shared, self._single):
-                if other is not None and not other.replies.closed:
-                    os.close(other.requests.fileno())
-                    os.close(other.replies.fileno())
+            others = [child.connection for child in (self._shared, self._single) if child is not None]
+            for held in (ours, self._client, *others):
+                held.close()
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             from faultset.evaluators.execution.runners.baseline_worker import serve_requests
 
             try:
-                serve_requests(theirs_in, theirs_out, about, scratch)
+                serve_requests(theirs, about, scratch)
             finally:
                 os._exit(1)
-        os.close(theirs_in)
-        os.close(theirs_out)
-        requests, replies = Connection(ours_out, readable=False), Connection(ours_in, writable=False)
-        return _Child(pid, requests, replies, about, scratch)
+        theirs.close()
+        return _Child(pid, ours, about, scratch)
 
     def _forget(self, child: _Child) -> int | None:
-        """Return how a process ended; None where it closed its pipe and lives on, which it then does no longer."""
+        """Return how a process ended; None where it closed its socket and lives on, which it then does no longer."""
         code = None
         handle = os.pidfd_open(child.pid)
         if wait([handle], _ENDING_TIMEOUT_S):
@@ -178,7 +186,7 @@ class ForkServer:
         return Blob(digest=blob.digest, data=self._blobs[blob.digest])
 
     def _say(self, message: dict[str, object]) -> None:
-        self._replies.send_bytes(json.dumps(message).encode())
+        self._client.send_bytes(json.dumps(message).encode())
 
 
 def _warm_up() -> None:
@@ -214,13 +222,36 @@ def _warm_up() -> None:
 def _reply_of(child: _Child) -> tuple[bytes, bytes] | None:
     """Read the two parts of a reply; None when the process ended or wrote something else."""
     try:
-        return child.replies.recv_bytes(HEADER_BYTES), child.replies.recv_bytes(MODEL_BYTES)
+        return child.connection.recv_bytes(HEADER_BYTES), child.connection.recv_bytes(MODEL_BYTES)
     except (EOFError, OSError):
         return None
 
 
-def serve_forks(requests: int, replies: int, scratch: str) -> None:
-    """Run a fork server on two inherited pipes."""
+def main() -> NoReturn:
+    """Serve on the inherited socket whose descriptor is the argument."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     adopt_orphans()
-    ForkServer(Connection(requests, writable=False), Connection(replies, readable=False), scratch).serve()
+    scratch = str(make_scratch("methods"))
+
+    def end() -> NoReturn:
+        process_trees.kill_descendants(os.getpid())
+        shutil.rmtree(scratch, ignore_errors=True)
+        os._exit(0)
+
+    _call_when_abandoned(end)
+    with contextlib.suppress(OSError):
+        ForkServer(Connection(int(sys.argv[1])), scratch).serve()
+    end()
+
+
+def _call_when_abandoned(end: Callable[[], NoReturn]) -> None:
+    """Have the kernel interrupt this process, whatever it waits for, when its standard input is closed."""
+    signal.signal(signal.SIGIO, lambda *_: end())
+    fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([0], [], [], 0)[0]:
+        end()
+
+
+if __name__ == "__main__":
+    main()

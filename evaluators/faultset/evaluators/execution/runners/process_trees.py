@@ -121,11 +121,6 @@ class PeakMemory:
         return 0
 
 
-def children(pid: int) -> list[int]:
-    """Return the processes that a process started or adopted."""
-    return list(_children(pid))
-
-
 def _children(pid: int) -> Iterator[int]:
     try:
         threads = os.listdir(f"/proc/{pid}/task")

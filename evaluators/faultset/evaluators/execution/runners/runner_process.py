@@ -1,47 +1,63 @@
-"""One persistent runner process and the watch over it: time, memory, output, and what it leaves behind."""
+"""Runner processes and the watch over them: time, memory, output, and what they leave behind."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import itertools
 import json
 import os
 import signal
+import socket
+import struct
 import subprocess
+import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
+from faultset.core.interpreter import import_path, python_command
 from faultset.core.scratch import remove_abandoned
 from faultset.evaluators.execution.runners import process_trees
-from faultset.evaluators.execution.runners.launch import MARK, start_guard
-from faultset.evaluators.execution.runners.messages import AnswerRequest, Blob, FitRequest
-from faultset.evaluators.execution.runners.outcomes import RunLimits, RunnerOutcome, RunnerStopped
-from faultset.evaluators.execution.runners.replies import HEADER_BYTES, MODEL_BYTES, UnreadableReply, read_reply
-from faultset.evaluators.execution.runners.watchdog import Watchdog
+from faultset.evaluators.execution.runners.messages import (
+    HEADER_BYTES,
+    MODEL_BYTES,
+    AnswerRequest,
+    Blob,
+    FitRequest,
+    RunLimits,
+    RunnerOutcome,
+    RunnerStopped,
+    UnreadableReply,
+    read_reply,
+)
 from faultset.evaluators.results.rows import Status
 
 _LOOK_EVERY_S = 0.05
 _START_TIMEOUT_S = 120.0
 _OUTPUT_LIMIT = 8 << 20
-_TRANSFER_TIMEOUT_S = 60.0
-"""For the rest of a reply whose beginning has arrived."""
+_TRANSFER_TIMEOUT_S = 60
+"""For the rest of a message whose beginning has arrived."""
 _MESSAGE_BYTES = 1 << 16
+MARK = "FAULTSET_RUNNER"
+"""Environment variable by which processes are found whose fork server was killed."""
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _numbers = itertools.count(1)
 
 
 class RunnerProcess:
-    """A process that starts method processes, in a session of its own; started again after every failure.
+    """A fork server in a session of its own, below which methods run; started again after every failure.
 
     Not thread-safe except for `stop`.
     """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._requests: Connection | None = None
-        self._replies: Connection | None = None
+        self._server: Connection | None = None
         self._output = -1
         self._ready = False
         self._stopped = False
@@ -50,13 +66,23 @@ class RunnerProcess:
         self._sent: set[str] = set()
         self._idle: tuple[int, ...] = ()
         self._mark = uuid.uuid4().hex
-        self._watchdog = Watchdog(_TRANSFER_TIMEOUT_S, self._kill)
 
     def start(self) -> None:
         """Start the process without waiting for its imports."""
         if self._process is not None or self._stopped:
             return
-        self._process, self._requests, self._replies = start_guard(self._mark)
+        self._server, theirs = Pipe()
+        limit_transfers(self._server, _TRANSFER_TIMEOUT_S)
+        with theirs:
+            self._process = subprocess.Popen(
+                python_command("-m", "faultset.evaluators.execution.runners.fork_server", str(theirs.fileno())),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env=_environment() | {MARK: self._mark},
+            )
         assert self._process.stdout is not None
         self._output = self._process.stdout.fileno()
         os.set_blocking(self._output, False)
@@ -75,8 +101,8 @@ class RunnerProcess:
                 return failed
         self._tail, self._written = b"", 0
         try:
-            assert self._requests is not None
-            self._requests.send(self._without_known_blobs(request))
+            assert self._server is not None
+            self._server.send(self._without_known_blobs(request))
         except OSError:
             return self._ended(time.monotonic(), 0)
         return self._watch(request, limits)
@@ -98,10 +124,9 @@ class RunnerProcess:
         self._kill()
 
     def close(self) -> None:
-        """End the process and release its pipes."""
+        """End the process and release its socket and pipes."""
         self.stop()
         self._forget()
-        self._watchdog.close()
 
     def _await_ready(self) -> RunnerOutcome | None:
         started = time.monotonic()
@@ -188,14 +213,14 @@ class RunnerProcess:
             code = None
         self._read(0.0)
         outcome = self._exit_outcome(code, started, peak)
-        # the guard, which ends everything below it, may itself have been killed
+        # the fork server, which ends everything below it, may itself have been killed
         process_trees.kill_marked(f"{MARK}={self._mark}")
         self._restart()
         return outcome
 
     def _method_ended(self, code: int | None, started: float, peak: int) -> RunnerOutcome:
         self._read_output()
-        return self._exit_outcome(None if code is None else code if code >= 0 else 128 - code, started, peak)
+        return self._exit_outcome(code, started, peak)
 
     def _exit_outcome(self, code: int | None, started: float, peak: int) -> RunnerOutcome:
         text = " ".join(self._tail.decode(errors="replace").split())[-200:]
@@ -206,7 +231,7 @@ class RunnerProcess:
     def _read(self, wait_s: float) -> tuple[dict[str, Any] | None, bool]:
         """Return the message that has arrived, if any, and whether the fork server closed its side."""
         watched = [
-            *([self._replies] if self._replies is not None else []),
+            *([self._server] if self._server is not None else []),
             *([self._output] if self._output >= 0 else []),
         ]
         try:
@@ -217,7 +242,7 @@ class RunnerProcess:
             raise
         if self._output in ready:
             self._read_output()
-        if self._replies is None or self._replies not in ready:
+        if self._server is None or self._server not in ready:
             return None, False
         message = self._received(_MESSAGE_BYTES)
         return (None, True) if message is None else (json.loads(message), False)
@@ -237,11 +262,9 @@ class RunnerProcess:
 
     def _received(self, most: int) -> bytes | None:
         """Return the next bytes of the fork server; None when it is gone."""
-        assert self._replies is not None
+        assert self._server is not None
         try:
-            # a process that stops in the middle of a reply is ended, which ends the wait for the rest
-            with self._watchdog:
-                return self._replies.recv_bytes(most)
+            return self._server.recv_bytes(most)
         except (EOFError, OSError):
             return None
 
@@ -252,9 +275,7 @@ class RunnerProcess:
         """Return what the processes of the method at work take, without those that wait."""
         if self._process is None:
             return 0
-        known = {self._process.pid, *self._idle}
-        server = process_trees.children(self._process.pid)
-        pids = [pid for pid in process_trees.descendants(self._process.pid) if pid not in known and pid not in server]
+        pids = [pid for pid in process_trees.descendants(self._process.pid) if pid not in self._idle]
         resident = process_trees.resident_bytes(pids)
         if resident > limit and len(pids) > 1:
             # forked processes share most of their pages; count those once before anybody is blamed
@@ -283,12 +304,11 @@ class RunnerProcess:
             if stream is not None:
                 stream.close()
         process.wait()
-        # the guard was killed and could not remove its own
+        # the fork server was killed and could not remove its own
         remove_abandoned()
-        for connection in (self._requests, self._replies):
-            if connection is not None:
-                connection.close()
-        self._requests = self._replies = None
+        if self._server is not None:
+            self._server.close()
+        self._server = None
         self._output = -1
 
 
@@ -298,6 +318,107 @@ def next_number() -> int:
 
 
 def _exit_words(code: int) -> str:
-    if code > 128:
-        return f"its process was ended by signal {code - 128}"
+    if code < 0:
+        return f"its process was ended by signal {-code}"
     return f"its process ended with code {code}"
+
+
+def limit_transfers(connection: Connection, timeout_s: int) -> None:
+    """Let no message take longer than it may: a process that stops in the middle of one counts as gone."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            end.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", timeout_s, 0))
+
+
+def _environment() -> dict[str, str]:
+    environment = dict(os.environ)
+    environment |= dict.fromkeys(_ONE_THREAD, "1")
+    # the order of sets must not differ between two runs of one evaluation
+    environment["PYTHONHASHSEED"] = "0"
+    environment["PYTHONPATH"] = import_path()
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
+
+
+class RunnerPool:
+    """Runner processes that are started on demand and lent to threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: list[tuple[str, RunnerProcess]] = []
+        self._all: list[RunnerProcess] = []
+        self._stopped = False
+
+    def prestart(self, count: int) -> None:
+        """Have so many processes ahead of the first task, so that their imports overlap with other work."""
+        with self._lock:
+            missing = count - len(self._all)
+        for _ in range(missing):
+            runner = RunnerProcess()
+            runner.start()
+            with self._lock:
+                self._all.append(runner)
+                self._free.append(("", runner))
+
+    @contextmanager
+    def lend(self, episode: str) -> Iterator[RunnerProcess]:
+        """Borrow a runner for work on one episode."""
+        runner = self._take(episode)
+        try:
+            yield runner
+        finally:
+            with self._lock:
+                stopped = self._stopped
+                if not stopped:
+                    self._free.append((episode, runner))
+            if stopped:
+                # `close` could only end its process: the pipes were in use here
+                runner.close()
+
+    def _take(self, episode: str) -> RunnerProcess:
+        with self._lock:
+            if self._stopped:
+                raise RunnerStopped
+            best = next((i for i, (last, _) in enumerate(self._free) if last == episode), None)
+            if best is None and self._free:
+                best = 0
+            if best is not None:
+                return self._free.pop(best)[1]
+            runner = RunnerProcess()
+            self._all.append(runner)
+            return runner
+
+    def close(self) -> None:
+        """End every runner, also those that are working."""
+        with self._lock:
+            self._stopped = True
+            runners, self._all, free = self._all, [], {id(runner) for _, runner in self._free}
+            self._free = []
+        for runner in runners:
+            if id(runner) in free:
+                runner.close()
+            else:
+                runner.stop()
+
+
+_pool: RunnerPool | None = None
+_pool_lock = threading.Lock()
+
+
+def machine_pool() -> RunnerPool:
+    """Return the pool of this process, on whichever machine of a dask cluster it runs."""
+    global _pool
+    with _pool_lock:
+        if _pool is None:
+            _pool = RunnerPool()
+            atexit.register(close_machine_pool)
+        return _pool
+
+
+def close_machine_pool() -> None:
+    """End the runners of this process; the next use starts anew."""
+    global _pool
+    with _pool_lock:
+        pool, _pool = _pool, None
+    if pool is not None:
+        pool.close()

@@ -1,18 +1,18 @@
-"""Views that the runner gives to baselines: frames are made once per episode, and undeclared tables stay closed."""
+"""Views that methods are given: frames are made once per episode, and undeclared tables stay closed."""
 
 from __future__ import annotations
 
-import functools
-import json
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from cachetools import LRUCache
+
 from faultset.core.times import step_seconds
 from faultset.datasets.format.context import read_context
-from faultset.datasets.metrics.roles import Catalogue, MetricRole, builtin_catalogue
 from faultset.datasets.views import EpisodeView
-from faultset.evaluators.execution.runners.cache import Cache
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +20,65 @@ if TYPE_CHECKING:
 
     from faultset.baselines.api.registry import BaselineSpec
     from faultset.datasets.format.alarm_place import AlarmPlace
+
+CACHE_BYTES = 256 << 20
+_OBJECT_BYTES = 80
+
+
+class Cache:
+    """A least-recently-used cache of values whose sizes in memory are counted.
+
+    Parameters
+    ----------
+    limit_bytes
+        What all kept values may take together; a single larger one is kept alone.
+    """
+
+    def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
+        self._values: LRUCache[Hashable, Any] = LRUCache(limit_bytes, lambda value: min(_size(value), limit_bytes))
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of all kept values, as far as they can be counted."""
+        return int(self._values.currsize)
+
+    def get_or_compute(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+        """Return the value kept under a key, or compute and keep it."""
+        if key in self._values:
+            return self._values[key]
+        value = compute()
+        self.put(key, value)
+        return value
+
+    def get(self, key: Hashable) -> Any:
+        """Return the value kept under a key; None where there is none."""
+        return self._values.get(key)
+
+    def put(self, key: Hashable, value: Any) -> None:
+        """Keep a value in place of the one that was kept under the key."""
+        self._values[key] = value
+
+
+def _size(value: Any) -> int:
+    if hasattr(value, "memory_usage"):
+        return _frame_size(value)
+    if is_dataclass(value):
+        return sum(_size(getattr(value, field.name)) for field in fields(value))
+    return int(getattr(value, "nbytes", 1024))
+
+
+def _frame_size(frame: pd.DataFrame) -> int:
+    """Count the bytes of a frame; pandas' own count takes longer for hundreds of columns than methods do."""
+    rows = len(frame)
+    total = int(frame.index.memory_usage())
+    for position, kind in enumerate(frame.dtypes):
+        if isinstance(kind, np.dtype) and kind.kind != "O":
+            total += kind.itemsize * rows
+        else:
+            column = frame.iloc[:, position]
+            total += int(column.memory_usage(index=False)) + (_OBJECT_BYTES * rows if isinstance(kind, np.dtype) else 0)
+    return total
+
 
 REQUESTS = "requests"
 
@@ -49,11 +108,6 @@ class SharedView(EpisodeView):
         self._path = path
         self._cache = cache
         self._tables = tables
-
-    @property
-    def catalogue(self) -> Catalogue:
-        roles = self._context.metric_roles
-        return _catalogue(json.dumps([dict(row) for row in roles], sort_keys=True) if roles else "")
 
     def table(
         self, name: str, columns: Sequence[str] | None = None, filters: Any = None
@@ -120,44 +174,6 @@ class TrainingSet(Sequence[SharedView]):
         if isinstance(number, slice):
             return [self[i] for i in range(len(self))[number]]
         return SharedView(self._folders[number], self._cache, tables=self._tables)
-
-
-class CachingCatalogue(Catalogue):
-    """A catalogue that matches every metric name once; there are few names and many look-ups."""
-
-    def __init__(self, rows: Iterable[MetricRole]) -> None:
-        super().__init__(rows)
-        self._roles: dict[str, str] = {}
-        self._stored: dict[str, frozenset[str]] = {}
-        self._found: dict[str, MetricRole | None] = {}
-
-    def __reduce__(self) -> tuple[type[Catalogue], tuple[tuple[MetricRole, ...]]]:
-        return CachingCatalogue, (self.rows,)
-
-    def find(self, metric: str) -> MetricRole | None:
-        if metric not in self._found:
-            self._found[metric] = super().find(metric)
-        return self._found[metric]
-
-    def role_of(self, metric: str) -> str:
-        if metric not in self._roles:
-            self._roles[metric] = super().role_of(metric)
-        return self._roles[metric]
-
-    def stored_roles(self, metric: str) -> frozenset[str]:
-        if metric not in self._stored:
-            self._stored[metric] = super().stored_roles(metric)
-        return self._stored[metric]
-
-    def extended(self, rows: Iterable[Mapping[str, str]]) -> Catalogue:
-        added = [MetricRole(**row) for row in rows]
-        return CachingCatalogue([*added, *self.rows]) if added else self
-
-
-@functools.lru_cache(maxsize=16)
-def _catalogue(roles: str) -> Catalogue:
-    rows = [MetricRole(**row) for row in json.loads(roles)] if roles else []
-    return CachingCatalogue([*rows, *builtin_catalogue().rows])
 
 
 def prepare_pandas() -> None:

@@ -1,16 +1,23 @@
-"""Files in the user's folder for caches that one evaluation leaves for the next: private, of a limited size."""
+"""Files that one evaluation leaves for the next in the user's folder for caches: private, of a limited size."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import stat
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from faultset.core.errors import DataError, UsageError
 from faultset.core.files import replacing
-from faultset.core.reading.regular_files import read_regular
+from faultset.core.reading.regular_files import FileStamp, read_regular
+from faultset.evaluators.results.provenance import code_version
 
 
 def user_cache_folder() -> Path:
@@ -85,3 +92,55 @@ def _is_private(folder: Path) -> bool:
     """Whether nobody but this user can have put files into a folder."""
     state = folder.lstat()
     return stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid() and not state.st_mode & 0o022
+
+
+BYTES_VARIABLE = "FAULTSET_LABELS_BYTES"
+T = TypeVar("T")
+_LIMIT_BYTES = 256 << 20
+
+
+def labels_folder() -> Path:
+    """Return where it is kept: `faultset/labels` in the user's folder for caches."""
+    return user_cache_folder() / "labels"
+
+
+def cached_or_read(kind: Any, folders: Iterable[Path], names: Iterable[str], read: Callable[[], T]) -> T:
+    """Return what was kept of some episodes; read and keep it where there is nothing, or a file has changed.
+
+    Parameters
+    ----------
+    kind
+        Type of the result, as pydantic can write and read it in JSON.
+    folders
+        Folders of the episodes.
+    names
+        Files below each of them that the result depends on.
+    read
+        Makes the result.
+    """
+    adapter: TypeAdapter[T] = TypeAdapter(kind)
+    limit_bytes = size_limit_from(BYTES_VARIABLE, _LIMIT_BYTES)
+    kept = UserCache(folder=labels_folder(), suffix=".json", limit_bytes=limit_bytes)
+    key = _key(str(kind), folders, tuple(names)) if limit_bytes else None
+    content = None if key is None else kept.find(key, limit_bytes)
+    if content is not None:
+        try:
+            return adapter.validate_json(content)
+        except ValidationError:
+            pass  # somebody else's, or damaged: made again
+    found = read()
+    if key is not None:
+        kept.keep(key, adapter.dump_json(found))
+    return found
+
+
+def _key(kind: str, folders: Iterable[Path], names: tuple[str, ...]) -> str | None:
+    """Hash everything that a result can depend on; None where a file is missing or no regular one."""
+    try:
+        stamps = [
+            (str(folder), name, *astuple(FileStamp.of(folder / name, folder))) for folder in folders for name in names
+        ]
+    except DataError:
+        return None
+    text = json.dumps([kind, code_version(), stamps], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from faultset.agents import ScoredRun, import_runs, score_runs
 from faultset.core.command_line.console import root
-from faultset.evaluators.agent_runs.tables import agent_rows, result_differences
+from faultset.evaluators.agent_evaluation.run_pages import agent_rows, result_differences
 from tests.agents.conftest import said, session_document
 
 YES, NO = said('submit("Yes")'), said('submit("No")')

@@ -22,8 +22,8 @@ from faultset.datasets.format.context import read_context
 from faultset.evaluators import evaluate
 from faultset.evaluators.cli.evaluate import evaluate as command
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.planning.training_data import training_data
-from tests.evaluators.execution.planning.test_calibration import spec_of
+from faultset.evaluators.execution.settings import training_data
+from tests.evaluators.execution.test_calibration import spec_of
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,9 @@ from faultset.core.errors import UsageError
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.training.folds import Fold, cross_folds
 from faultset.evaluators import evaluate
-from faultset.evaluators.execution.planning.calibration import inner_folds
+from faultset.evaluators.execution import plan
+from faultset.evaluators.execution.plan import inner_folds
+from faultset.evaluators.execution.settings import EvaluationSettings
 
 
 class Recalls:
@@ -46,15 +48,8 @@ class Recalls:
 def spec_of(cls: type, **changes: Any) -> BaselineSpec:
     values: dict[str, Any] = {
         "name": cls.__name__.lower(),
-        "title": cls.__name__,
         "task": "detection",
-        "paper": "",
-        "kind": "method",
         "tables": ("metrics",),
-        "needs": frozenset(),
-        "stochastic": False,
-        "speed": "instant",
-        "departures": (),
         "factory": cls,
         "own_threshold": False,
     }
@@ -122,10 +117,8 @@ def test_references_of_fault_episodes_end_where_they_stop_being_known_healthy(ei
     assert min(scores(learns_from_references=True)) >= 1.0
 
 
-def test_localizers_cannot_be_given_an_alarm_that_is_not_decided_yet(eight_episodes: Path):
-    from faultset.evaluators.execution.planning.runs import all_runs
-    from faultset.evaluators.execution.planning.settings import EvaluationSettings
-
+def test_localizers_cannot_be_given_an_alarm_that_is_not_decided_yet(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(plan, "get_baseline", lambda name: spec_of(Recalls, name=name))
     localizer = spec_of(Recalls, name="where", task="localization", own_threshold=True)
     with pytest.raises(UsageError, match="name another detector"):
-        all_runs([localizer], EvaluationSettings(alarm_detector="recalls"), lambda name: spec_of(Recalls, name=name))
+        plan.all_runs([localizer], EvaluationSettings(alarm_detector="recalls"))

@@ -1,1 +1,0 @@
-"""Recorded runs of LLM agents as tables with intervals, and single runs as pages."""

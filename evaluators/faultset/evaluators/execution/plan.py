@@ -1,0 +1,462 @@
+"""The plan of an evaluation: from a dataset and a choice of baselines to batches of work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from faultset.baselines.api.contract import Untrained
+from faultset.baselines.api.registry import BaselineSpec, function_baseline, get_baseline, list_baselines
+from faultset.baselines.neural import EXTRA, missing_packages
+from faultset.core.code.identity import UNINSTALLED
+from faultset.core.errors import UsageError, needs_extra
+from faultset.core.times import SECOND_NS
+from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.training.folds import Fold, cross_folds
+from faultset.evaluators.execution.batches import BaselineRun, EpisodeBatch, RunContext
+from faultset.evaluators.execution.dataset_source import EpisodeLocation
+from faultset.evaluators.execution.file_cache import labels_folder
+from faultset.evaluators.execution.fits import FitBatch, fits_folder, fits_limit
+from faultset.evaluators.execution.runners.confinement import dataset_places
+from faultset.evaluators.execution.runners.messages import Blob, TrainingLabel
+from faultset.evaluators.execution.runners.views import readable_tables
+from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings, TrainingData
+from faultset.evaluators.results.provenance import (
+    code_version,
+    library_versions,
+    method_code,
+    method_places,
+    parameters_of,
+    settings_hash,
+)
+from faultset.evaluators.results.rows import Key, ResultRow
+from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.scoring.diagnosis import best_constant
+
+SEEDS_OF_STOCHASTIC = 5
+
+
+def all_runs(
+    chosen: Sequence[BaselineSpec], settings: EvaluationSettings
+) -> tuple[tuple[BaselineRun, ...], list[int], dict[str, int]]:
+    """Return all runs, which of them are scored, and which raise alarms for the others, by name."""
+    runs: list[BaselineRun] = []
+    scored: list[int] = []
+    for spec in chosen:
+        scored += range(len(runs), len(runs) + (SEEDS_OF_STOCHASTIC if spec.stochastic else 1))
+        runs += _runs_of(spec, settings)
+    helpers = sorted({run.trigger for run in runs if run.trigger})
+    needed = "detected" in settings.protocols and any(run.task != "detection" for run in runs)
+    if needed:
+        helpers = [*settings.alarm_detectors, *helpers]
+    for name in helpers if needed else ():
+        if all(run.name != name for run in runs):
+            runs.append(_runs_of(get_baseline(name), settings)[0])
+        if not next(run for run in runs if run.name == name).own_threshold:
+            raise UsageError(
+                f'the detector "{name}" gets its threshold when all detectors have run, so localizers cannot be given '
+                "its alarm; name another detector"
+            )
+    alarms = settings.alarm_detectors if needed else ()
+    return tuple(runs), scored, {name: next(n for n, run in enumerate(runs) if run.name == name) for name in alarms}
+
+
+def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineRun]:
+    import cloudpickle
+
+    payload = Blob.of(cloudpickle.dumps(spec))
+    code = method_code(spec)
+    places = () if code.built_in else method_places(spec)
+    seeds = range(settings.seed, settings.seed + SEEDS_OF_STOCHASTIC) if spec.stochastic else [0]
+    return [
+        BaselineRun(
+            name=spec.name,
+            kind=spec.kind,
+            task=spec.task,
+            needs=given_beyond_telemetry(spec),
+            seed=seed,
+            spec=payload,
+            settings=settings_hash({"baseline": spec.name, "parameters": parameters_of(spec), **settings.for_rows()}),
+            code=str(code),
+            built_in=code.built_in,
+            tables=tuple(sorted(readable_tables(spec))),
+            places=places,
+            trigger=spec.trigger,
+            learns=getattr(spec.factory, "fit", None) is not Untrained.fit,
+            learns_from_references=spec.learns_from_references,
+            own_threshold=spec.own_threshold,
+            fit_code=""
+            if code.distribution == UNINSTALLED
+            else settings_hash({"baseline": spec.name, "code": str(code), "parameters": parameters_of(spec)}),
+        )
+        for seed in seeds
+    ]
+
+
+def given_beyond_telemetry(spec: BaselineSpec) -> tuple[str, ...]:
+    """Return what rows say that a baseline was given: its needs, `references` to learn from, its `threshold`."""
+    more = [("references", spec.learns_from_references), ("threshold", not spec.own_threshold)]
+    return tuple(sorted({*spec.needs, *(name for name, given in more if given)}))
+
+
+def codes_of(specs: Iterable[BaselineSpec], settings: EvaluationSettings) -> dict[str, str]:
+    """Return baseline -> identity of its code, for baselines and for the detectors whose alarms they are given."""
+    chosen = {spec.name: spec for spec in specs}
+    helpers = {spec.trigger for spec in chosen.values() if spec.trigger}
+    if any(spec.task != "detection" for spec in chosen.values()):
+        helpers |= {*settings.alarm_detectors}
+    chosen |= {name: get_baseline(name) for name in helpers - chosen.keys()}
+    return {name: str(method_code(spec)) for name, spec in sorted(chosen.items())}
+
+
+def trigger_runs(runs: Sequence[BaselineRun]) -> dict[str, int]:
+    wanted = {run.trigger for run in runs if run.trigger}
+    found: dict[str, int] = {}
+    for number, run in enumerate(runs):
+        if run.name in wanted:
+            found.setdefault(run.name, number)
+    return found
+
+
+MOST_INNER_FOLDS = 5
+"""Each costs a fit of every detector that learns."""
+
+
+def inner_folds(fold: Fold, truths: Mapping[str, Truth]) -> list[Fold]:
+    """Divide the training episodes of a fold, so that each episode without a fault is tested once.
+
+    Clusters are kept together as in the folds of an evaluation. Nothing comes of fewer than two training episodes
+    without a fault: the one that is tested would be the only one to learn from.
+
+    Parameters
+    ----------
+    truths
+        Truth of every training episode, by its id.
+    """
+    training = [truths[episode] for episode in (*fold.healthy_train, *fold.faulty_train)]
+    count = min(MOST_INNER_FOLDS, len(fold.healthy_train))
+    if count < 2:
+        return []
+    healthy = set(fold.healthy_train)
+    divided = cross_folds(training, count)
+    return [
+        replace(part, number=fold.number, inner=number, test=tuple(e for e in part.test if e in healthy))
+        for number, part in enumerate(divided)
+        if part.healthy_train and healthy.intersection(part.test)
+    ]
+
+
+def labels_of(truth: Truth) -> tuple[TrainingLabel, ...]:
+    """Return the label of a training episode as baselines that need labels are given it, one for each of its faults."""
+    causes = tuple(names[0] for names in truth.causes)
+    if not truth.faults:
+        first = next(iter(causes), None)
+        return (TrainingLabel(first, truth.system_level, truth.fault_type, causes, truth.onset_ns),)
+    labels = []
+    for one in truth.faults:
+        first = next((names[0] for names in truth.causes if one.target in names), None)
+        ordered = tuple(sorted(causes, key=lambda name, first=first: name != first))
+        labels.append(TrainingLabel(first, one.system_level, one.fault_type, ordered, truth.onset_ns))
+    return tuple(labels)
+
+
+def majority_labels(scope: EvaluationScope) -> dict[int, tuple[str, str]]:
+    """Return fold -> level and type that its training labels most often have together."""
+    learned = {
+        fold.number: [scope.truths[episode] for episode in (*fold.faulty_train, *fold.healthy_train)]
+        for fold in scope.folds
+    }
+    return {number: label for number, truths in learned.items() if (label := majority_label_of(truths)) is not None}
+
+
+def majority_label_of(truths: Sequence[Truth]) -> tuple[str, str] | None:
+    """Return the level and type that training labels most often have together; every fault of an episode counts."""
+    labels = [label for truth in truths for label in labels_of(truth)]
+    return best_constant([(one.system_level, one.fault_type) for one in labels if one.system_level and one.fault_type])
+
+
+_PIECES_PER_WORKER = 3
+_STEP_S = 0.05
+"""Time of one worker for a fit or an answer: 0.06 s on the sample, 0.05 s on core-1, with the default methods."""
+_SLOW_SHARE = 2.0 / 360
+"""Of the length of a view, what a method that is declared slow takes at least for an answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationPlan:
+    """All batches of work of an evaluation."""
+
+    scope: EvaluationScope
+    specs: tuple[BaselineSpec, ...]
+    context: RunContext
+    fits: tuple[FitBatch, ...]
+    batches: tuple[EpisodeBatch, ...]
+    kept: tuple[ResultRow, ...] = ()
+    """Rows of an interrupted evaluation that are used again."""
+
+    @property
+    def answers(self) -> int:
+        """Number of rows that are still to come."""
+        return sum(batch.answers(self.context) for batch in self.batches)
+
+    @property
+    def steps(self) -> int:
+        """Number of steps that progress is reported for: fits and answers."""
+        return self.answers + sum(len(fit.runs) for fit in self.fits)
+
+    def expected_s(self, workers: int) -> float:
+        """Return about how many seconds all steps take, with so many methods at a time."""
+        slow = {spec.name for spec in self.specs if spec.speed == "slow"}
+        longer = 0.0
+        for batch in self.batches:
+            view_s = (batch.truth.view_end_ns - batch.truth.view_start_ns) / SECOND_NS
+            for run in (self.context.runs[number] for number in batch.runs):
+                if run.name in slow:
+                    longer += len(batch.expected(run, self.context)) * view_s * _SLOW_SHARE
+        return (self.steps * _STEP_S + longer) / workers
+
+
+def make_plan(
+    scope: EvaluationScope,
+    specs: Sequence[BaselineSpec],
+    workers: int,
+    *,
+    kept: Iterable[ResultRow] = (),
+    hidden: Iterable[Path] = (),
+) -> EvaluationPlan:
+    """Divide an evaluation into batches of work.
+
+    Parameters
+    ----------
+    kept
+        Rows of an interrupted evaluation; the answers that they hold are left out.
+    hidden
+        Files that methods cannot read.
+    """
+    settings, truths = scope.settings, scope.truths
+    chosen = scope.choose_answerable(specs)
+    runs, scored, alarms = all_runs(chosen, settings)
+    alarm_runs = {truth.episode: alarms.get(scope.alarm_of(truth.episode)) for truth in scope.source.truths}
+    places = {truth.episode: source.location(truth.episode) for source in scope.sources for truth in source.truths}
+    context = RunContext(
+        dataset=scope.source.name,
+        version=scope.source.version,
+        split=scope.split,
+        code=code_version(),
+        libraries=library_versions(),
+        settings=settings,
+        runs=runs,
+        fits_bytes=fits_limit(),
+        hidden=(*(str(path) for path in (*hidden, fits_folder(), labels_folder())), *_places_of(scope.training)),
+        majority_labels=majority_labels(scope),
+    )
+    answered = {row.key: row for row in kept}
+    used: dict[Key, ResultRow] = {}
+    batches, fits = [], []
+    tested = sum(len(fold.test) for fold in scope.folds)
+    pieces = max(1, math.ceil(_PIECES_PER_WORKER * workers / tested))
+    for fold in scope.folds:
+        inside = inner_folds(fold, truths)
+        of_fold = []
+        for batch in (
+            *_tested(fold, scored, places, truths, alarm_runs, trigger_runs(runs)),
+            *_calibrated(fold, inside, scored, context, places, truths),
+        ):
+            missing = []
+            for number in batch.runs:
+                keys = _keys(batch, runs[number], context)
+                if keys and all(key in answered for key in keys):
+                    used |= {key: answered[key] for key in keys}
+                elif keys:
+                    missing.append(number)
+            of_fold += [replace(batch, runs=part) for part in divide(missing, pieces)]
+        batches += of_fold
+        for part in (fold, *inside):
+            mine = [batch for batch in of_fold if batch.inner == part.inner]
+            fits += _fits(part, mine, context, places, truths, workers)
+    return EvaluationPlan(
+        scope=scope,
+        specs=tuple(chosen),
+        context=context,
+        fits=tuple(fits),
+        batches=tuple(batches),
+        kept=tuple(used.values()),
+    )
+
+
+def _tested(
+    fold: Fold,
+    scored: Sequence[int],
+    places: Mapping[str, EpisodeLocation],
+    truths: Mapping[str, Truth],
+    alarms: Mapping[str, int | None],
+    triggers: Mapping[str, int],
+) -> Iterator[EpisodeBatch]:
+    """All scored baselines on the test episodes of a fold."""
+    for episode in fold.test:
+        yield EpisodeBatch(
+            fold=fold.number,
+            location=places[episode],
+            truth=truths[episode],
+            runs=tuple(scored),
+            alarm_run=alarms[episode],
+            trigger_runs=triggers,
+        )
+
+
+def _calibrated(
+    fold: Fold,
+    inside: Sequence[Fold],
+    scored: Sequence[int],
+    context: RunContext,
+    places: Mapping[str, EpisodeLocation],
+    truths: Mapping[str, Truth],
+) -> Iterator[EpisodeBatch]:
+    """Detectors on the training episodes without a fault; what learns is asked by models that did not see them."""
+    runs, every = context.runs, context.settings.calibrate
+    detectors = [n for n in scored if runs[n].task == "detection" and (every or not runs[n].own_threshold)]
+    unfitted = tuple(n for n in detectors if not runs[n].learns)
+    learned = tuple(n for n in detectors if runs[n].learns)
+    for inner, episodes, numbers in (
+        (None, fold.healthy_train, unfitted),
+        *((part.inner, part.test, learned) for part in inside),
+    ):
+        for episode in episodes if numbers else ():
+            yield EpisodeBatch(
+                fold=fold.number,
+                location=places[episode],
+                truth=truths[episode],
+                runs=numbers,
+                calibration=True,
+                inner=inner,
+            )
+
+
+def _places_of(training: TrainingData | None) -> list[str]:
+    """Return the files and folders of a training dataset, of which methods may only read what they are given."""
+    if training is None or training.source.url is not None:
+        return []
+    return dataset_places(training.source.folder / EPISODES / "any")
+
+
+def _keys(batch: EpisodeBatch, run: BaselineRun, context: RunContext) -> list[Key]:
+    """Keys of the rows that are expected of a run, as `ResultRow.key` gives them."""
+    return [
+        (
+            run.name,
+            run.settings,
+            context.dataset,
+            context.version,
+            batch.truth.episode,
+            run.task,
+            expected.protocol,
+            expected.amount,
+            batch.fold,
+            run.seed,
+            run.code,
+        )
+        for expected in batch.expected(run, context)
+    ]
+
+
+def _fits(
+    fold: Fold,
+    batches: Sequence[EpisodeBatch],
+    context: RunContext,
+    places: Mapping[str, EpisodeLocation],
+    truths: Mapping[str, Truth],
+    workers: int,
+) -> list[FitBatch]:
+    """Fit all baselines that will run, and the detectors whose alarms they are given."""
+    needed: dict[int, None] = {}
+    for batch in batches:
+        for number in batch.runs:
+            needed[number] = None
+            if context.runs[number].task != "detection" and not batch.calibration:
+                helpers = (batch.alarm_run, batch.trigger_runs.get(context.runs[number].trigger or ""))
+                needed |= dict.fromkeys(helper for helper in helpers if helper is not None)
+    # an episode with several faults is learned from once for each of them
+    labelled = [(places[episode], label) for episode in fold.faulty_train for label in labels_of(truths[episode])]
+    return [
+        FitBatch(
+            fold=fold.number,
+            healthy=tuple(places[episode] for episode in fold.healthy_train),
+            faulty=tuple(place for place, _ in labelled),
+            labels=(
+                *(label for episode in fold.healthy_train for label in labels_of(truths[episode])),
+                *(label for _, label in labelled),
+            ),
+            runs=part,
+            inner=fold.inner,
+        )
+        for part in divide(sorted(needed), workers)
+    ]
+
+
+def divide(items: Sequence[int], pieces: int) -> list[tuple[int, ...]]:
+    """Deal items out in turn into at most `pieces` groups, none of them empty."""
+    return [tuple(items[i::pieces]) for i in range(min(pieces, len(items)))]
+
+
+GROUPS = ("default", "all", "named", "methods", "rules", "controls")
+"""What can be given instead of names: all but slow methods, all, or one kind."""
+_KINDS = {"named": ("named",), "methods": ("method", "own"), "rules": ("rule",), "controls": ("control",)}
+
+
+def choose_baselines(
+    methods: Iterable[str | BaselineSpec | type | Callable[..., Any]] | Mapping[str, Callable[..., Any]] = (),
+) -> list[BaselineSpec]:
+    """Look methods up by name or group; take specs, registered classes and functions as they are.
+
+    Nothing means the group "default": all that are installed except those that belong to an extra, and those that are
+    declared slow and are not among the named methods. Other groups leave out what an extra is missing for.
+
+    Raises
+    ------
+    UsageError
+        There is no such baseline, a class is not registered with `baseline`, or a function cannot be a method.
+    """
+    if isinstance(methods, Mapping):
+        methods = [function_baseline(function, name) for name, function in methods.items()]
+    chosen: dict[str, BaselineSpec] = {}
+    items = list(methods) or ["default"]
+    for item in items:
+        if isinstance(item, str) and item in GROUPS:
+            chosen |= {spec.name: spec for spec in list_baselines().values() if _belongs(spec, item)}
+            chosen = {name: spec for name, spec in chosen.items() if not lacks_extra(spec)}
+        else:
+            spec = get_baseline(item) if isinstance(item, str) else _spec_of(item)
+            if lacks_extra(spec):
+                raise needs_extra(f'"{spec.name}"', spec.extra)
+            chosen[spec.name] = spec
+    if any(isinstance(item, str) and item in GROUPS for item in items):
+        return [chosen[name] for name in sorted(chosen)]
+    return list(chosen.values())
+
+
+def _spec_of(method: Any) -> BaselineSpec:
+    spec = getattr(method, "spec", method)
+    if isinstance(method, type) and not isinstance(spec, BaselineSpec):
+        raise UsageError(f"{method!r} is no baseline; give a name, a function, or a class with the decorator baseline")
+    return spec if isinstance(spec, BaselineSpec) else function_baseline(method)
+
+
+def lacks_extra(spec: BaselineSpec) -> bool:
+    """Whether a baseline cannot be fitted because its extra is not installed."""
+    return spec.extra == EXTRA and bool(missing_packages())
+
+
+def slow_left_out(chosen: Iterable[str]) -> list[str]:
+    """Name the slow baselines, and those that are trained for long, that are not among the chosen names."""
+    held = set(chosen)
+    slow = [name for name, spec in list_baselines().items() if spec.speed == "slow" or spec.extra]
+    return [name for name in slow if name not in held]
+
+
+def _belongs(spec: BaselineSpec, group: str) -> bool:
+    if group == "default":
+        return not spec.extra and (spec.speed != "slow" or spec.kind in ("named", "control"))
+    return group == "all" or spec.kind in _KINDS[group]

@@ -1,1 +1,0 @@
-"""What an evaluation will run: folds, baselines, alarms, and what each is given."""
