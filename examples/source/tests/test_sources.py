@@ -6,8 +6,8 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from faultset_probes.probes import Probes
 
-from faultset.collector.platforms.local.controllers.probes import Probes
 from faultset.collector.testing import check_source
 
 
