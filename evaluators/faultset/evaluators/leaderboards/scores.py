@@ -136,7 +136,7 @@ class EpisodeScores:
         return float(np.std([np.mean(values) for values in seeds.values()], ddof=1)) if len(seeds) > 1 else None
 
     def metrics_of(self, task: str, *, by_policy: bool = False) -> tuple[Metric, ...]:
-        """Return the metrics of a task: built-in ones, by policy if that is chosen, then those of distributions."""
+        """Return the metrics of a task: built-in ones, if chosen those of threshold policies, then installed ones."""
         policies = self.policies if by_policy and task == "detection" else ()
         own = (metric for policy in policies for metric in policy_metrics(policy))
         return (*TASK_METRICS[task].metrics, *own, *(scorer for scorer in self.scorers if scorer.task == task))
