@@ -12,6 +12,7 @@ from faultset.core.suggestions import unknown_name
 from faultset.evaluators.leaderboards.formats import leaderboard_frame, write_json, write_markdown
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.leaderboards.records import Failure, Leaderboard, Table
+from faultset.evaluators.leaderboards.scores import score_episodes
 from faultset.evaluators.results.output_folder import check_writable, writing
 from faultset.evaluators.results.rows import TASKS, ResultRow, write_rows
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy
@@ -125,6 +126,25 @@ class Evaluation:
         if task is not None and task not in TASKS:
             raise unknown_name("task", task, TASKS)
         return leaderboard_frame([table for table in self.tables if task in (None, table.task)], intervals=intervals)
+
+    def episode_values(self, task: str) -> pd.DataFrame:
+        """Return the value of every metric on every episode, from which the tables of a task are computed.
+
+        Parameters
+        ----------
+        task
+            detection, localization or rca.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One line for each method, protocol, episode and metric: `protocol`, `app`, `verdict`, `baseline`, `kind`,
+            `episode`, `metric` and `value`, the mean over seeds. Metrics of many answers together, such as `mcc`, are
+            only in `leaderboard`.
+        """
+        if task not in TASKS:
+            raise unknown_name("task", task, TASKS)
+        return score_episodes(self.rows, self.policies).frame(task)
 
     def write(self, folder: str | Path) -> tuple[Path, ...]:
         """Write results.parquet, leaderboard.json, leaderboard.md and report.html into a folder.

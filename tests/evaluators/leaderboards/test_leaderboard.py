@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from faultset.evaluators import Evaluation
 from faultset.evaluators.leaderboards.formats import markdown, write_json
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.scoring.alarms import alarms_of
@@ -241,3 +242,17 @@ def test_the_floor_of_the_volume_is_what_a_constant_score_gets_on_the_same_sampl
     floor = VUS_PR.estimate_guess([case])
     assert floor is not None
     assert floor.value == pytest.approx(case.value(VUS_PR))
+
+
+def test_tables_are_means_of_the_values_of_each_episode(make):
+    answers = [ranking("b"), ranking("a", "b"), ranking("a", "c", "b")]
+    rows = [make.row(make.truth(f"e{i}"), ranking=answer) for i, answer in enumerate(answers)]
+    rows.append(make.row(make.healthy(), status="no_alarm"))
+    done = Evaluation(rows=tuple(rows))
+    (table,) = done.tables
+    values = done.episode_values("localization")
+    assert values.query("metric == 'ac3'").set_index("episode")["value"].to_dict() == {"e0": 1, "e1": 1, "e2": 1}
+    assert values.query("metric == 'correct_abstentions'")["episode"].tolist() == ["h1"]
+    means = values.groupby("metric")["value"].mean()
+    for name in ("ac1", "avg5", "mrr", "hit5", "exact_set", "correct_abstentions"):
+        assert table.entries[0].metrics[name].value == pytest.approx(means[name])

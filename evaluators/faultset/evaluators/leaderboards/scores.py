@@ -9,7 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,10 @@ from faultset.evaluators.scoring.registry import TASK_METRICS, guard, registered
 from faultset.evaluators.scoring.thresholds import Reference, ThresholdPolicy
 from faultset.evaluators.statistics.intervals import clustered_mean
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+FRAME_COLUMNS = ("protocol", "app", "verdict", "baseline", "kind", "episode", "metric", "value")
 KIND_ORDER = ("named", "method", "own", "agent", "external", "rule", "control")
 _RIGHT = 0.5
 """Share from which on an episode counts as answered; ties and seeds make fractions."""
@@ -102,6 +106,23 @@ class EpisodeScores:
             name: {e: case.value(metric) for e, case in cases.items()} for name, cases in self.scored(setting).items()
         }
 
+    def frame(self, task: str) -> pd.DataFrame:
+        """Return one line for each method, protocol, episode and metric of a task that has a value there."""
+        import pandas as pd
+
+        metrics = [metric for metric in self.metrics_of(task) if metric.of_case or metric.compute]
+        lines = [
+            (setting.protocol, case.truth.app, case.truth.verdict, name, self.kinds[name], e, metric.name, value)
+            for setting, by in self.cases.items()
+            if setting.task == task and setting.at_s < 0
+            for name, cases in by.items()
+            for e, case in cases.items()
+            if not case.truth.faulty or is_scored(case) or task == "detection"
+            for metric in metrics
+            if metric.is_for(case.truth) and not math.isnan(value := case.value(metric))
+        ]
+        return pd.DataFrame(lines, columns=list(FRAME_COLUMNS))
+
     def spread(self, setting: Setting, baseline: str, episodes: Iterable[str]) -> float | None:
         """Return the standard deviation over seeds of the same metric; None for a single seed."""
         seeds: dict[int, list[float]] = defaultdict(list)
@@ -115,7 +136,7 @@ class EpisodeScores:
         return float(np.std([np.mean(values) for values in seeds.values()], ddof=1)) if len(seeds) > 1 else None
 
     def metrics_of(self, task: str, *, by_policy: bool = False) -> tuple[Metric, ...]:
-        """Return the metrics of a task: built-in ones, by policy if that is chosen, then those of distributions."""
+        """Return the metrics of a task: built-in ones, if chosen those of threshold policies, then installed ones."""
         policies = self.policies if by_policy and task == "detection" else ()
         own = (metric for policy in policies for metric in policy_metrics(policy))
         return (*TASK_METRICS[task].metrics, *own, *(scorer for scorer in self.scorers if scorer.task == task))
