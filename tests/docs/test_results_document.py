@@ -25,4 +25,4 @@ def test_every_column_is_described() -> None:
 
 
 def test_every_status_is_described() -> None:
-    assert {*get_args(Status)} <= first_cells("metrics.md") | first_cells("agents.md")
+    assert {*get_args(Status)} <= first_cells("metrics.md") | first_cells("agent-runs.md")

@@ -18,8 +18,8 @@ from faultset.core.errors import PlatformError, UsageError
 from faultset.datasets.kubectl.answers import NegativeAnswer, ToolAnswer, found, invalid, refused
 from faultset.datasets.kubectl.commands import (
     CommandError,
-    Flag,
     KubectlCommand,
+    VerbFlag,
     duration_s,
     one_of,
     read_flags,
@@ -51,7 +51,7 @@ class Verb(NamedTuple):
     """
 
     run: Callable[[KubectlSession, KubectlCommand], str]
-    flags: tuple[Flag, ...] = ()
+    flags: tuple[VerbFlag, ...] = ()
     required: tuple[str, ...] = ()
     most_arguments: int | None = None
 
@@ -195,13 +195,13 @@ def _timeout(text: str) -> float:
     return min(duration_s("--timeout")(text), LONGEST_WAIT_S)
 
 
-_NAMESPACE = Flag("--namespace", str, "-n")
-_SELECTOR = Flag("--selector", str, "-l")
-_FILE = Flag("--filename", str, "-f")
+_NAMESPACE = VerbFlag("--namespace", str, "-n")
+_SELECTOR = VerbFlag("--selector", str, "-l")
+_FILE = VerbFlag("--filename", str, "-f")
 _VERBS = {
     "patch": Verb(
         writing.patch,
-        (Flag("--patch", str, "-p"), Flag("--type", one_of("--type", "strategic", "merge", "json"))),
+        (VerbFlag("--patch", str, "-p"), VerbFlag("--type", one_of("--type", "strategic", "merge", "json"))),
         ("--patch",),
     ),
     "apply": Verb(writing.apply, (_FILE,), ("--filename",), most_arguments=0),
@@ -210,27 +210,41 @@ _VERBS = {
         writing.delete,
         (
             _SELECTOR,
-            Flag("--grace-period", whole_number("--grace-period")),
-            Flag("--force"),
-            Flag("--now"),
-            Flag("--all"),
+            VerbFlag("--grace-period", whole_number("--grace-period")),
+            VerbFlag("--force"),
+            VerbFlag("--now"),
+            VerbFlag("--all"),
         ),
     ),
     "scale": Verb(
-        writing.scale, (Flag("--replicas", whole_number("--replicas", 0, writing.MOST_REPLICAS)),), ("--replicas",)
+        writing.scale,
+        (VerbFlag("--replicas", whole_number("--replicas", 0, writing.MOST_REPLICAS)),),
+        ("--replicas",),
     ),
     "label": Verb(writing.set_metadata),
     "annotate": Verb(writing.set_metadata),
-    "exec": Verb(_exec, (Flag("--container", str, "-c"), Flag("--stdin", short="-i"), Flag("--tty", short="-t"))),
-    "wait": Verb(_wait, (Flag("--for", _condition), Flag("--timeout", _timeout)), ("--for",)),
+    "exec": Verb(
+        _exec,
+        (
+            VerbFlag("--container", str, "-c"),
+            VerbFlag("--stdin", short="-i"),
+            VerbFlag("--tty", short="-t"),
+        ),
+    ),
+    "wait": Verb(_wait, (VerbFlag("--for", _condition), VerbFlag("--timeout", _timeout)), ("--for",)),
     "rollout restart": Verb(writing.restart),
-    "rollout undo": Verb(writing.undo, (Flag("--to-revision", whole_number("--to-revision")),)),
+    "rollout undo": Verb(writing.undo, (VerbFlag("--to-revision", whole_number("--to-revision")),)),
     "rollout history": Verb(writing.list_revisions),
-    "rollout status": Verb(writing.wait_for_rollout, (Flag("--timeout", _timeout),)),
+    "rollout status": Verb(writing.wait_for_rollout, (VerbFlag("--timeout", _timeout),)),
     "set image": Verb(writing.set_image),
     "set env": Verb(writing.set_environment),
     "set resources": Verb(
-        writing.set_resources, (Flag("--limits", str), Flag("--requests", str), Flag("--containers", str, "-c"))
+        writing.set_resources,
+        (
+            VerbFlag("--limits", str),
+            VerbFlag("--requests", str),
+            VerbFlag("--containers", str, "-c"),
+        ),
     ),
     "set selector": Verb(writing.set_selector),
     "sleep": Verb(_sleep, most_arguments=1),

@@ -19,7 +19,7 @@ from faultset.collector.platforms.observation.timestamps import parse_rfc3339_ns
 from faultset.core.suggestions import suggest
 from faultset.core.times import SECOND_NS
 from faultset.datasets.kubectl.answers import NegativeAnswer, absent
-from faultset.datasets.kubectl.cluster_state import LogLine, Runs, Usage
+from faultset.datasets.kubectl.cluster_state import PodLogLine, Runs, Usage
 from faultset.datasets.kubectl.commands import CommandError
 from faultset.datasets.kubectl.kinds import (
     KINDS,
@@ -154,13 +154,13 @@ class LiveState:
         pods = self._pods(selector if kind == "Service" else selector.get("matchLabels", selector))
         return [pod["metadata"]["name"] for pod in reversed(pods) if not pod["metadata"].get("deletionTimestamp")]
 
-    def log_lines(self, pod: str) -> list[LogLine]:
+    def log_lines(self, pod: str) -> list[PodLogLine]:
         """Return what a pod has logged in the last hour."""
-        lines: list[LogLine] = []
+        lines: list[PodLogLine] = []
         for batch in self._snapshot("logs"):
             rows = batch.filter(pc.equal(batch["pod"].cast(pa.string()), pod))  # type: ignore[attr-defined]
             columns = (rows["time"].cast(pa.int64()), rows["container"], rows["level"], rows["message"])
-            lines += [LogLine(*cells) for cells in zip(*(column.to_pylist() for column in columns), strict=True)]
+            lines += [PodLogLine(*cells) for cells in zip(*(column.to_pylist() for column in columns), strict=True)]
         return lines
 
     def runs(self, pod: str) -> Runs:

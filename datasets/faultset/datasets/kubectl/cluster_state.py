@@ -9,7 +9,7 @@ from faultset.datasets.kubectl.object_tables import Cells, Object
 from faultset.datasets.kubectl.printing import Event
 
 
-class LogLine(NamedTuple):
+class PodLogLine(NamedTuple):
     """A line that a container has logged."""
 
     time_ns: int
@@ -99,7 +99,7 @@ class ClusterState(Protocol):
         """Return the pods of a workload or Service; the first is the one whose lines are shown."""
         ...
 
-    def log_lines(self, pod: str) -> list[LogLine]:
+    def log_lines(self, pod: str) -> list[PodLogLine]:
         """Return what a pod has logged, the oldest line first."""
         ...
 

@@ -112,8 +112,8 @@ def split_pipeline(text: str) -> list[list[str]]:
     return stages
 
 
-class Flag(NamedTuple):
-    """A flag of a verb.
+class VerbFlag(NamedTuple):
+    """A flag of a verb of kubectl.
 
     Attributes
     ----------
@@ -187,10 +187,10 @@ def one_of(name: str, *values: str) -> Callable[[str], str]:
     return convert
 
 
-def split_verb(words: Sequence[str], flags: Iterable[Flag]) -> tuple[str, list[str]]:
+def split_verb(words: Sequence[str], flags: Iterable[VerbFlag]) -> tuple[str, list[str]]:
     """Return the verb of a command and its other words; `flags` may precede it.
 
-    >>> split_verb(["-n", "hotel", "get", "pods"], [Flag("--namespace", str, "-n")])
+    >>> split_verb(["-n", "hotel", "get", "pods"], [VerbFlag("--namespace", str, "-n")])
     ('get', ['-n', 'hotel', 'pods'])
     """
     spellings = _spellings(flags)
@@ -201,7 +201,7 @@ def split_verb(words: Sequence[str], flags: Iterable[Flag]) -> tuple[str, list[s
     return (words[i] if i < len(words) else ""), [*words[:i], *words[i + 1 :]]
 
 
-def read_flags(words: Sequence[str], flags: Iterable[Flag]) -> tuple[list[str], dict[str, Any]]:
+def read_flags(words: Sequence[str], flags: Iterable[VerbFlag]) -> tuple[list[str], dict[str, Any]]:
     """Return the arguments among words, and the values of the flags by their long names.
 
     Raises
@@ -211,7 +211,7 @@ def read_flags(words: Sequence[str], flags: Iterable[Flag]) -> tuple[list[str], 
 
     Examples
     --------
-    >>> read_flags(["pod", "-nhotel", "--tail=3"], [Flag("--namespace", str, "-n"), Flag("--tail", int)])
+    >>> read_flags(["pod", "-nhotel", "--tail=3"], [VerbFlag("--namespace", str, "-n"), VerbFlag("--tail", int)])
     (['pod'], {'--namespace': 'hotel', '--tail': 3})
     """
     spellings = _spellings(flags)
@@ -251,7 +251,7 @@ def read_flags(words: Sequence[str], flags: Iterable[Flag]) -> tuple[list[str], 
     return arguments, values
 
 
-def _spellings(flags: Iterable[Flag]) -> Mapping[str, Flag]:
+def _spellings(flags: Iterable[VerbFlag]) -> Mapping[str, VerbFlag]:
     return {spelling: flag for flag in flags for spelling in (flag.name, flag.short) if spelling}
 
 

@@ -21,9 +21,9 @@ from faultset.datasets.kubectl.answers import (
 from faultset.datasets.kubectl.cluster_state import ClusterState, Usage
 from faultset.datasets.kubectl.commands import (
     CommandError,
-    Flag,
     KubectlCommand,
     ShellSyntaxError,
+    VerbFlag,
     duration_s,
     read_flags,
     split_pipeline,
@@ -454,7 +454,7 @@ _SHORT = {
     "previous": "p", "follow": "f", "help": "h", "verbosity": "v", "label-columns": "L", "recursive": "R",
 }  # fmt: skip
 READ_FLAGS = tuple(
-    Flag(f"--{name}", convert, f"-{_SHORT[name]}" if name in _SHORT else "")
+    VerbFlag(f"--{name}", convert, f"-{_SHORT[name]}" if name in _SHORT else "")
     for name, convert in [
         *((name, None) for name in _SWITCHES.split()),
         *((name, str) for name in _VALUED.split()),

@@ -19,7 +19,7 @@ from faultset.datasets.kubectl.answers import (
     not_recorded,
     refused,
 )
-from faultset.datasets.kubectl.cluster_state import LogLine, Runs, Usage
+from faultset.datasets.kubectl.cluster_state import PodLogLine, Runs, Usage
 from faultset.datasets.kubectl.commands import CommandError, ShellSyntaxError, split_verb
 from faultset.datasets.kubectl.kinds import (
     LabelSelector,
@@ -240,13 +240,13 @@ class RecordedState:
         owner = records[name]["service"]
         return [pod for pod, record in self._records("Pod").items() if record["service"] == owner]
 
-    def log_lines(self, pod: str) -> list[LogLine]:
+    def log_lines(self, pod: str) -> list[PodLogLine]:
         """Return the recorded lines of a pod."""
         self._require("logs")
         rows = self._recording.table("logs")
         rows = rows.filter(pc.equal(rows["pod"].cast(pa.string()), pod))  # type: ignore[attr-defined]
         columns = (rows["time"].cast(pa.int64()), rows["container"], rows["level"], rows["message"])
-        return [LogLine(*cells) for cells in zip(*(column.to_pylist() for column in columns), strict=True)]
+        return [PodLogLine(*cells) for cells in zip(*(column.to_pylist() for column in columns), strict=True)]
 
     def runs(self, pod: str) -> Runs:
         """Return the restarts that were seen as changes of the pod's state."""

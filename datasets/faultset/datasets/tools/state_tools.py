@@ -8,7 +8,8 @@ from pydantic import Field
 
 from faultset.datasets.kubectl.answers import ToolAnswer, absent, empty, folded_table, found, invalid, not_recorded
 from faultset.datasets.kubectl.kinds import canonical_kind
-from faultset.datasets.tools.recording import RECORDED_KINDS, Recording, stamp
+from faultset.datasets.kubectl.printing import stamp
+from faultset.datasets.tools.recording import RECORDED_KINDS, Recording
 
 Kind = Annotated[str, Field(description="Kind of object, for instance Pod, Deployment, Service or Endpoints.")]
 ServiceFilter = Annotated[str | None, Field(description="Only of this service.")]

@@ -20,8 +20,9 @@ from faultset.datasets.kubectl.answers import (
     invalid,
     number,
 )
+from faultset.datasets.kubectl.printing import stamp
 from faultset.datasets.status_codes import is_error_code
-from faultset.datasets.tools.recording import Recording, stamp
+from faultset.datasets.tools.recording import Recording
 from faultset.datasets.tools.state_tools import Cursor, Limit, ServiceFilter, SinceS
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from faultset.core.errors import FaultsetError
 from faultset.core.printable import printable
 from faultset.datasets.kubectl.answers import ToolAnswer, found, invalid
+from faultset.datasets.kubectl.printing import stamp
 from faultset.datasets.tools.recorded_state import kubectl
-from faultset.datasets.tools.recording import Recording, ViewClock, stamp
+from faultset.datasets.tools.recording import Recording, ViewClock
 from faultset.datasets.tools.sql import query, sql_is_installed
 from faultset.datasets.tools.state_tools import StateTools
 from faultset.datasets.tools.telemetry_tools import LogTools, MetricTools, TraceTools

@@ -14,7 +14,7 @@ from faultset.agents.interface.session import AgentSession, SessionTask
 from faultset.agents.runs.answers import FAULT_TYPES, SYSTEM_LEVELS, understood
 from faultset.core.errors import UsageError
 from faultset.datasets.kubectl.answers import folded_table
-from faultset.datasets.tools.recording import stamp
+from faultset.datasets.kubectl.printing import stamp
 
 MOST_STEPS = 30
 NEXT_ACTION = "Please take the next action"

@@ -10,7 +10,8 @@ from pydantic import Field
 from faultset.agents.runs.answers import FAULT_TYPES, SYSTEM_LEVELS
 from faultset.core.errors import UsageError
 from faultset.datasets.kubectl.answers import ToolAnswer, found, invalid, refused
-from faultset.datasets.tools.recording import ViewClock, stamp
+from faultset.datasets.kubectl.printing import stamp
+from faultset.datasets.tools.recording import ViewClock
 from faultset.datasets.tools.toolset import TOOLS_VERSION, EpisodeTools, tool_of
 
 RecordedTask = Literal["detection", "localization", "diagnosis", "all"]
