@@ -120,10 +120,9 @@ def test_an_unknown_need_and_a_trigger_of_a_detector_are_refused(announced) -> N
 def test_name_and_task_are_enough_and_the_rest_is_checked_when_given(announced) -> None:
     spec = registry.baseline("mine", task="detection")(Mine).spec  # type: ignore[attr-defined]
     assert (spec.title, spec.kind, spec.speed, spec.tables) == ("mine", "method", "fast", registry.TELEMETRY_TABLES)
-    for wrong in ({"kind": "best"}, {"speed": "warp"}, {"tables": ("metric",)}):
-        (field,) = wrong
-        with pytest.raises(UsageError, match=f"declares {field} .*; choose from"):
-            registry.baseline("mine", task="detection", **wrong)(Mine)  # type: ignore[arg-type]
+    for field, wrong in (("kind", "best"), ("speed", "warp"), ("tables", "metrics")):
+        with pytest.raises(UsageError, match=f"declares {field} '{wrong}'; "):
+            registry.baseline("mine", task="detection", **{field: wrong})(Mine)  # type: ignore[arg-type]
 
 
 def test_every_trigger_is_a_detector() -> None:

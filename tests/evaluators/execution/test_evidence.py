@@ -16,6 +16,7 @@ from faultset.datasets.dataset import open_dataset
 from faultset.evaluators import evaluate
 from faultset.evaluators.execution.batches import expected_answers
 from faultset.evaluators.execution.cut_episodes import CutCopies, known_at
+from faultset.evaluators.execution.settings import EvaluationSettings
 from faultset.evaluators.leaderboards.formats import columns_of, markdown
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.leaderboards.scores import Setting, curves_of, score_episodes
@@ -86,11 +87,10 @@ def test_no_method_sees_more_than_its_budget_whatever_it_reads(example_dataset: 
 
 def test_every_kind_of_method_and_alarm_has_the_same_budgets(make):
     def asked(task: str, protocols: tuple[str, ...], truth: Any) -> dict[str, list[float | None]]:
-        run, context = SimpleNamespace(task=task, trigger=None), SimpleNamespace(
-            protocols=protocols, delays=(), evidence=(4.0, 10.0, 90.0)
-        )  # fmt: skip
+        run = SimpleNamespace(task=task, trigger=None)
+        settings = EvaluationSettings(protocols=protocols, evidence=(4.0, 10.0, 90.0))
         found: dict[str, list[float | None]] = {}
-        for one in expected_answers(run, truth, context):  # type: ignore[arg-type]
+        for one in expected_answers(run, truth, settings):  # type: ignore[arg-type]
             found.setdefault(one.protocol, []).append(one.evidence_s)
         return found
 

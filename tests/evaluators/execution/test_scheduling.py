@@ -1,24 +1,39 @@
-"""Episodes of one task: which of them methods that come with faultset look at in one process."""
+"""Batches are grouped for dask, which runs in this process or elsewhere, and its page is linked where there is one."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import resource
+import sys
+import tempfile
+import tomllib
+import urllib.request
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from faultset.baselines.api.contract import Untrained
-from faultset.core.errors import DataError
+from faultset.core.errors import DataError, PlatformError
 from faultset.core.landlock import landlock_version
 from faultset.evaluators.execution.batches import method_process
 from faultset.evaluators.execution.dataset_source import EpisodeLocation
+from faultset.evaluators.execution.runners.confinement import NOT_ISOLATED
 from faultset.evaluators.execution.runners.messages import RunLimits
 from faultset.evaluators.execution.runners.runner_process import RunnerProcess
-from faultset.evaluators.execution.scheduling import _run_all
-
-from ..conftest import make_truth
-from .detection_requests import detection_request
+from faultset.evaluators.execution.scheduling import (
+    _run_all,
+    check_address_space,
+    dashboard_of,
+    isolation_of,
+    local_client,
+)
+from tests.evaluators.conftest import make_truth
+from tests.evaluators.execution.detection_requests import detection_request
 
 
 class FakeBatch:
@@ -109,3 +124,80 @@ def test_only_methods_that_come_with_faultset_go_on_in_one_process_and_see_its_e
     found = process_reports(runner, folders, built_in=built_in)
     assert len({pid for pid, _ in found}) == processes
     assert {seen for _, seen in found} == {others}
+
+
+ISOLATED = "isolated"
+ELSEWHERE = f"{NOT_ISOLATED}: this kernel has no Landlock"
+
+
+def test_a_local_client_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with local_client(1) as client:
+        [folder] = tmp_path.iterdir()
+        assert folder.name.startswith("faultset-dask-")
+        assert client.submit(lambda: 5).result() == 5
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_limit_on_address_space_that_is_too_low_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (2_000_000_000, resource.RLIM_INFINITY))
+    with pytest.raises(PlatformError, match=r"the limit \(ulimit -v\) is 2.0 GB; raise it, or give fewer workers"):
+        check_address_space(2)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    check_address_space(64)
+
+
+@pytest.mark.parametrize(
+    ("workers", "said"),
+    [
+        ({"tcp://a:1": ISOLATED, "tcp://b:1": ISOLATED}, ISOLATED),
+        (
+            {"tcp://a:1": ISOLATED, "tcp://c:1": ELSEWHERE, "tcp://b:1": ELSEWHERE},
+            f"{ELSEWHERE} (2 of 3 workers, first: tcp://b:1)",
+        ),
+        ({"tcp://a:1": ELSEWHERE}, f"{ELSEWHERE} (1 of 1 workers, first: tcp://a:1)"),
+    ],
+)
+def test_one_worker_that_cannot_isolate_methods_is_said(workers: dict[str, str], said: str) -> None:
+    client: Any = SimpleNamespace(cluster=None, run=lambda function: workers)
+    assert isolation_of(client) == said
+
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def client():
+    with local_client(1) as found:
+        yield found
+
+
+def with_bokeh(monkeypatch, spec: ModuleSpec | None) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: spec if name == "bokeh" else real(name, *rest))
+
+
+def test_without_bokeh_no_link_is_given(client, monkeypatch) -> None:
+    with_bokeh(monkeypatch, None)
+    assert dashboard_of(client) is None
+
+
+def test_with_bokeh_the_link_is_where_the_scheduler_listens(client, monkeypatch) -> None:
+    with_bokeh(monkeypatch, ModuleSpec("bokeh", None))
+    link = dashboard_of(client)
+    assert link is not None
+    assert link.startswith("http://127.0.0.1:")
+    with urllib.request.urlopen(link.removesuffix("/status") + "/health") as reply:
+        assert reply.read() == b"ok"
+
+
+def test_the_extra_brings_what_dask_asks_for() -> None:
+    versions = pytest.importorskip("distributed.versions")
+    if not hasattr(versions, "BOKEH_REQUIREMENT"):
+        pytest.skip("this release of dask does not tell")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (named,) = project["optional-dependencies"]["dashboard"]
+    ours, asked = Requirement(named), versions.BOKEH_REQUIREMENT
+    assert (ours.name, asked.name) == ("bokeh", "bokeh")
+    assert all(asked.specifier.contains(spec.version) for spec in ours.specifier)

@@ -28,8 +28,7 @@ from faultset.evaluators.agent_evaluation.rows import (
 from faultset.evaluators.execution.plan import majority_labels
 from faultset.evaluators.execution.settings import EvaluationScope
 from faultset.evaluators.results.provenance import settings_hash
-from faultset.evaluators.results.rows import ResultRow, Status
-from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.results.rows import ResultRow
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
@@ -230,14 +229,17 @@ class AgentEvaluation:
             truth = self._truths[question.episode]
             if not question.is_asked:
                 reason = f"{self._scope.alarm_of(question.episode)} raised no alarm"
-                yield from (_empty(truth, context, task, question, trial, "no_alarm", reason) for trial in trials)
+                yield from (
+                    empty_row(truth, context, task, question.protocol, trial, "no_alarm", reason) for trial in trials
+                )
                 continue
             answered = by_episode.get(question.episode, ())
             for run in answered:
                 self._check_alarm(run, question)
                 yield from (row for row in rows_of_run(run, truth, context) if row.task == task)
             if not answered:
-                yield _empty(truth, context, task, question, trials[0], "missing", "no run is about this episode")
+                reason = "no run is about this episode"
+                yield empty_row(truth, context, task, question.protocol, trials[0], "missing", reason)
 
     def _check_alarm(self, run: AgentRun, question: AgentQuestion) -> None:
         if question.task != "detection" and run.alarm_ns != question.alarm_ns:
@@ -260,9 +262,3 @@ class AgentEvaluation:
             folds=self._folds,
             majority_labels=self._majority,
         )
-
-
-def _empty(
-    truth: Truth, context: RowContext, task: str, question: AgentQuestion, trial: int, status: Status, reason: str
-) -> ResultRow:
-    return empty_row(truth, context, task=task, protocol=question.protocol, trial=trial, status=status, reason=reason)

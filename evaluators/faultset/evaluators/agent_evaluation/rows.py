@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from faultset.agents.interface.session import RecordedTask, SessionTask
@@ -115,22 +115,16 @@ class RowContext:
 
 def rows_of_run(run: AgentRun, truth: Truth, context: RowContext) -> list[ResultRow]:
     """Return the rows of a run: one for each task that it answers."""
-    answer = run.answer or {}
     rows = []
     for task in TASKS_OF[_NAMES[run.task]]:
-        status, reason, checked = _checked(run, task, answer, truth)
+        status, reason, checked = _checked(run, task, run.answer or {}, truth)
+        row = empty_row(truth, context, task, run.protocol or "detected", run.trial or 0, status, reason)
         rows.append(
-            empty_row(
-                truth,
-                context,
-                task=task,
-                protocol=run.protocol or "detected",
-                trial=run.trial or 0,
-                status=status,
-                reason=reason,
-                given_alarm_ns=run.alarm_ns,
+            replace(
+                row,
+                given_alarm_ns=None if task == "detection" else run.alarm_ns,
                 alarm_ns=checked.alarm_ns,
-                answer=checked.text,
+                answer=StoredAnswer(checked.text),
                 ranking=checked.ranking,
                 seconds=run.seconds,
             )
@@ -139,19 +133,7 @@ def rows_of_run(run: AgentRun, truth: Truth, context: RowContext) -> list[Result
 
 
 def empty_row(
-    truth: Truth,
-    context: RowContext,
-    *,
-    task: str,
-    protocol: str,
-    trial: int,
-    status: Status,
-    reason: str = "",
-    given_alarm_ns: int | None = None,
-    alarm_ns: int | None = None,
-    answer: str = "{}",
-    ranking: Mapping[str, float] | None = None,
-    seconds: float | None = None,
+    truth: Truth, context: RowContext, task: str, protocol: str, trial: int, status: Status, reason: str
 ) -> ResultRow:
     """Return a row of an agent; trials stand where methods that draw random numbers have their seeds."""
     fold = context.folds.get(truth.episode, 0)
@@ -170,13 +152,9 @@ def empty_row(
         seed=trial,
         status=status,
         reason=reason,
-        given_alarm_ns=None if task == "detection" else given_alarm_ns,
         alarm_source=source,
-        alarm_ns=alarm_ns,
-        answer=StoredAnswer(answer),
-        ranking=ranking or {},
+        answer=StoredAnswer("{}"),
         majority_label=context.majority_labels.get(fold) if task == "rca" else None,
-        seconds=seconds,
         code=code_version(),
         method_code=context.code,
         libraries=library_versions(),

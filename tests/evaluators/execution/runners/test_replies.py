@@ -18,7 +18,6 @@ from faultset.evaluators.execution.runners.answers import check_detection, check
 from faultset.evaluators.execution.runners.messages import (
     Action,
     RunnerOutcome,
-    RunnerReply,
     UnreadableReply,
     filled_row,
     read_reply,
@@ -47,15 +46,13 @@ def valid_reply(action: Action, row: ResultRow) -> bytes:
         ),
         "diagnose": lambda: check_diagnosis(Diagnosis(system_level="Network", fault_type=None, evidence=EVIDENCE)),
     }[action]()
-    return reply_header(
-        RunnerReply(number=7, status="ok", answer=answer, reason="\ud800", seconds=0.1, cpu_seconds=0.1)
-    )
+    return reply_header(7, RunnerOutcome(status="ok", answer=answer, reason="\ud800", seconds=0.1, cpu_seconds=0.1))
 
 
 def taken_in(header: bytes, action: Action, row: ResultRow) -> ResultRow:
     """Do with a reply what an evaluation does, up to its tables."""
     reply = read_reply(header, b"", 7, action)
-    filled = filled_row(row, RunnerOutcome(status=reply.status, answer=reply.answer, reason=reply.reason))
+    filled = filled_row(row, reply)
     sink = io.BytesIO()
     pq.write_table(table_of([filled]), sink)
     [stored] = rows_of(pq.read_table(sink), {row.episode: row.truth})

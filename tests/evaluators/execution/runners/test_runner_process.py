@@ -18,7 +18,7 @@ import pytest
 
 from faultset.baselines.api.contract import Detection, Ranking
 from faultset.baselines.api.registry import BaselineSpec
-from faultset.evaluators.execution.runners import process_trees
+from faultset.evaluators.execution.runners import process_trees, runner_process
 from faultset.evaluators.execution.runners.messages import (
     Action,
     AnswerRequest,
@@ -28,7 +28,7 @@ from faultset.evaluators.execution.runners.messages import (
     RunLimits,
     RunnerOutcome,
 )
-from faultset.evaluators.execution.runners.runner_process import RunnerProcess, limit_transfers, next_number
+from faultset.evaluators.execution.runners.runner_process import RunnerPool, RunnerProcess, limit_transfers, next_number
 
 
 class Calm:
@@ -289,3 +289,29 @@ def test_nothing_is_left_of_a_runner_whose_evaluation_is_killed(example_dataset:
     assert process.wait(10) == 0
     assert all(process_trees.is_zombie(pid) for pid in below)
     runner.close()
+
+
+class _Runner:
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    close = stop
+
+
+def test_runners_that_were_started_ahead_are_not_started_again(monkeypatch: pytest.MonkeyPatch):
+    made: list[_Runner] = []
+
+    def start() -> _Runner:
+        made.append(_Runner())
+        return made[-1]
+
+    monkeypatch.setattr(runner_process, "RunnerProcess", start)
+    pool = RunnerPool()
+    pool.prestart(2)
+    pool.prestart(2)
+    with pool.lend("one"), pool.lend("two"):
+        assert len(made) == 2
+    pool.close()

@@ -19,7 +19,7 @@ from faultset.evaluators.execution.runners.messages import (
     CheckedAnswer,
     FitRequest,
     MethodProcess,
-    RunnerReply,
+    RunnerOutcome,
     reply_header,
 )
 
@@ -55,7 +55,7 @@ def serve_requests(server: Connection, about: MethodProcess, scratch: str) -> No
             os._exit(0)
         added = sys.modules.keys() - imported if about.built_in else set[str]()
         imported |= added
-        server.send_bytes(reply_header(reply, added))
+        server.send_bytes(reply_header(request.number, reply, added))
         server.send_bytes(reply.model)
 
 
@@ -89,7 +89,7 @@ class _BaselineWorker:
         self._cache = Cache()
         self._episode = ""
 
-    def reply_to(self, request: FitRequest | AnswerRequest) -> RunnerReply:
+    def reply_to(self, request: FitRequest | AnswerRequest) -> RunnerOutcome:
         from faultset.evaluators.execution.runners.answers import CannotAnswer, InvalidAnswer
 
         clock = _Clock(self._peak)
@@ -102,13 +102,13 @@ class _BaselineWorker:
             else:
                 answer = self._answer(request, spec, clock)
         except InvalidAnswer as wrong:
-            return RunnerReply(number=request.number, status="invalid", reason=str(wrong), **clock.measured())
+            return RunnerOutcome(status="invalid", reason=str(wrong), **clock.measured())
         except CannotAnswer as missing:
-            return RunnerReply(number=request.number, status="cannot", reason=str(missing), **clock.measured())
+            return RunnerOutcome(status="cannot", reason=str(missing), **clock.measured())
         except BaseException as error:
             # foreign code: whatever it raises, SystemExit included, is its answer
-            return RunnerReply(number=request.number, status="error", reason=describe(error), **clock.measured())
-        return RunnerReply(number=request.number, status="ok", answer=answer, model=model, **clock.measured())
+            return RunnerOutcome(status="error", reason=describe(error), **clock.measured())
+        return RunnerOutcome(status="ok", answer=answer, model=model, **clock.measured())
 
     def _load(self, blob: Blob) -> Any:
         import pickle

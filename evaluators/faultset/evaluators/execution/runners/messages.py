@@ -123,16 +123,17 @@ class CheckedAnswer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunnerReply:
-    """The result of a request: an answer or a fitted model, or why there is none."""
+class RunnerOutcome:
+    """The result of one request, whatever happened to the process."""
 
-    number: int
-    status: Literal["ok", "invalid", "error", "cannot"]
+    status: Status
     answer: CheckedAnswer | None = None
     model: bytes = b""
+    """The fitted baseline, after a `FitRequest`."""
     reason: str = ""
     seconds: float = 0.0
-    cpu_seconds: float = 0.0
+    cpu_seconds: float | None = None
+    """None where the process did not live to tell."""
     peak_bytes: int = 0
 
 
@@ -214,7 +215,7 @@ class UnreadableReply(Exception):
     """Bytes that are no reply; the text says why."""
 
 
-def reply_header(reply: RunnerReply, modules: Iterable[str] = ()) -> bytes:
+def reply_header(number: int, reply: RunnerOutcome, modules: Iterable[str] = ()) -> bytes:
     """Write everything but the model as JSON.
 
     Parameters
@@ -224,7 +225,7 @@ def reply_header(reply: RunnerReply, modules: Iterable[str] = ()) -> bytes:
     """
     answer = reply.answer
     content = {
-        "number": reply.number,
+        "number": number,
         "status": reply.status,
         "reason": printable(reply.reason),
         "seconds": reply.seconds,
@@ -241,7 +242,7 @@ def imported_modules(header: bytes) -> list[str]:
     return [str(name) for name in json.loads(header)["modules"]]
 
 
-def read_reply(header: bytes, model: bytes, number: int, action: Action | None) -> RunnerReply:
+def read_reply(header: bytes, model: bytes, number: int, action: Action | None) -> RunnerOutcome:
     """Read a reply and check every part of it.
 
     Parameters
@@ -265,8 +266,7 @@ def read_reply(header: bytes, model: bytes, number: int, action: Action | None) 
             raise ValueError("its status is unknown")
         if (answer is not None) != (status == "ok" and action is not None):
             raise ValueError("it has an answer where none was asked for, or none where one was")
-        return RunnerReply(
-            number=number,
+        return RunnerOutcome(
             status=status,
             answer=None if answer is None or action is None else _answer(answer, action),
             model=model,
@@ -306,21 +306,6 @@ class RunLimits:
     def for_fit(self) -> RunLimits:
         """Limits for learning from many episodes at once."""
         return RunLimits(timeout_s=5 * self.timeout_s, memory_bytes=self.memory_bytes)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunnerOutcome:
-    """The result of one request, whatever happened to the process."""
-
-    status: Status
-    answer: CheckedAnswer | None = None
-    model: bytes = b""
-    """The fitted baseline, after a `FitRequest`."""
-    reason: str = ""
-    seconds: float = 0.0
-    cpu_seconds: float | None = None
-    """None where the process did not live to tell."""
-    peak_bytes: int = 0
 
 
 class RunnerStopped(Exception):

@@ -182,22 +182,14 @@ class RunnerProcess:
             reason = f"wrote something else than its answer ({wrong})"
             return RunnerOutcome(status="error", reason=reason, seconds=elapsed, peak_bytes=sampled_peak)
         # the method's own process measured: what it says cannot be more than what passed here
-        seconds, cpu_seconds = min(reply.seconds, elapsed), min(reply.cpu_seconds, elapsed * (os.cpu_count() or 1))
-        reply = replace(reply, seconds=seconds, cpu_seconds=cpu_seconds)
+        seconds = min(reply.seconds, elapsed)
+        cpu_seconds = min(reply.cpu_seconds or 0.0, elapsed * (os.cpu_count() or 1))
         peak = max(reply.peak_bytes, sampled_peak)
         if peak > limits.memory_bytes:
             self._restart()
             reason = f"used {peak / 2**20:.0f} MiB, the limit is {limits.memory_bytes / 2**20:.0f} MiB"
-            return RunnerOutcome(status="memory", reason=reason, seconds=reply.seconds, peak_bytes=peak)
-        return RunnerOutcome(
-            status=reply.status,
-            answer=reply.answer,
-            model=reply.model,
-            reason=reply.reason,
-            seconds=reply.seconds,
-            cpu_seconds=reply.cpu_seconds,
-            peak_bytes=peak,
-        )
+            return RunnerOutcome(status="memory", reason=reason, seconds=seconds, peak_bytes=peak)
+        return replace(reply, seconds=seconds, cpu_seconds=cpu_seconds, peak_bytes=peak)
 
     def _give_up(self, status: Status, reason: str, started: float, peak: int) -> RunnerOutcome:
         self._restart()

@@ -23,7 +23,7 @@ from faultset.evaluators import evaluate
 from faultset.evaluators.cli.evaluate import evaluate as command
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.settings import training_data
-from tests.evaluators.execution.test_calibration import spec_of
+from tests.evaluators.execution.test_plan import spec_of
 
 
 @pytest.fixture(scope="module")
