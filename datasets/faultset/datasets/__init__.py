@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from faultset.datasets.imports.examination import Examination, examine
     from faultset.datasets.imports.importer import ImportResult, import_dataset
     from faultset.datasets.remote.publishing import PublishResult, publish_dataset
-    from faultset.datasets.upgrade import upgrade_dataset
     from faultset.datasets.views import EpisodeView
 
 __all__ = [
@@ -58,7 +57,6 @@ __all__ = [
     "list_versions",
     "open_dataset",
     "publish_dataset",
-    "upgrade_dataset",
     "verify",
 ]
 
@@ -94,7 +92,6 @@ __getattr__, __dir__ = lazy_names(
         "list_versions": "faultset.datasets.format.versions",
         "open_dataset": "faultset.datasets.dataset",
         "publish_dataset": "faultset.datasets.remote.publishing",
-        "upgrade_dataset": "faultset.datasets.upgrade",
         "verify": "faultset.datasets.checks.verification",
     },
 )

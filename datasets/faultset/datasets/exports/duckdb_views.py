@@ -38,8 +38,7 @@ class DuckDBExport:
         views = []
         for table, paths in sorted(self._files.items()):
             listed = ",\n  ".join(_quoted(path) for path in paths)
-            # episodes of an earlier schema version lack columns
-            files = f"read_parquet([\n  {listed}\n], union_by_name = true)"
+            files = f"read_parquet([\n  {listed}\n])"
             views.append(f'CREATE OR REPLACE VIEW "{table}" AS SELECT * FROM {files};\n')
         (self._folder / "views.sql").write_text("\n".join(views), encoding="utf-8")
 

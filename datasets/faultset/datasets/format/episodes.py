@@ -21,7 +21,6 @@ from faultset.datasets.format.schemas import (
     EVIDENCE,
     LABEL,
     LABEL_JSON_FIELDS,
-    LATER_COLUMNS,
     TABLES,
     TRUTH_TABLES,
     AddedTable,
@@ -34,7 +33,6 @@ from faultset.datasets.format.storage import (
     SMALLEST,
     Compression,
     translate_disk_full,
-    with_missing_columns,
     write_parquet,
 )
 
@@ -245,8 +243,6 @@ def _conformed(table: str, wanted: pa.Schema, batch: pa.RecordBatch | pa.Table) 
     rows = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
     if "episode" in rows.column_names:
         rows = rows.drop_columns(["episode"])
-    later = [name for name in LATER_COLUMNS.get(table, ()) if name not in rows.column_names]
-    rows = with_missing_columns(rows, wanted, [*rows.column_names, *later])
     if set(rows.column_names) != set(wanted.names):
         missing = sorted(set(wanted.names) - set(rows.column_names))
         extra = sorted(set(rows.column_names) - set(wanted.names))

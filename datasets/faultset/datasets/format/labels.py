@@ -16,7 +16,6 @@ from faultset.datasets.format.names import EpisodeId, Name, TimeNs
 
 NoFaultKind = Literal["plain", "disturbed", "sham", "unlabelled"]
 Verdict = Literal["manifest", "latent", "silent", "unknown", "none"]
-_FORMER_KEYS = {"disturbance": "harmless_change"}
 _Whole = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 
 
@@ -240,12 +239,10 @@ class Label:
             A field is not what it must be; `origin` names the file.
         """
         fields = _with_suffix(row, LABEL_TIMES)
-        fields["faults"] = [_fault_fields(one) for one in row.get("faults") or ()]
+        fields["faults"] = [_fault_fields(one) for one in row["faults"] or ()]
         for cause in row["root_causes"] or ():
             if isinstance(cause, dict) and cause.get("accepted") is None:
                 cause["accepted"] = []
-        if row["no_fault_kind"] == "disturbed":
-            fields["parameters"] = {_FORMER_KEYS.get(key, key): value for key, value in row["parameters"].items()}
         return checked(fields, cls, origin)
 
     def as_row(self) -> dict[str, Any]:
@@ -265,7 +262,7 @@ def joined(names: Iterable[str]) -> str:
 
 
 def _fault_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    intervals = [_with_suffix(one, INTERVAL_TIMES) for one in row.get("intervals") or ()]
+    intervals = [_with_suffix(one, INTERVAL_TIMES) for one in row["intervals"] or ()]
     return _with_suffix(row, FAULT_TIMES) | {"intervals": intervals}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import pyarrow as pa
@@ -17,9 +18,8 @@ from faultset.core.errors import DataError
 from faultset.core.reading.documents import STRICT
 from faultset.datasets.format.names import Name
 
-SCHEMA_VERSION = 4
-"""What is written; version 2 added `objects.data`, version 3 `label.faults`, version 4 `intervals` of each of them."""
-READ_VERSIONS = (1, 2, 3, 4)
+SCHEMA_VERSION = 1
+"""Version of the layout of files and tables; readers refuse any other."""
 
 TIME = pa.timestamp("ns", tz="UTC")
 NAME = pa.dictionary(pa.int32(), pa.string())
@@ -115,9 +115,6 @@ TABLES: dict[str, pa.Schema] = {
     "requests": REQUESTS,
 }
 
-LATER_COLUMNS: dict[str, tuple[str, ...]] = {"objects": ("data",), "label": ("faults",)}
-"""Columns that files of an earlier schema version do not have; they are null there."""
-
 
 def time_column(table: str) -> str:
     """Return the name of the column that places a table's rows in time."""
@@ -210,6 +207,7 @@ LABEL_JSON_FIELDS = ("parameters", "workload", "host", "clock_offsets")
 TRUTH_TABLES: dict[str, pa.Schema] = {"label": LABEL, "evidence": EVIDENCE}
 
 
+@lru_cache
 def stored(schema: pa.Schema) -> pa.Schema:
     """Return the schema as it stands in a file: plain strings where memory holds dictionaries.
 

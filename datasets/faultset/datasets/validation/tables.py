@@ -16,7 +16,7 @@ from faultset.core.reading.documents import parse_object
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.ordering import order_of
 from faultset.datasets.format.schemas import time_column
-from faultset.datasets.format.storage import open_table, translate_damage, with_missing_columns
+from faultset.datasets.format.storage import open_table, translate_damage
 
 pc: Any = pyarrow.compute
 # Its functions are made at import, where type checkers do not see them.
@@ -50,7 +50,7 @@ def table_problems(path: Path, table: str, context: EpisodeContext) -> Iterator[
             if file.metadata.row_group(number).total_byte_size > _LARGEST_GROUP:
                 yield f"row group {number} is larger than {_LARGEST_GROUP:,} bytes"
                 return
-            rows = _decoded(with_missing_columns(file.read_row_group(number), schema), schema, texts)
+            rows = _decoded(file.read_row_group(number), schema, texts)
             if not len(rows):
                 continue
             total += len(rows)

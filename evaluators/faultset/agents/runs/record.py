@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal, get_args
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
-RUNS_VERSION = 2
-"""Layout of both tables; raised when a column changes. Version 2 added the columns `ADDED`."""
-ADDED = ("refused", "alarm_ns", "answered_ns")
+RUNS_VERSION = 1
+"""Version of the layout of both tables."""
 Status = Literal[
     "ok", "no_answer", "invalid", "unparsed", "step_limit", "token_limit", "cost_limit", "timeout", "harness_error",
     "cheated",

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 
-from faultset.agents.runs.record import ADDED, RUNS, RUNS_VERSION, TRUTH, AgentRun, RunTruth
+from faultset.agents.runs.record import RUNS, RUNS_VERSION, TRUTH, AgentRun, RunTruth
 from faultset.core.errors import DataError
 from faultset.core.files import parquet_path, replacing
 from faultset.core.printable import printable
@@ -78,12 +78,10 @@ def _read(path: Path, schema: pa.Schema, kind: type[T]) -> list[T]:
             if file.metadata.num_rows > _MOST_ROWS:
                 raise DataError(f"{printable(path)} says it has {file.metadata.num_rows:,} rows; import the runs again")
             found = (file.schema_arrow.metadata or {}).get(b"faultset.agent_runs", b"none")
-            added = ADDED if found == b"1" else ()
-            wanted = [name for name in schema.names if name not in added]
-            if found not in (b"1", str(RUNS_VERSION).encode()) or file.schema_arrow.names != wanted:
+            if found != str(RUNS_VERSION).encode() or file.schema_arrow.names != schema.names:
                 raise DataError(
                     f"{printable(path)} holds runs in layout {printable(found[:20].decode('utf-8', 'replace'))}, this "
-                    f"release reads 1 and {RUNS_VERSION}; import the runs again"
+                    f"release reads {RUNS_VERSION}; import the runs again"
                 )
             rows = file.read().to_pylist()
     try:
