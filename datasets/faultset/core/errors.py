@@ -3,6 +3,7 @@
 FaultsetError                 one clear sentence: what was wanted, what was found, what to do
 ├── UsageError       exit 2   a wrong or impossible request
 ├── DataError        exit 3   a dataset that is missing, damaged or of another schema
+│   └── DiskFullError         a disk without space
 └── PlatformError    exit 4   the place where applications run does not do what is needed
 
 Anything else is a bug and keeps its traceback.
@@ -53,6 +54,10 @@ class DataError(FaultsetError):
     """A dataset, version, episode or file that is missing, damaged or not readable by this release."""
 
     exit_code = 3
+
+
+class DiskFullError(DataError):
+    """A disk without space: trying the next episode or case does not help."""
 
 
 class PlatformError(FaultsetError):

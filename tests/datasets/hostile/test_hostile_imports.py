@@ -69,7 +69,7 @@ def lethal_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 LETHAL = """
 import os
-from faultset.datasets.imports.rcaeval import RCAEvalImport
+from faultset.datasets.imports.formats.rcaeval import RCAEvalImport
 
 class Lethal(RCAEvalImport):
     name = "lethal"

@@ -20,8 +20,8 @@ from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.columns import numbers, numbers_of
 from faultset.datasets.imports.examination import examine
+from faultset.datasets.imports.formats.rcaeval import RCAEvalImport
 from faultset.datasets.imports.importer import episode_id, import_dataset
-from faultset.datasets.imports.rcaeval import RCAEvalImport
 from faultset.datasets.metrics import frame_cache
 from faultset.datasets.testing import check_importer
 from faultset.datasets.validation import datasets

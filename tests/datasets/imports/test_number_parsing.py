@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from faultset.datasets.imports.number_parsing import parse_numbers
+from faultset.datasets.imports.columns import parse_numbers
 
 
 def test_every_double_that_is_written_out_is_read_back_to_the_last_bit() -> None:

@@ -11,6 +11,8 @@ import click
 from faultset.core.command_line.console import DURATION, comma_separated, command
 from faultset.core.command_line.output import json_option, show_json
 from faultset.core.plugins import plugins
+from faultset.core.printable import size_text
+from faultset.core.times import duration_text
 
 if TYPE_CHECKING:
     from faultset.datasets.exports.exporter import ExportPlan
@@ -77,10 +79,8 @@ def export(
 
 def _show_plan(plan: ExportPlan) -> None:
     number = plan.faulty + plan.healthy
-    megabytes = plan.expected_bytes / 1e6
-    size = f"{megabytes / 1e3:.1f} GB" if megabytes >= 1e3 else f"{megabytes:.1f} MB"
     click.echo(
-        f"{number} episodes ({plan.faulty} with a fault, {plan.healthy} without), about {size}, "
-        f"about {max(1, round(plan.expected_s))} s",
+        f"{number} episodes ({plan.faulty} with a fault, {plan.healthy} without), "
+        f"about {size_text(plan.expected_bytes)}, about {duration_text(plan.expected_s)}",
         err=True,
     )

@@ -17,7 +17,7 @@ from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.csv_files import lines_with_level, services_of, write_csv
 from faultset.datasets.exports.exporter import ExportOptions
 from faultset.datasets.format.labels import Label
-from faultset.datasets.imports.aiopslab.discovery import LABEL_FILE
+from faultset.datasets.imports.formats.aiopslab import LABEL_FILE
 from faultset.datasets.kubectl.pod_names import workload_of_pod
 
 pc: Any = pyarrow.compute

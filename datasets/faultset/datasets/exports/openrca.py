@@ -20,7 +20,7 @@ from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.csv_files import lines_with_level, services_of, write_csv
 from faultset.datasets.exports.exporter import ExportOptions
 from faultset.datasets.format.labels import Label
-from faultset.datasets.imports.openrca.systems import LOCAL, SLOT_NS
+from faultset.datasets.imports.formats.openrca_rows import LOCAL, SLOT_NS
 from faultset.datasets.views import EpisodeView
 
 pc: Any = pyarrow.compute

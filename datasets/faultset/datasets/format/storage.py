@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from faultset.core.errors import DataError
+from faultset.core.errors import DataError, DiskFullError
 from faultset.core.files import flush, is_disk_full, parquet_path
 from faultset.core.printable import printable
 from faultset.core.reading.regular_files import regular_stat, unreadable
@@ -260,6 +260,6 @@ def translate_disk_full(folder: Path) -> Iterator[None]:
     except OSError as error:
         if not is_disk_full(error):
             raise
-        raise DataError(
+        raise DiskFullError(
             f"no space left on the disk of {folder}; free some or choose another folder, then run again"
         ) from error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -59,6 +61,33 @@ class DataIssue:
     place: str
     found: str
     handling: str
+
+
+_collected: ContextVar[list[DataIssue] | None] = ContextVar("collected", default=None)
+
+
+def report_issues(find: Callable[[], Iterable[DataIssue]]) -> None:
+    """Report data issues while cases are found or read.
+
+    Parameters
+    ----------
+    find
+        Looks for the issues. It is called only while `collect_issues` is active: an import does not pay for it.
+    """
+    issues = _collected.get()
+    if issues is not None:
+        issues.extend(find())
+
+
+@contextmanager
+def collect_issues() -> Iterator[list[DataIssue]]:
+    """Collect the issues that are reported within the block."""
+    issues: list[DataIssue] = []
+    token = _collected.set(issues)
+    try:
+        yield issues
+    finally:
+        _collected.reset(token)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +149,10 @@ class ForeignEpisode:
 
 
 class ImportFormat(Protocol):
-    """A layout of foreign data. Made without arguments; holds no data; every method may be called in any process."""
+    """A layout of foreign data. Made without arguments; holds no data; every method may be called in any process.
+
+    `cases` and `load` report what is surprising about the data with `report_issues`.
+    """
 
     name: str
     """As the user types it: `rcaeval`."""
@@ -143,8 +175,4 @@ class ImportFormat(Protocol):
 
     def load(self, case: Case) -> ForeignEpisode:
         """Read one case; raise DataError, naming the file, for one that cannot be imported."""
-        ...
-
-    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
-        """Look at the data at a path, and at the cases found there, and report its data issues; import nothing."""
         ...

@@ -22,9 +22,8 @@ import pyarrow as pa
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import missing_of, names_in, unpacked
-from faultset.datasets.imports.columns import Ints, epoch_ns, long_metrics
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
-from faultset.datasets.imports.number_parsing import parse_numbers
+from faultset.datasets.imports.columns import Ints, epoch_ns, long_metrics, parse_numbers
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,6 +78,7 @@ class PetShopImport:
     def cases(self, path: Path) -> Sequence[Case]:
         """Find every issue, and the stretches without one."""
         root = unpacked(path)
+        report_issues(partial(_issues, root))
         cases = []
         for scenario in _scenarios(root):
             normal = scenario / _NORMAL / "metrics.csv"
@@ -112,46 +112,46 @@ class PetShopImport:
         episode = _episode(case.key, scenario, nodes, calls, frame, normal, target)
         return replace(episode, inputs=tuple(path for path in read if path.is_file()))
 
-    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
-        """Look for scenarios without normal metrics and for nodes that come and go."""
-        root = unpacked(path)
-        found: list[DataIssue] = []
-        causes = set()
-        for scenario in _scenarios(root):
-            normal = scenario / _NORMAL / "metrics.csv"
-            if not normal.is_file():
-                found.append(
-                    DataIssue(
-                        severity="warning",
-                        place=scenario.name,
-                        found="there are no normal metrics",
-                        handling="the rows before the issue are the reference, two or fewer",
-                    )
-                )
-            known = set(_read(normal).columns.get_level_values(0)) if normal.is_file() else None
-            for target in sorted(scenario.glob("*/issue_*/target.json"), key=_issue_order):
-                place = target.parent.relative_to(scenario.parent).as_posix()
-                causes.add(_read_target(target)["root_cause"]["node"])
-                new = set(_read(target.parent / "metrics.csv").columns.get_level_values(0)) - (known or set())
-                if known is not None and new:
-                    found.append(
-                        DataIssue(
-                            severity="note",
-                            place=place,
-                            found=f"{len(new)} nodes are not in the normal metrics ({', '.join(sorted(new)[:2])})",
-                            handling="they are imported; methods have nothing to compare them with",
-                        )
-                    )
-        if len(causes) == 1:
+
+def _issues(root: Path) -> list[DataIssue]:
+    """Look for scenarios without normal metrics and for nodes that come and go."""
+    found: list[DataIssue] = []
+    causes = set()
+    for scenario in _scenarios(root):
+        normal = scenario / _NORMAL / "metrics.csv"
+        if not normal.is_file():
             found.append(
                 DataIssue(
                     severity="warning",
-                    place=".",
-                    found=f"every issue has the root cause {causes.pop()}",
-                    handling="they are imported; whoever always names that node is right every time",
+                    place=scenario.name,
+                    found="there are no normal metrics",
+                    handling="the rows before the issue are the reference, two or fewer",
                 )
             )
-        return found
+        known = set(_read(normal).columns.get_level_values(0)) if normal.is_file() else None
+        for target in sorted(scenario.glob("*/issue_*/target.json"), key=_issue_order):
+            place = target.parent.relative_to(scenario.parent).as_posix()
+            causes.add(_read_target(target)["root_cause"]["node"])
+            new = set(_read(target.parent / "metrics.csv").columns.get_level_values(0)) - (known or set())
+            if known is not None and new:
+                found.append(
+                    DataIssue(
+                        severity="note",
+                        place=place,
+                        found=f"{len(new)} nodes are not in the normal metrics ({', '.join(sorted(new)[:2])})",
+                        handling="they are imported; methods have nothing to compare them with",
+                    )
+                )
+    if len(causes) == 1:
+        found.append(
+            DataIssue(
+                severity="warning",
+                place=".",
+                found=f"every issue has the root cause {causes.pop()}",
+                handling="they are imported; whoever always names that node is right every time",
+            )
+        )
+    return found
 
 
 def cuts(rows: int) -> list[int]:

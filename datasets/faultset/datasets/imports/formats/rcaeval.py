@@ -1,9 +1,13 @@
-"""One case of RCAEval as an episode."""
+"""RCAEval: 735 cases of three applications (Pham et al., WWW 2025), in any of its three layouts.
+
+Z is the original on Zenodo, F the flat one on Figshare, H the Parquet one on Hugging Face.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,24 +16,40 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.csv as pacsv
 
 from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.core.times import SECOND_NS
+from faultset.datasets.imports.archives import is_archive, names_in, unpacked
 from faultset.datasets.imports.columns import (
     Ints,
     csv_header,
     epoch_ns,
+    epoch_unit,
     long_metrics,
     numbers,
     numbers_of,
     read_csv,
     read_parquet,
 )
-from faultset.datasets.imports.contract import Case, ForeignEpisode
-from faultset.datasets.imports.rcaeval.discovery import APPS, RAW_FILES, find_onset
-from faultset.datasets.imports.rcaeval.names import FAULT_TYPES, INDICATORS, METRIC_ROLES, split_name
-from faultset.datasets.imports.rcaeval.rows import log_rows, span_rows
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
+from faultset.datasets.imports.formats.rcaeval_files import (
+    APPS,
+    FAULT_TYPES,
+    INDICATORS,
+    METRIC_ROLES,
+    RAW_FILES,
+    RAW_NAMES,
+    case_folders,
+    find_onset,
+    found_cases,
+    is_case_file,
+    log_rows,
+    same_services,
+    span_rows,
+    split_name,
+)
 from faultset.datasets.imports.windows import reference_end
 
 TIME_NAME = re.compile(r"time(\.\d+)?", re.IGNORECASE)
@@ -53,7 +73,7 @@ class Frame:
         return int(np.median(gaps)) if len(gaps) else SECOND_NS
 
 
-def loaded(case: Case) -> ForeignEpisode:
+def _load(case: Case) -> ForeignEpisode:
     """Read a case: the whole recording is the view, the reference ends before the injection."""
     folder = case.paths[0]
     frame = read_frame(case)
@@ -68,6 +88,7 @@ def loaded(case: Case) -> ForeignEpisode:
     columns = [(*split_name(name), samples) for name, samples in zip(frame.names, frame.samples, strict=True)]
     target = case.facts["service"]
     services = tuple(dict.fromkeys([*(service for service, _, _ in columns if service is not None), target]))
+    report_issues(partial(case_issues, case, frame, services))
     fault = case.facts["fault"]
     level, kind = FAULT_TYPES.get(fault, (None, fault))
     return ForeignEpisode(
@@ -202,3 +223,146 @@ def _root_cause(
         "accepted": [target, store] if store in services else [target],
         "metric": next((metric for metric in INDICATORS.get(fault, ()) if metric in owned), None),
     }
+
+
+_BOM = b"\xef\xbb\xbf"
+_MOST_MISSING = 0.2
+
+
+def case_issues(case: Case, frame: Frame, services: Sequence[str]) -> Iterator[DataIssue]:
+    """Look at the files of a case: units, headers, what is missing."""
+
+    def issue(severity: str, found: str, handling: str) -> DataIssue:
+        return DataIssue(severity=severity, place=case.key, found=found, handling=handling)  # type: ignore[arg-type]
+
+    raw = [name for name in frame.names if split_name(name)[1].startswith(RAW_NAMES)]
+    if raw:
+        yield issue(
+            "warning",
+            f"{frame.path.name} has raw names of metrics.",
+            "They are imported; series that are named total and grow are counters.",
+        )
+    if frame.path.suffix == ".csv":
+        yield from _header_issues(case, frame.path)
+    if np.any(np.diff(frame.times_ns) == 0):
+        yield issue("warning", "Rows repeat a time.", "All are kept; a step of a wide frame averages them.")
+    missing = float(np.mean([np.isnan(samples).mean() for samples in frame.samples])) if frame.samples else 0.0
+    if missing > _MOST_MISSING:
+        yield issue("note", f"More than {_MOST_MISSING:.0%} of the samples are missing.", "They stay missing.")
+    if not any(name.startswith(f"{case.facts['service']}_") for name in frame.names):
+        yield issue("warning", "The service at fault has no metrics.", "It becomes a candidate without metrics.")
+    for kind in ("logs", "traces"):
+        yield from _record_issues(case, kind, services)
+
+
+def _header_issues(case: Case, path: Path) -> Iterator[DataIssue]:
+    with path.open("rb") as file:
+        if file.read(3) == _BOM:
+            yield DataIssue(
+                severity="note",
+                place=case.key,
+                found=f"{path.name} begins with a byte-order mark.",
+                handling="It is skipped.",
+            )
+    names = csv_header(path)
+    clocks = [name for name in names if TIME_NAME.fullmatch(name.strip())]
+    if len(clocks) > 1:
+        yield DataIssue(
+            severity="warning",
+            place=case.key,
+            found=f"{path.name} has {len(clocks)} time columns.",
+            handling="The first is the time, the others are left out.",
+        )
+    repeated = [name for name, count in Counter(names).items() if count > 1 and name not in clocks]
+    if repeated:
+        yield DataIssue(
+            severity="warning",
+            place=case.key,
+            found=f"{path.name} names a column twice ({repeated[0]}).",
+            handling="The first is taken.",
+        )
+
+
+def _record_issues(case: Case, kind: str, services: Sequence[str]) -> Iterator[DataIssue]:
+    folder = case.paths[0]
+    path = next((folder / name for name in (f"{kind}.parquet", f"{kind}.csv") if (folder / name).is_file()), None)
+
+    def issue(severity: str, found: str, handling: str) -> DataIssue:
+        return DataIssue(severity=severity, place=case.key, found=found, handling=handling)  # type: ignore[arg-type]
+
+    if path is None:
+        yield issue("note", f"There are no {kind}.", "The table is empty.")
+        return
+    table = _beginning(path)
+    if table is None or not len(table):
+        yield issue("note", f"{path.name} has a header and no rows.", "The table is empty.")
+        return
+    clock, source = ("timestamp", "container_name") if kind == "logs" else ("startTime", "serviceName")
+    if clock in table.column_names:
+        times = numbers(table[clock], origin=f"column {clock} of {path}")
+        unit = epoch_unit(times[~np.isnan(times)])
+        if unit != ("ns" if kind == "logs" else "µs"):
+            yield issue(
+                "warning",
+                f"{clock} in {path.name} counts {unit}.",
+                "The magnitude tells the unit; times are brought to nanoseconds.",
+            )
+    elif kind == "logs" or "startTimeMillis" not in table.column_names:
+        yield issue("warning", f"{path.name} has no column {clock}.", "The table is empty.")
+    if source in table.column_names:
+        words = [word for word in table[source].cast(pa.string()).unique().to_pylist() if word]
+        found = same_services(words, services)
+        other = sorted(word for word, name in found.items() if name is not None and name != word)
+        unknown = sorted(word for word, name in found.items() if name is None)
+        if other:
+            yield issue("note", f"{path.name} says {other[0]} for {found[other[0]]}.", "The name in metrics is used.")
+        if unknown:
+            yield issue(
+                "note",
+                f"{path.name} names what has no metrics ({unknown[0]}).",
+                "Such rows belong to no service; their own name is kept beside it.",
+            )
+
+
+def _beginning(path: Path) -> pa.Table | None:
+    """Return the first part of a file; None when there is nothing to read."""
+    if path.suffix == ".parquet":
+        return read_parquet(path, ["timestamp", "container_name", "startTime", "startTimeMillis", "serviceName"])
+    try:
+        with pacsv.open_csv(path, parse_options=pacsv.ParseOptions(newlines_in_values=True)) as reader:
+            return pa.Table.from_batches([reader.read_next_batch()])
+    except (pa.ArrowInvalid, StopIteration):
+        return None
+
+
+class RCAEvalImport:
+    """Cases of RCAEval, layouts Z, F and H, suites RE1 to RE3."""
+
+    name = "rcaeval"
+    title = "RCAEval"
+    layout = (
+        ("a folder such as cartservice_cpu/1", r"(^|/)([^_/]+_[^_/]+/\d+|([^_/]+_){3}\d+)(/|$)"),
+        (
+            "a file with metrics (simple_metrics.csv, data.csv)",
+            r"(^|/)(metrics\.(parquet|json|csv)|simple_(metrics|data)\.csv|data\.csv)$",
+        ),
+    )
+    weakness = (
+        "Every case is a fault, and its onset lies in the middle of the recording: the layout tells that there is a "
+        "fault and when it begins. Detection scores mean little. There is no record that a fault took effect, and "
+        "none of its end."
+    )
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether there is a case with its service and fault in the name of its folder."""
+        if is_archive(path):
+            return any(is_case_file(Path(name)) for name in names_in(path))
+        return next(iter(case_folders(path)), None) is not None
+
+    def cases(self, path: Path) -> Sequence[Case]:
+        """Find every folder with metrics whose name gives service and fault."""
+        return found_cases(unpacked(path))
+
+    def load(self, case: Case) -> ForeignEpisode:
+        """Read a case: the whole recording is the view."""
+        return _load(case)

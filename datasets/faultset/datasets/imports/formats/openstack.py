@@ -1,4 +1,4 @@
-"""The OpenStack failure dataset as a format: each test becomes one episode."""
+"""The OpenStack failure dataset: each test becomes one episode."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ from typing import Any
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import missing_of, names_in, unpacked
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
-from faultset.datasets.imports.openstack.experiments import Experiment, find_experiments
-from faultset.datasets.imports.openstack.processes import HTTP_CALLS, processes_of_code
-from faultset.datasets.imports.openstack.rows import RoundSegment, ends_of, log_rows, read_spans, span_rows
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
+from faultset.datasets.imports.formats.openstack_logs import (
+    HTTP_CALLS,
+    Experiment,
+    RoundSegment,
+    ends_of,
+    find_experiments,
+    log_rows,
+    processes_of_code,
+    read_spans,
+    span_rows,
+)
 
 _FAILED = "FAILURE"
 
@@ -55,6 +63,7 @@ class OpenStackImport:
         start_ns, end_ns, ahead_s = faulty.window()
         healthy_start_ns, healthy_end_ns, healthy_ahead_s = healthy.window()
         onset = _onset_ns(test, start_ns, end_ns, ahead_s)
+        report_issues(partial(_issues, test, ahead_s))
         moved = start_ns - healthy_end_ns
         before = RoundSegment(
             round=healthy, start_ns=healthy_start_ns, end_ns=healthy_end_ns, ahead_s=healthy_ahead_s, moved_ns=moved
@@ -94,22 +103,6 @@ class OpenStackImport:
                 },
             ),
         )
-
-    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
-        """Look for tests that cannot be imported, and for references that are not healthy."""
-        issues = []
-        for test in find_experiments(unpacked(path)):
-            try:
-                start_ns, end_ns, ahead_s = test.round(1).window()
-                test.round(2).window()
-                _onset_ns(test, start_ns, end_ns, ahead_s)
-            except DataError as error:
-                issues.append(
-                    DataIssue(severity="error", place=test.name, found=str(error), handling="it cannot be imported")
-                )
-                continue
-            issues += _issues(test, ahead_s)
-        return issues
 
 
 def _issues(test: Experiment, ahead_s: int) -> list[DataIssue]:

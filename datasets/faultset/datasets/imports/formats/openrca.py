@@ -1,8 +1,8 @@
-"""OpenRCA's data as a format: each half hour with records becomes one episode."""
+"""OpenRCA: each half hour with records becomes one episode."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,22 +13,117 @@ import pyarrow as pa
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import missing_of, names_in, unpacked
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
-from faultset.datasets.imports.openrca.quality import look
-from faultset.datasets.imports.openrca.roles import METRIC_ROLES
-from faultset.datasets.imports.openrca.rows import Window, log_rows, metric_rows, span_rows, telemetry_files
-from faultset.datasets.imports.openrca.systems import (
+from faultset.datasets.imports.columns import csv_header
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
+from faultset.datasets.imports.formats.openrca_rows import (
     AFTER_NS,
     BEFORE_NS,
     SLOT_NS,
     Record,
     System,
+    Window,
+    duration_factor,
     find_systems,
     label_of,
+    log_rows,
+    metric_rows,
     slot_name,
     slots,
+    span_names,
+    span_rows,
+    telemetry_files,
 )
 from faultset.datasets.imports.windows import reference_end
+
+_SAMPLED = 20_000
+_CONSISTENT = 0.9
+
+
+def look(system: System) -> Iterator[DataIssue]:
+    """Yield the data_issues of a system."""
+    far = [r for r in system.records if r.stated_ns is None or abs(r.stated_ns - r.time_ns) > 60 * SECOND_NS]
+    if far:
+        yield DataIssue(
+            severity="warning",
+            place=f"{system.app}/record.csv",
+            found=f"timestamp and datetime (UTC+8) disagree in {len(far)} of {len(system.records)} records",
+            handling="timestamp is taken",
+        )
+    for start, records in slots(system):
+        place = f"{system.app}/{slot_name(start)}"
+        if len(records) > 1:
+            yield DataIssue(
+                severity="note",
+                place=place,
+                found=f"{len(records)} records lie in one half hour",
+                handling="they are one episode with several root causes",
+            )
+    for folder in sorted((system.root / "telemetry").glob("????_??_??")):
+        missing = [kind for kind in ("metric", "trace", "log") if not any((folder / kind).glob("*.csv"))]
+        if missing:
+            yield DataIssue(
+                severity="note",
+                place=f"{system.app}/{folder.name}",
+                found=f"there are no files of {', '.join(missing)}",
+                handling="these tables are empty",
+            )
+        for path in sorted((folder / "trace").glob("*.csv")):
+            yield from _durations(system, path)
+
+
+def _durations(system: System, path: Path) -> Iterator[DataIssue]:
+    """Yield a warning where children begin after their parents have ended: the unit is too small then."""
+    import pandas as pd
+
+    place = f"{system.app}/{path.parent.parent.name}/{path.name}"
+    try:
+        names = span_names(csv_header(path))
+        frame = pd.read_csv(path, dtype=str, nrows=_SAMPLED, encoding="utf-8-sig", keep_default_na=False)
+    except (DataError, ValueError, OSError):
+        return  # its cases cannot be read either
+    if not all(names[ours] for ours in ("trace", "span", "parent", "duration", "time")):
+        return
+    keys = {ours: frame[name] for ours, name in names.items() if name}
+    spans = pd.DataFrame({"trace": keys["trace"], "span": keys["span"], "parent": keys["parent"]})
+    spans["start"] = pd.to_numeric(keys["time"], errors="coerce") * 1e6
+    spans["length"] = pd.to_numeric(keys["duration"], errors="coerce") * duration_factor(names)
+    both = spans.merge(spans, left_on=["trace", "parent"], right_on=["trace", "span"], suffixes=("", "_up"))
+    late = both["start"] > both["start_up"] + both["length_up"] + 1e6
+    if len(both) and float(np.mean(late)) > 1 - _CONSISTENT:
+        yield DataIssue(
+            severity="warning",
+            place=place,
+            found=f"{int(late.sum())} of {len(both)} spans begin after their parent has ended",
+            handling="durations are read as for the other files; their unit may be another",
+        )
+
+
+_WORDS = (
+    ("latency", "s", "max", ("mrt", "avg_time", "*atency*", "*duration*", "*esponseTime*", "*_time_*")),
+    ("errors", "1", "mean", ("rr", "sr", "succee_rate", "succee_num", "*rror*", "*ail*")),
+    ("traffic", "1", "sum", ("cnt", "num", "count", "*equests*", "*_tps*", "*QPS*")),
+    ("cpu", "1", "max", ("*cpu*", "*CPU*", "*Cpu*")),
+    ("memory", "1", "max", ("*mem*", "*Mem*", "*MEM*", "*heap*", "*Heap*", "*swap*", "*Swap*")),
+    ("disk", "1", "max", ("*disk*", "*Disk*", "*DSK*", "*_fs_*", "*FileSystem*", "*blkio*", "*I/O*", "*IO*")),
+    ("network", "1", "sum", ("*network*", "*Net*", "*tcp*", "*TCP*", "*bytes_*", "*sent*", "*received*")),
+    ("threads", "1", "max", ("*thread*", "*Thread*", "*rocs*")),
+    ("saturation", "1", "max", ("*onn*", "*ueue*", "*ession*", "*load*", "*Load*")),
+)
+
+METRIC_ROLES: tuple[dict[str, str], ...] = tuple(
+    {
+        "source": "openrca",
+        "metric": pattern,
+        "role": role,
+        "unit": unit,
+        "kind": "gauge",
+        "combine": combine,
+        "meaning": "by a word in its name",
+    }
+    for role, unit, combine, patterns in _WORDS
+    for pattern in patterns
+)
+
 
 _GAP_NS = 300 * SECOND_NS
 """Time without a sample at an end of a view that is no gap but the end of the recording."""
@@ -55,16 +150,12 @@ class OpenRCAImport:
 
     def cases(self, path: Path) -> Sequence[Case]:
         """Find every half hour with a record."""
-        cases = [
-            Case(
-                key=f"{system.app}/{slot_name(start)}",
-                paths=(system.root,),
-                facts={"start": start},
-                has_fault=True,
-            )
-            for system in find_systems(unpacked(path))
-            for start, _ in slots(system)
-        ]
+        cases = []
+        for system in find_systems(unpacked(path)):
+            report_issues(partial(look, system))
+            for start, _ in slots(system):
+                key = f"{system.app}/{slot_name(start)}"
+                cases.append(Case(key=key, paths=(system.root,), facts={"start": start}, has_fault=True))
         if not cases:
             raise DataError(f"{path} holds no OpenRCA system; give a folder with record.csv and telemetry")
         return cases
@@ -102,10 +193,6 @@ class OpenRCAImport:
                 *(path for kind in ("metric", "trace", "log") for path in telemetry_files(folders, kind)),
             ),
         )
-
-    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
-        """Look for days without telemetry, times that disagree and missing kinds of telemetry."""
-        return [found for system in find_systems(unpacked(path)) for found in look(system)]
 
 
 def _recorded(window: Window, metrics: Sequence[pa.Table], onset: int) -> Window:
