@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from faultset.collector.campaigns.episode_processes import PROGRAM
-from faultset.core.interpreter import import_path, python_command
+from faultset.core.processes import import_path, python_command
 from faultset.evaluators import evaluate
 
 SAMPLE = Path(__file__).parents[2] / "datasets" / "sample"

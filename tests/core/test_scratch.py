@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from faultset.core.scratch import make_scratch, remove_abandoned, scratch
+from faultset.core.processes import make_scratch, remove_abandoned, scratch
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_folder_of_a_killed_process_is_removed_by_the_next(folder: Path):
     code = (
-        "import os, signal; from faultset.core.scratch import make_scratch; "
+        "import os, signal; from faultset.core.processes import make_scratch; "
         "make_scratch('dask'); os.kill(os.getpid(), signal.SIGKILL)"
     )
     environment = os.environ | {"TMPDIR": str(folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

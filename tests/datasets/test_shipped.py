@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from faultset.core.command_line.console import root as faultset
-from faultset.datasets.dataset import open_dataset
-from faultset.datasets.shipped import dataset_folder, shipped_datasets
+from faultset.datasets.dataset import dataset_folder, open_dataset, shipped_datasets
 from faultset.evaluators.evaluation_call import results_folder
 
 SAMPLE = Path(__file__).parents[2] / "datasets" / "sample"

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from faultset.core.code.lazy_names import lazy_names
+from faultset.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
     from faultset.datasets.checks.findings import Finding
     from faultset.datasets.checks.verification import verify
-    from faultset.datasets.dataset import Dataset, open_dataset
-    from faultset.datasets.episode import Episode
+    from faultset.datasets.dataset import Dataset, Episode, open_dataset
     from faultset.datasets.exports.exporter import ExportOptions, ExportPlan, ExportResult, export_dataset
     from faultset.datasets.format.context import EpisodeContext
     from faultset.datasets.format.episodes import EpisodeWriter
@@ -65,7 +64,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "DataError": "faultset.core.errors",
         "Dataset": "faultset.datasets.dataset",
-        "Episode": "faultset.datasets.episode",
+        "Episode": "faultset.datasets.dataset",
         "EpisodeContext": "faultset.datasets.format.context",
         "EpisodeView": "faultset.datasets.views",
         "EpisodeWriter": "faultset.datasets.format.episodes",

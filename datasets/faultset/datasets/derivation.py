@@ -11,7 +11,7 @@ from typing import Any
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, UsageError
 from faultset.core.files import flush, translate_write_errors
-from faultset.core.locks.new_folder import new_folder
+from faultset.core.locks import new_folder
 from faultset.core.printable import printable
 from faultset.core.suggestions import unknown_name
 from faultset.datasets.dataset import Dataset, open_dataset

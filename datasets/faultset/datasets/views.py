@@ -16,9 +16,9 @@ from faultset.core.files import parquet_path
 from faultset.core.reading.regular_files import FileStamp
 from faultset.core.suggestions import unknown_name
 from faultset.core.times import step_seconds
-from faultset.datasets.format.alarm_place import AlarmPlace
 from faultset.datasets.format.context import EpisodeContext, read_context
 from faultset.datasets.format.episodes import TELEMETRY, table_file
+from faultset.datasets.format.labels import AlarmPlace
 from faultset.datasets.format.schemas import TABLES, dictionary_columns
 from faultset.datasets.format.storage import open_table, translate_damage
 from faultset.datasets.metrics.roles import Catalogue, catalogue_with, known_roles

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from faultset.core.code.identity import (
+from faultset.core.code_identity import (
     UNINSTALLED,
     CodeIdentity,
     code_identity,

@@ -11,8 +11,8 @@ from types import FunctionType
 
 import pytest
 
-from faultset.core.code.lazy_names import lazy_names
 from faultset.core.errors import UsageError
+from faultset.core.lazy_names import lazy_names
 
 PACKAGES = (
     "faultset.agents",

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 import click
 import pytest
 
-from faultset.core.command_line.completion import complete_names
+from faultset.core.command_line.console import complete_names
 
 
 def complete(text: str) -> list[str]:

@@ -7,8 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from faultset.core.command_line import progress
-from faultset.core.command_line.console import command
-from faultset.core.command_line.verbosity import is_quiet, set_verbosity
+from faultset.core.command_line.console import command, is_quiet, set_verbosity
 
 
 @pytest.fixture(autouse=True)

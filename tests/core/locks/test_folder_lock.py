@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 from faultset.core.errors import DataError
-from faultset.core.locks.folder_lock import LOCK, locked
-from faultset.core.locks.process_identity import ProcessIdentity
+from faultset.core.locks import LOCK, ProcessIdentity, locked
 
 HOLDER = """
 import subprocess, sys, time
 from pathlib import Path
-from faultset.core.locks.folder_lock import locked
+from faultset.core.locks import locked
 with locked(Path(sys.argv[1]), "collect") as lock:
     if len(sys.argv) > 2:
         subprocess.Popen(["sleep", sys.argv[2]], pass_fds=(lock,))
@@ -77,7 +76,7 @@ def test_the_lock_of_another_machine_or_container_is_only_broken_on_demand(other
 
 
 def test_the_lock_of_a_run_before_the_machine_was_restarted_is_void(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("faultset.core.locks.process_identity._read", lambda path: f"content of {path}")
+    monkeypatch.setattr("faultset.core.locks._read", lambda path: f"content of {path}")
     leave_lock_of(tmp_path, boot="an earlier one")
     with locked(tmp_path, "collect"):
         pass

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from faultset.datasets.checks.chance import chance_findings, circumstances, predictability
+from faultset.datasets.checks.verification import chance_findings, circumstances, predictability
 from faultset.datasets.views import EpisodeView
 
 START_NS = 1_760_000_000_000_000_000

@@ -8,7 +8,7 @@ import shutil
 import pyarrow.parquet as pq
 
 from faultset.datasets.checks.verification import verify
-from faultset.datasets.format.run_digests import WRITTEN, run_digest
+from faultset.datasets.format.episodes import WRITTEN, run_digest
 from faultset.datasets.format.schemas import TABLES, time_column
 from faultset.datasets.format.versions import create_version
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from faultset.datasets.checks.references import reference_findings
+from faultset.datasets.checks.telemetry import reference_findings
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.context import read_context

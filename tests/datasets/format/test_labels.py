@@ -9,9 +9,8 @@ from typing import Any
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.episodes import EpisodeWriter
-from faultset.datasets.format.labels import Label
-from faultset.datasets.format.truth import read_label
-from faultset.datasets.validation.labels import label_problems
+from faultset.datasets.format.labels import Label, read_label
+from faultset.datasets.validation import label_problems
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 

@@ -12,12 +12,12 @@ from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.format.manifests import Manifest
 from faultset.datasets.format.schemas import SCHEMA_VERSION
-from faultset.datasets.format.summaries import sha256_of
 from faultset.datasets.format.versions import (
     compare_versions,
     create_version,
     list_versions,
     read_manifest,
+    sha256_of,
     write_manifest,
 )
 

@@ -280,7 +280,7 @@ def test_another_record_before_the_onset_is_evidence_against_a_healthy_reference
         f"pod,Mysql02,{SLOT - 900},2021-03-04 14:45:00,JVM out of memory",
     )
     import_dataset("openrca", tmp_path, tmp_path / "out", workers=1)
-    from faultset.datasets.format.truth import read_evidence
+    from faultset.datasets.format.labels import read_evidence
 
     dataset = open_dataset(tmp_path / "out")
     later = next(e for e in dataset.episodes if dataset.label(e).targets == ("Tomcat01",))

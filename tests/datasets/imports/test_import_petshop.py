@@ -13,7 +13,7 @@ from faultset.core.errors import DataError
 from faultset.datasets import examine
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.format.alarm_place import AlarmPlace
+from faultset.datasets.format.labels import AlarmPlace
 from faultset.datasets.imports.formats.petshop import CASE_ROWS, REFERENCE_ROWS, PetShopImport
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.testing import check_importer

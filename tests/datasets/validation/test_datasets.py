@@ -10,25 +10,25 @@ import pyarrow.parquet as pq
 import pytest
 
 from faultset.core.errors import DataError
-from faultset.datasets.cache.folder import FOLDER
+from faultset.datasets import validation
+from faultset.datasets.cache import FOLDER
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.versions import create_version
-from faultset.datasets.validation import datasets, episodes
 
 
 @pytest.fixture
 def hashed(monkeypatch):
     seen = []
-    real = episodes.sha256_of
-    monkeypatch.setattr(episodes, "sha256_of", lambda path: seen.append(path) or real(path))
+    real = validation.sha256_of
+    monkeypatch.setattr(validation, "sha256_of", lambda path: seen.append(path) or real(path))
     return seen
 
 
 @pytest.fixture
 def checked(monkeypatch):
     seen = []
-    real = datasets.check_content
-    monkeypatch.setattr(datasets, "check_content", lambda *given: seen.append(given) or real(*given))
+    real = validation.check_content
+    monkeypatch.setattr(validation, "check_content", lambda *given: seen.append(given) or real(*given))
     return seen
 
 
@@ -112,4 +112,4 @@ def test_a_row_group_without_rows_is_no_damage(write_episode):
         for part in (rows.slice(0, 0), rows, rows.slice(0, 0)):
             writer.write_table(part)
     assert pq.read_metadata(file).num_row_groups == 3
-    episodes.check_content(file.parents[1], "e1")
+    validation.check_content(file.parents[1], "e1")

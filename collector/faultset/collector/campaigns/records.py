@@ -18,7 +18,7 @@ from faultset.core.files import replace_text
 from faultset.core.reading.documents import checked, read_document
 from faultset.core.suggestions import suggest
 from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.truth import read_label
+from faultset.datasets.format.labels import read_label
 
 CAMPAIGNS = "campaigns"
 LIMIT_BYTES = 64 << 20

@@ -19,7 +19,7 @@ from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import UsageError
 from faultset.core.files import replacing, translate_write_errors
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.explorer.content.episode import content_json, episode_content, episode_row
+from faultset.datasets.explorer.content import content_json, episode_content, episode_row
 from faultset.datasets.format.storage import translate_disk_full
 
 LARGEST_FILE = 48 << 20

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.explorer.content.episode import episode_content
+from faultset.datasets.explorer.content import episode_content
 from faultset.datasets.explorer.page import dataset_content, packed, page_text
 
 HOST = "127.0.0.1"

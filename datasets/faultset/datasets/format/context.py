@@ -16,8 +16,16 @@ from faultset.core.errors import DataError
 from faultset.core.printable import printable, quoted
 from faultset.core.reading.documents import LIMIT_BYTES, STRICT, checked, parse_object
 from faultset.core.reading.regular_files import read_regular
-from faultset.datasets.format.names import LONGEST_VIEW_NS, EpisodeId, IntervalS, Name, TimeNs
-from faultset.datasets.format.schemas import SCHEMA_VERSION, TABLES, AddedTable
+from faultset.datasets.format.schemas import (
+    LONGEST_VIEW_NS,
+    SCHEMA_VERSION,
+    TABLES,
+    AddedTable,
+    EpisodeId,
+    IntervalS,
+    Name,
+    TimeNs,
+)
 
 CONTEXT_FILE = "context.json"
 IMPORTED = "imported"

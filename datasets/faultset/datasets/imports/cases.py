@@ -21,19 +21,16 @@ import pyarrow as pa
 from faultset.core.errors import DataError, DiskFullError
 from faultset.datasets.format.context import IMPORTED, EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter, table_file
+from faultset.datasets.format.labels import evidence_table
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.format.summaries import EpisodeSummary, summarize_episode
-from faultset.datasets.format.truth import evidence_table
-from faultset.datasets.imports.contract import Case, ForeignEpisode, ImportFormat
-from faultset.datasets.imports.inputs import input_evidence
+from faultset.datasets.format.versions import EpisodeSummary, summarize_episode
+from faultset.datasets.imports.contract import Case, ForeignEpisode, ImportFormat, input_evidence
 from faultset.datasets.imports.registry import format_named, reading
 from faultset.datasets.imports.spans import with_normalised_ids
 from faultset.datasets.imports.windows import EMPTY_VIEW
 from faultset.datasets.metrics.frame_cache import frame_facts, keep_frame
 from faultset.datasets.metrics.roles import catalogue_with
-from faultset.datasets.validation.datasets import checked_for
-from faultset.datasets.validation.labels import label_problems
-from faultset.datasets.validation.tables import written_rows_problems
+from faultset.datasets.validation import checked_for, label_problems, written_rows_problems
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,11 +12,19 @@ import pyarrow as pa
 
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError
-from faultset.datasets.checks.gaps import find_common_gap
+from faultset.datasets.checks.telemetry import find_common_gap
 from faultset.datasets.format.manifests import VERSIONS
 from faultset.datasets.format.schemas import time_column
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, ImportFormat, collect_issues
-from faultset.datasets.imports.inputs import choose_input, describe_inputs, input_issues
+from faultset.datasets.imports.contract import (
+    Case,
+    DataIssue,
+    ForeignEpisode,
+    ImportFormat,
+    choose_input,
+    collect_issues,
+    describe_inputs,
+    input_issues,
+)
 from faultset.datasets.imports.registry import describe_nearest, format_names, reading, recognised
 from faultset.datasets.imports.windows import EMPTY_VIEW
 
@@ -151,7 +159,7 @@ def _gathered(data_issues: Iterable[DataIssue]) -> tuple[DataIssue, ...]:
 
 
 def _own(path: Path, name: str) -> Examination:
-    from faultset.datasets.checks.references import reference_messages
+    from faultset.datasets.checks.telemetry import reference_messages
     from faultset.datasets.dataset import Dataset
     from faultset.datasets.format.versions import read_manifest
 

@@ -14,18 +14,22 @@ from pydantic import ConfigDict
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, UsageError
 from faultset.core.files import replace_text, translate_write_errors
-from faultset.core.locks.folder_lock import LOCK, locked
+from faultset.core.locks import LOCK, locked
 from faultset.core.printable import size_text
 from faultset.core.reading.documents import STRICT, read_document
 from faultset.core.times import duration_text
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE
-from faultset.datasets.format.names import EpisodeId, Name
+from faultset.datasets.format.schemas import EpisodeId, Name
 from faultset.datasets.format.storage import translate_disk_full
-from faultset.datasets.format.summaries import EpisodeSummary
-from faultset.datasets.format.versions import complete_episodes, create_version, list_versions, read_manifest
+from faultset.datasets.format.versions import (
+    EpisodeSummary,
+    complete_episodes,
+    create_version,
+    list_versions,
+    read_manifest,
+)
 from faultset.datasets.imports.cases import episode_id, imported_cases, worker_count
-from faultset.datasets.imports.contract import Case, ImportFormat
-from faultset.datasets.imports.inputs import choose_input, count_inputs
+from faultset.datasets.imports.contract import Case, ImportFormat, choose_input, count_inputs
 from faultset.datasets.imports.registry import format_named, reading
 
 

@@ -14,14 +14,13 @@ from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.manifests import VERSIONS
-from faultset.datasets.format.summaries import hashes_below
-from faultset.datasets.format.versions import complete_episodes
+from faultset.datasets.format.versions import complete_episodes, hashes_below
 from faultset.datasets.imports.cases import import_or_say_why
 from faultset.datasets.imports.contract import DataIssue, ImportFormat, collect_issues
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.imports.registry import format_named, is_recognised, reading
 from faultset.datasets.testing.mutations import mutated, mutation_seeds
-from faultset.datasets.validation.episodes import check_content
+from faultset.datasets.validation import check_content
 
 _DAMAGED_FILES = 12
 _COMPLETE_EVERY = 6

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from faultset.core.command_line.completion import complete_names
-from faultset.core.command_line.console import DURATION, comma_separated, command
+from faultset.core.command_line.console import DURATION, comma_separated, command, complete_names
 from faultset.core.command_line.output import json_option, show_json
 from faultset.core.times import duration_text
 from faultset.evaluators.cli.compare import gate_options

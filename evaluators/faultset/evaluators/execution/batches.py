@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.alarm_place import AlarmPlace
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import TELEMETRY
-from faultset.datasets.validation.episodes import check_content
+from faultset.datasets.format.labels import AlarmPlace
+from faultset.datasets.validation import check_content
 from faultset.evaluators.execution.baseline_runs import (
     ACTIONS,
     BaselineRun,

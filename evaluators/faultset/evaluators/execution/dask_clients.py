@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from faultset.core.dask_clients import connected, quiet
 from faultset.core.errors import PlatformError
-from faultset.core.scratch import scratch
+from faultset.core.processes import scratch
 from faultset.evaluators.execution.remote_episodes import forget_fetched
 from faultset.evaluators.execution.runners.confinement import NOT_ISOLATED, isolation
 from faultset.evaluators.execution.runners.runner_pool import close_machine_pool, machine_pool

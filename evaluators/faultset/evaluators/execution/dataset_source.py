@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from faultset.core.errors import DataError
-from faultset.datasets.checks.references import ReferenceGaps, gap_messages, reference_gaps
+from faultset.datasets.checks.telemetry import ReferenceGaps, gap_messages, reference_gaps
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import EPISODES, TRUTH, table_file
+from faultset.datasets.format.labels import read_label
 from faultset.datasets.format.manifests import VERSIONS
-from faultset.datasets.format.truth import read_label
-from faultset.datasets.remote.file_systems import is_url, local_path
-from faultset.datasets.remote.local_copies import opened_labels
+from faultset.datasets.remote.file_systems import is_url, local_path, opened_labels
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.label_cache import cached_or_read
 from faultset.evaluators.execution.remote_episodes import EpisodeLocation

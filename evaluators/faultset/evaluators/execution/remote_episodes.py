@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from faultset.core.files import replacing
-from faultset.core.scratch import make_scratch
+from faultset.core.processes import make_scratch
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import table_file
 from faultset.datasets.remote.file_systems import fetch
-from faultset.datasets.validation.episodes import check_content
+from faultset.datasets.validation import check_content
 
 CACHE_BYTES = int(os.environ.get("FAULTSET_FETCHED_BYTES", 4 << 30))
 """Disk that fetched episodes may take on one worker; those in use are never removed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from faultset.core.code.identity import UNINSTALLED
+from faultset.core.code_identity import UNINSTALLED
 from faultset.core.errors import UsageError
 from faultset.evaluators.execution.baseline_runs import BaselineRun
 from faultset.evaluators.execution.planning.settings import EvaluationSettings

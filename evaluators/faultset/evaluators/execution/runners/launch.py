@@ -7,7 +7,7 @@ import subprocess
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-from faultset.core.interpreter import import_path, python_command
+from faultset.core.processes import import_path, python_command
 
 MARK = "FAULTSET_RUNNER"
 """Environment variable by which processes are found whose guard was killed."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from faultset.datasets.format.alarm_place import AlarmPlace
+from faultset.datasets.format.labels import AlarmPlace
 
 Action = Literal["detect", "localize", "diagnose"]
 

@@ -14,8 +14,7 @@ import signal
 import sys
 from typing import NoReturn
 
-from faultset.core.processes import adopt_orphans, die_with_parent
-from faultset.core.scratch import make_scratch
+from faultset.core.processes import adopt_orphans, die_with_parent, make_scratch
 from faultset.evaluators.execution.runners import process_trees
 
 

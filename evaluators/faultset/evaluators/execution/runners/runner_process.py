@@ -14,7 +14,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from faultset.core.scratch import remove_abandoned
+from faultset.core.processes import remove_abandoned
 from faultset.evaluators.execution.runners import process_trees
 from faultset.evaluators.execution.runners.launch import MARK, start_guard
 from faultset.evaluators.execution.runners.messages import AnswerRequest, Blob, FitRequest

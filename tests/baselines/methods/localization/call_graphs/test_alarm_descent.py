@@ -10,7 +10,7 @@ import pytest
 from faultset.baselines.methods.localization.call_graphs.alarm_descent import UNREACHED, AlarmDescent, divided_blame
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.format.alarm_place import AlarmPlace
+from faultset.datasets.format.labels import AlarmPlace
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.results.truth import Truth, truth_of
 

@@ -15,7 +15,7 @@ from faultset.baselines.features.service_latency import call_graph
 from faultset.baselines.features.windows import Windows, localization_windows
 from faultset.baselines.methods.localization.call_graphs.graph_traversal import LEAST_Z, SYMPTOMS, suffering
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.alarm_place import AlarmPlace
+from faultset.datasets.format.labels import AlarmPlace
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
