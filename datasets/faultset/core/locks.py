@@ -19,7 +19,6 @@ import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from faultset.core.errors import DataError
-from faultset.core.printable import printable
 
 ProcessState = Literal["alive", "dead", "unknown"]
 _Word = Annotated[str, Field(max_length=256, pattern=r"^[\x20-\x7e]*$")]
@@ -252,13 +251,11 @@ def new_folder(out: Path, activity: str) -> Iterator[Path]:
         There is something at `out`, or another process is writing it.
     """
     if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
-        raise DataError(f"{printable(out)} exists and is not empty; give a new folder")
+        raise DataError(f"{out} exists and is not empty; give a new folder")
     scratch = out.with_name(f".{out.name}.incomplete")
     scratch.mkdir(parents=True, exist_ok=True)
     if scratch.is_symlink() or (any(scratch.iterdir()) and not (scratch / LOCK).is_file()):
-        raise DataError(
-            f"{printable(scratch)} is in the way and was not made by faultset; remove it, or give another folder"
-        )
+        raise DataError(f"{scratch} is in the way and was not made by faultset; remove it, or give another folder")
     folder = scratch / out.name
     try:
         with locked(scratch, activity):

@@ -307,7 +307,7 @@ def check_recorded(folder: Path, records: Mapping[str, FileRecord]) -> dict[str,
         stamps[name] = FileStamp.of(path, folder)
         problem = record_problem(path, record, stamps[name])
         if problem is not None:
-            raise DataError(f"{printable(path)} {problem}")
+            raise DataError(f"{path} {problem}")
     return stamps
 
 
@@ -323,7 +323,7 @@ def record_problem(path: Path, record: FileRecord, stamp: FileStamp) -> str | No
 def check_content(folder: Path, episode: str, names: Collection[str] | None = None) -> None:
     """Check what files of an episode say; raise DataError for the first that is not what it must be."""
     for name, problem in content_problems(folder, episode, names):
-        raise DataError(f"{printable(folder / name)}: {problem}; restore the file")
+        raise DataError(f"{folder / name}: {problem}; restore the file")
 
 
 def content_problems(folder: Path, episode: str, names: Collection[str] | None = None) -> Iterator[tuple[str, str]]:

@@ -276,6 +276,12 @@ def _split_rows(opened: Dataset) -> list[dict[str, Any]]:
 @dataset_argument
 @click.option("--episode", "episodes", metavar="ID", multiple=True, help="Episode to show; all by default. Repeatable.")
 @click.option("--out", type=OUTPUT_FILE, help="File to write.  [default: explorer.html]")
+@click.option(
+    "--results",
+    metavar="FOLDER",
+    type=click.Path(exists=True, path_type=Path),
+    help="Folder of an evaluation: show what its methods answered on each episode.",
+)
 @click.option("--without-truth", is_flag=True, help="Leave the labels out, for people who are to find the faults.")
 @click.option("--serve", is_flag=True, help="Write no file; serve the pages on this machine until Ctrl-C.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to serve on.  [default: a free one]")
@@ -285,6 +291,7 @@ def explore(
     dataset: Path,
     episodes: tuple[str, ...],
     out: Path | None,
+    results: Path | None,
     without_truth: bool,
     serve: bool,
     port: int | None,
@@ -301,15 +308,18 @@ def explore(
     Example:
       faultset dataset explore faultset-data/
       faultset dataset explore faultset-data/ --episode 01084746c57a --out one.html
+      faultset dataset explore faultset-data/ --results results/faultset-data
     """
     from faultset.core.command_line.progress import reported
     from faultset.datasets import open_dataset
+    from faultset.datasets.explorer.answers import read_answers
 
     if serve and episodes:
         raise UsageError("--serve shows every episode; leave --episode out, or --serve")
     if port is not None and not serve:
         raise UsageError("--port is for --serve; add --serve, or leave --port out")
     opened = open_dataset(dataset, version)
+    answers = None if results is None else read_answers(results)
     if serve:
         import asyncio
 
@@ -321,13 +331,15 @@ def explore(
                 return
             click.echo(f"{address}\nOpen this address in a browser on this machine; Ctrl-C ends the server.", err=True)
 
-        asyncio.run(run(opened, port=port or 0, truth=not without_truth, started=started))
+        asyncio.run(run(opened, port=port or 0, truth=not without_truth, answers=answers, started=started))
         return
     from faultset.datasets.explorer.page import write_page
 
     out = out or Path("explorer.html")
     with reported("episodes") as progress:
-        size = write_page(opened, out, episodes=episodes or None, truth=not without_truth, progress=progress)
+        size = write_page(
+            opened, out, episodes=episodes or None, truth=not without_truth, answers=answers, progress=progress
+        )
     shown = sorted(set(episodes)) if episodes else list(opened.episodes)
     if as_json:
         show_json({"file": str(out), "bytes": size, "episodes": shown})

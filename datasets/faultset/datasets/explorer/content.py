@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +15,8 @@ from faultset.datasets.dataset import Episode
 from faultset.datasets.explorer.health import TimeGrid, client_requests, metric_lines, service_map
 from faultset.datasets.explorer.records import events, log_lines_by_kind, object_changes, trace_examples
 
+Answers = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Episode -> answers of methods."""
 _TIMES = ("inject_start_ns", "effective_ns", "first_manifest_ns", "recover_start_ns")
 
 
@@ -45,13 +48,15 @@ def episode_row(episode: Episode, *, truth: bool) -> dict[str, Any]:
     return row
 
 
-def episode_content(episode: Episode, *, truth: bool) -> dict[str, Any]:
+def episode_content(episode: Episode, *, truth: bool, answers: Answers | None = None) -> dict[str, Any]:
     """Return everything that the page draws of an episode.
 
     Parameters
     ----------
     truth
         Whether label and evidence are among it.
+    answers
+        What methods answered, by episode; without it the page has no answers.
     """
     view = episode.view
     context = view.context
@@ -74,6 +79,11 @@ def episode_content(episode: Episode, *, truth: bool) -> dict[str, Any]:
         "events": events(view, grid),
         "objects": object_changes(view, grid),
     }
+    if answers is not None:
+        content["answers"] = [
+            {**answer, "alarm": None if answer["alarm_ns"] is None else grid.seconds(answer["alarm_ns"])}
+            for answer in answers.get(episode.id, ())
+        ]
     if truth:
         content["truth"] = _truth(episode, grid)
     return content

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pydantic import ConfigDict, Field
 
 from faultset.core.errors import DataError
-from faultset.core.printable import printable, quoted
+from faultset.core.printable import quoted
 from faultset.core.reading.documents import LIMIT_BYTES, STRICT, checked, parse_object
 from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.format.schemas import (
@@ -138,8 +138,7 @@ def read_context(episode_path: Path) -> EpisodeContext:
     path = Path(episode_path) / CONTEXT_FILE
     if not path.is_symlink() and not path.exists():
         raise DataError(
-            f"{printable(episode_path)} is not an episode: it has no {CONTEXT_FILE}; "
-            "give a folder under DATASET/episodes"
+            f"{episode_path} is not an episode: it has no {CONTEXT_FILE}; give a folder under DATASET/episodes"
         )
     return EpisodeContext.from_json(read_regular(path, limit_bytes=LIMIT_BYTES), origin=str(path))
 
@@ -149,6 +148,6 @@ def check_schema_version(found: object, origin: str) -> None:
     if type(found) is int and found == SCHEMA_VERSION:
         return
     raise DataError(
-        f"{printable(origin)} has schema version {quoted(found)}, this release of faultset reads version "
+        f"{origin} has schema version {quoted(found)}, this release of faultset reads version "
         f"{SCHEMA_VERSION}; read it with the release that wrote it, or collect it again"
     )

@@ -319,7 +319,7 @@ def read_label(episode_path: Path | str) -> Label:
     with open_table(path, "label", LABEL) as file, translate_damage(path):
         rows = file.metadata.num_rows
         if rows != 1:
-            raise DataError(f"{printable(path)} must have one row, it has {rows}; restore the file")
+            raise DataError(f"{path} must have one row, it has {rows}; restore the file")
         table = file.read(use_threads=False)
         table.validate(full=True)
         row = {

@@ -179,7 +179,7 @@ def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence
             _check_claims(path, file.metadata, size, limits)
             problem = next(schema_differences(stored(schema), file.schema_arrow), None)
             if problem is not None:
-                raise DataError(f"{printable(path)} is not a table {table}: {problem}; restore the file")
+                raise DataError(f"{path} is not a table {table}: {problem}; restore the file")
         return file
 
 
@@ -197,14 +197,14 @@ def _check_claims(path: Path, metadata: pq.FileMetaData, size: int, limits: Tabl
     rows = metadata.num_rows
     if not 0 <= rows <= min(limits.rows, _ROWS_PER_BYTE * size):
         raise DataError(
-            f"{printable(path)} says that it has {rows:,} rows in {size:,} bytes, wanted are at most "
+            f"{path} says that it has {rows:,} rows in {size:,} bytes, wanted are at most "
             f"{min(limits.rows, _ROWS_PER_BYTE * size):,}; restore the file"
         )
     unpacked = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
     most = max(_SMALL_BYTES, _LARGEST_RATIO * size)
     if not 0 <= unpacked <= most:
         raise DataError(
-            f"{printable(path)} says that it unpacks from {size:,} to {unpacked:,} bytes, wanted are at most {most:,}; "
+            f"{path} says that it unpacks from {size:,} to {unpacked:,} bytes, wanted are at most {most:,}; "
             "restore the file"
         )
 
@@ -248,7 +248,7 @@ def translate_damage(path: Path) -> Iterator[None]:
     except _UNREADABLE as error:
         reason = printable(str(error).splitlines()[0][:160]) if str(error) else type(error).__name__
         raise DataError(
-            f"{printable(path)} is truncated or damaged ({reason}); restore it or collect the episode again"
+            f"{path} is truncated or damaged ({reason}); restore it or collect the episode again"
         ) from error
 
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from faultset.core.errors import DataError
 from faultset.core.files import replacing
-from faultset.core.printable import printable
 from faultset.core.reading.regular_files import FileStamp, unreadable
 from faultset.core.suggestions import suggest
 from faultset.datasets.cache import CheckedFile, remember
@@ -112,7 +111,7 @@ def _rows(path: Path, schemas: Mapping[str, pa.Schema]) -> int | None:
     if path.suffix != ".parquet":
         return None
     if path.stem not in schemas:
-        raise DataError(f"{printable(path)} is of a table that the context does not declare; remove it")
+        raise DataError(f"{path} is of a table that the context does not declare; remove it")
     with open_table(path, path.stem, schemas[path.stem]) as file:
         return file.metadata.num_rows
 

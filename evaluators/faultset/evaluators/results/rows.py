@@ -42,8 +42,10 @@ NO_FAILURES: frozenset[Status] = frozenset({"ok", "no_alarm", CANNOT})
 TASKS: tuple[Task, ...] = get_args(Task)
 PROTOCOLS: tuple[Protocol, ...] = ("detected", "oracle")
 """Protocols that have tables, in their order."""
-ROWS_VERSION = 1
-"""Version of the layout of stored rows."""
+ROWS_VERSION = 6
+"""Version 2 renamed three columns of version 1, version 3 added `method_code`, version 4 `evidence_s`, version 5
+`faults`, version 6 `pauses`; `read_rows` reads all of them."""
+_OLD_NAMES = {"told_ns": "given_alarm_ns", "told_by": "alarm_source", "usual": "majority_label"}
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
 RESULTS = pa.schema(
@@ -167,7 +169,7 @@ class ResultRow:
     code: str = ""
     """Version of faultset, with its commit where that is known."""
     method_code: str = ""
-    """Distribution, version and hash of the baseline's code; empty for answers that come without code."""
+    """Distribution, version and hash of the baseline's code; empty where an older release did not record it."""
     libraries: str = ""
     """Versions of the libraries that methods use."""
     truth: Truth
@@ -213,7 +215,7 @@ def write_rows(rows: Iterable[ResultRow], path: Path) -> None:
 
 
 def read_rows(path: Path) -> list[ResultRow]:
-    """Read what `write_rows` stored.
+    """Read what `write_rows` stored; columns that an older release did not write are empty.
 
     Raises
     ------
@@ -227,21 +229,22 @@ def read_rows(path: Path) -> list[ResultRow]:
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} cannot be read as results ({error}); run evaluate again") from error
     found = (table.schema.metadata or {}).get(b"faultset.rows", b"none").decode()
-    if found != str(ROWS_VERSION):
+    if found == "1":
+        table = table.rename_columns([_OLD_NAMES.get(name, name) for name in table.column_names])
+    elif found not in ("2", "3", "4", "5", str(ROWS_VERSION)):
         raise DataError(
-            f"{path} holds results in layout {found}, this release reads {ROWS_VERSION}; run evaluate again"
+            f"{path} holds results in layout {found}, this release reads 1 to {ROWS_VERSION}; run evaluate again"
         )
     episodes = table.column("episode").to_pylist()
     first = {episode: number for number, episode in reversed(list(enumerate(episodes)))}
     # the truth is the same in all rows of an episode: it is made once and shared
-    records = table.select(_STORED_TRUTH).take(list(first.values())).to_pylist()
+    records = table.select([n for n in _TRUTH_FIELDS if n in table.column_names]).take(list(first.values())).to_pylist()
     truths = {record["episode"]: _truth(record) for record in records}
     return list(rows_of(table, truths))
 
 
 _GROUP_ROWS = 4096
 _TRUTH_FIELDS = tuple(f.name for f in dataclasses.fields(Truth))
-_STORED_TRUTH = [name for name in RESULTS.names if name in _TRUTH_FIELDS]
 _TRUTH_LISTS = ("targets", "candidates", "pod_causes")
 _TRUTH_PAIRS = ("causes", "metric_causes", "calls", "pauses")
 _ROW_FIELDS = tuple(f.name for f in dataclasses.fields(ResultRow) if f.name != "truth")
@@ -273,11 +276,12 @@ def table_of(rows: Sequence[ResultRow], schema: pa.Schema = RESULTS) -> pa.Table
 
 def rows_of(table: pa.Table, truths: Mapping[str, Truth]) -> Iterable[ResultRow]:
     """Return the rows of a table whose episodes are all among `truths`."""
-    columns = [_shared_words(table.column(name)) for name in _ROW_FIELDS]
+    names = [name for name in _ROW_FIELDS if name in table.column_names]
+    columns = [_shared_words(table.column(name)) for name in names]
     for episode, *values in zip(table.column("episode").to_pylist(), *columns, strict=True):
-        record = dict(zip(_ROW_FIELDS, values, strict=True))
+        record = dict(zip(names, values, strict=True))
         record["needs"] = tuple(record["needs"])
-        record["majority_label"] = tuple(record["majority_label"]) if record["majority_label"] else None
+        record["majority_label"] = tuple(record["majority_label"]) if record.get("majority_label") else None
         record["answer"] = StoredAnswer(record["answer"])
         record["ranking"] = json.loads(record["ranking"])
         yield ResultRow(truth=truths[episode], **record)
@@ -300,7 +304,7 @@ def _shared_words(column: pa.ChunkedArray) -> list[Any]:
 
 def _truth(record: Mapping[str, Any]) -> Truth:
     values = dict(record)
-    values |= {name: tuple(values[name] or ()) for name in _TRUTH_LISTS}
-    values |= {name: tuple(tuple(names) for names in values[name] or ()) for name in _TRUTH_PAIRS}
-    values["faults"] = tuple(FaultTruth(*one) for one in values["faults"] or ())
+    values |= {name: tuple(values.get(name) or ()) for name in _TRUTH_LISTS}
+    values |= {name: tuple(tuple(names) for names in values.get(name) or ()) for name in _TRUTH_PAIRS}
+    values["faults"] = tuple(FaultTruth(*one) for one in values.get("faults") or ())
     return Truth(**values)
