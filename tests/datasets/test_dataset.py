@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from faultset.core.command_line.console import root as faultset
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets import Dataset, Label, open_dataset
-from faultset.datasets.dataset import dataset_folder, open_dataset, shipped_datasets
+from faultset.datasets.dataset import dataset_folder, shipped_datasets
 from faultset.evaluators.evaluation_call import results_folder
 
 
