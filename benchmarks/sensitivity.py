@@ -24,7 +24,7 @@ import numpy as np
 from faultset.baselines.api.registry import BaselineSpec, get_baseline
 from faultset.baselines.stats import scaling
 from faultset.baselines.stats.scaling import LEVEL
-from faultset.core.scratch import scratch
+from faultset.core.processes import scratch
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.views import EpisodeView

@@ -19,7 +19,7 @@ from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.plan import profile_phases
 from faultset.collector.plans.requests import make_request
 from faultset.collector.platforms.hosts import platform_names
-from faultset.datasets.format.truth import read_label
+from faultset.datasets.format.labels import read_label
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from faultset.datasets.imports.petshop import read_graph
+from faultset.datasets.imports.formats.petshop import read_graph
 
 THRESHOLD = 5.0
 FIRST_ROW = 2

@@ -3,12 +3,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
-from faultset.core.processes import session_nice, set_session_nice
+from faultset.collector.campaigns.episode_processes import PROGRAM
+from faultset.core.processes import (
+    import_path,
+    make_scratch,
+    python_command,
+    remove_abandoned,
+    scratch,
+    session_nice,
+    set_session_nice,
+)
+from faultset.evaluators import evaluate
 
 RUN = [sys.executable, "-c"]
 
@@ -90,3 +101,88 @@ def test_the_niceness_of_a_session_that_is_gone_is_nobodys():
     gone.wait()
     set_session_nice(10, gone.pid)
     assert session_nice(gone.pid) == 0
+
+
+SAMPLE = Path(__file__).parents[2] / "datasets" / "sample"
+SHADOWED = ("nt", "queue", "random", "selectors", "socket", "tempfile", "uuid")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, in which files have the names of modules."""
+    for name in SHADOWED:
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('shadowed')\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_module_of_the_working_folder_shadows_none(folder: Path) -> None:
+    code = f"import {', '.join(SHADOWED[1:])}; print('imported')"
+    plain = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder)
+    assert "shadowed" in plain.stderr
+    ours = subprocess.run(python_command("-c", code), capture_output=True, text=True, check=True, cwd=folder)
+    assert ours.stdout == "imported\n"
+
+
+def test_the_process_of_an_episode_reads_its_order_in_such_a_folder(folder: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": import_path()}
+    done = subprocess.run(
+        python_command(*PROGRAM),
+        input="no order\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=environment,
+    )
+    assert "shadowed" not in done.stderr + done.stdout
+    assert "order" in done.stderr or "JSON" in done.stderr
+
+
+def test_methods_are_run_in_such_a_folder(folder: Path) -> None:
+    done = evaluate(SAMPLE, ["max-z"], out=folder / "results", workers=1)
+    assert {row.status for row in done.rows if row.protocol == "oracle"} == {"ok"}
+
+
+def test_a_notebook_can_import_from_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert str(tmp_path) not in import_path().split(os.pathsep)
+    monkeypatch.syspath_prepend("")
+    assert import_path().split(os.pathsep)[0] == str(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def scratch_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_the_folder_of_a_killed_process_is_removed_by_the_next(scratch_folder: Path):
+    code = (
+        "import os, signal; from faultset.core.processes import make_scratch; "
+        "make_scratch('dask'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    environment = os.environ | {"TMPDIR": str(scratch_folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=False)
+    (abandoned,) = scratch_folder.iterdir()
+    assert abandoned.name.startswith("faultset-dask-")
+    mine = make_scratch("dask")
+    assert list(scratch_folder.iterdir()) == [mine]
+
+
+def test_what_is_not_proved_to_be_abandoned_stays(scratch_folder: Path):
+    mine = make_scratch("methods")
+    stays = [mine, scratch_folder / "faultset-dask-notes", scratch_folder / "faultset-dask-1-2-3-x"]
+    for path in stays[1:]:
+        path.mkdir()
+    (scratch_folder / "elsewhere").mkdir()
+    link = scratch_folder / mine.name.replace(f"-{os.getpid()}-", "-999999999-")
+    link.symlink_to(scratch_folder / "elsewhere")
+    remove_abandoned()
+    assert all(path.exists() for path in (*stays, link, scratch_folder / "elsewhere"))
+
+
+def test_a_folder_is_removed_when_its_work_ends(scratch_folder: Path):
+    with scratch("labels") as made:
+        assert Path(made).is_dir()
+    assert list(scratch_folder.iterdir()) == []

@@ -18,9 +18,9 @@ from faultset.core.errors import UsageError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.compaction import compact_dataset
 from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.format.run_digests import WRITTEN, run_digest
+from faultset.datasets.format.episodes import WRITTEN, run_digest
+from faultset.datasets.format.labels import read_label
 from faultset.datasets.format.schemas import TABLES, time_column
-from faultset.datasets.format.truth import read_label
 from faultset.datasets.format.versions import create_version
 from faultset.datasets.views import EpisodeView
 

@@ -3,6 +3,7 @@
 FaultsetError                 one clear sentence: what was wanted, what was found, what to do
 ├── UsageError       exit 2   a wrong or impossible request
 ├── DataError        exit 3   a dataset that is missing, damaged or of another schema
+│   └── DiskFullError         a disk without space
 └── PlatformError    exit 4   the place where applications run does not do what is needed
 
 Anything else is a bug and keeps its traceback.
@@ -56,7 +57,7 @@ class DataError(FaultsetError):
 
 
 class DiskFullError(DataError):
-    """A disk without space for what is written."""
+    """A disk without space: trying the next episode or case does not help."""
 
 
 class PlatformError(FaultsetError):

@@ -155,4 +155,4 @@ class _ResourceErrors(AbstractContextManager[None]):
         remedy = _REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
         if remedy is not None and isinstance(error, OSError):
             place = os.fspath(error.filename) if error.filename else self._folder
-            raise DataError(f"{printable(str(place))} cannot be written ({error.strerror}); {remedy}") from error
+            raise DataError(f"{place} cannot be written ({error.strerror}); {remedy}") from error

@@ -1,9 +1,10 @@
-"""Canonical JSON: the one text form of a mapping, wherever a table holds one."""
+"""JSON as canonical text and as lines."""
 
 from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -23,3 +24,16 @@ def replace_surrogates(text: str) -> str:
     'cut \ufffd'
     """
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the objects of a file in order, without the lines that are not a whole one; raise FileNotFoundError."""
+    records = []
+    for line in path.read_bytes().splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            records.append(record)
+    return records

@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
+_SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
 
 def printable(text: str | os.PathLike[str]) -> str:
     """Return a text with every control character and every half of a surrogate pair written as its code.
@@ -51,6 +53,17 @@ def brief(text: str, most: int = 80) -> str:
     'the host was busy ...'
     """
     return textwrap.shorten(text, most, placeholder=" ...")
+
+
+def size_text(size: float) -> str:
+    """Return an estimated size in the unit that suits it.
+
+    >>> [size_text(size) for size in (400, 68_800_000, 3_400_000_000)]
+    ['0.4 kB', '69 MB', '3.4 GB']
+    """
+    factor, unit = next((row for row in _SIZES if size >= row[0]), _SIZES[-1])
+    amount = size / factor
+    return f"{amount:.0f} {unit}" if amount >= 10 else f"{amount:.2g} {unit}"
 
 
 def with_texts(record: Any, change: Callable[[str], str], *, keep: tuple[type, ...] = ()) -> Any:

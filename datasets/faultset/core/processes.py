@@ -1,11 +1,17 @@
-"""What a Linux process asks of the kernel about its parent, its descendants and its name."""
+"""Processes that we start, and the temporary folders of those that were killed."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import re
+import shutil
 import signal
+import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -83,3 +89,69 @@ def _prctl(option: int, value: int | bytes) -> None:
     if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+def python_command(*arguments: str) -> list[str]:
+    """Return the command of an interpreter like this one."""
+    # Without -P it would import from the working folder first: a random.py of anybody's.
+    return [sys.executable, "-P", *arguments]
+
+
+def import_path() -> str:
+    """Return where this process imports from, as a value of PYTHONPATH; in a notebook that holds its folder."""
+    folders = [entry or str(Path.cwd()) for entry in sys.path]
+    return os.pathsep.join(folder for folder in folders if Path(folder).exists())
+
+
+_NAME = re.compile(r"faultset-(dask|labels|fetched|methods|cut|copy)-(\d+)-(\d+)-(\d+)-\w+")
+
+
+def make_scratch(purpose: str) -> Path:
+    """Make a temporary folder whose name says which process it belongs to, and remove those of processes that ended.
+
+    Parameters
+    ----------
+    purpose
+        dask, labels, fetched, methods, cut or copy.
+    """
+    remove_abandoned()
+    owner = f"{_namespace()}-{os.getpid()}-{_started(os.getpid())}"
+    return Path(tempfile.mkdtemp(prefix=f"faultset-{purpose}-{owner}-"))
+
+
+@contextlib.contextmanager
+def scratch(purpose: str) -> Iterator[str]:
+    """Yield a temporary folder that is removed afterwards."""
+    folder = make_scratch(purpose)
+    try:
+        yield str(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_abandoned() -> None:
+    """Remove the temporary folders of this user whose process, of this process namespace, has ended."""
+    with contextlib.suppress(OSError):
+        for folder in Path(tempfile.gettempdir()).iterdir():
+            match = _NAME.fullmatch(folder.name)
+            if match is None:
+                continue
+            namespace, process, started = map(int, match.groups()[1:])
+            with contextlib.suppress(OSError):
+                mine = not folder.is_symlink() and folder.is_dir() and folder.stat().st_uid == os.getuid()
+                if mine and namespace == _namespace() and _started(process) != started:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _namespace() -> int:
+    """Return the number of the namespace that process ids are of; another container may share the folder."""
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+def _started(process: int) -> int | None:
+    """Return when a process started, in ticks since boot; None when it has ended."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(text.rpartition(")")[2].split()[19])

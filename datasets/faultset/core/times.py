@@ -32,6 +32,17 @@ def parse_duration(text: str) -> float:
     return seconds if math.isfinite(seconds) else math.inf
 
 
+def duration_text(seconds: float) -> str:
+    """Return an estimated duration in the unit that suits it.
+
+    >>> [duration_text(seconds) for seconds in (0.2, 8, 146, 3960, 36000)]
+    ['1 s', '8 s', '2 min', '66 min', '10 h']
+    """
+    if seconds < 100:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.0f} h"
+
+
 def step_seconds(step: float | str) -> float:
     """Return the length of a step in seconds; texts are durations as on the command line.
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from faultset.core.code.lazy_names import lazy_names
+from faultset.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
     from faultset.datasets.checks.findings import Finding
     from faultset.datasets.checks.verification import verify
-    from faultset.datasets.dataset import Dataset, open_dataset
-    from faultset.datasets.episode import Episode
+    from faultset.datasets.dataset import Dataset, Episode, open_dataset
     from faultset.datasets.exports.exporter import ExportOptions, ExportPlan, ExportResult, export_dataset
     from faultset.datasets.format.context import EpisodeContext
     from faultset.datasets.format.episodes import EpisodeWriter
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from faultset.datasets.imports.examination import Examination, examine
     from faultset.datasets.imports.importer import ImportResult, import_dataset
     from faultset.datasets.remote.publishing import PublishResult, publish_dataset
-    from faultset.datasets.upgrade import upgrade_dataset
     from faultset.datasets.views import EpisodeView
 
 __all__ = [
@@ -58,7 +56,6 @@ __all__ = [
     "list_versions",
     "open_dataset",
     "publish_dataset",
-    "upgrade_dataset",
     "verify",
 ]
 
@@ -67,7 +64,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "DataError": "faultset.core.errors",
         "Dataset": "faultset.datasets.dataset",
-        "Episode": "faultset.datasets.episode",
+        "Episode": "faultset.datasets.dataset",
         "EpisodeContext": "faultset.datasets.format.context",
         "EpisodeView": "faultset.datasets.views",
         "EpisodeWriter": "faultset.datasets.format.episodes",
@@ -94,7 +91,6 @@ __getattr__, __dir__ = lazy_names(
         "list_versions": "faultset.datasets.format.versions",
         "open_dataset": "faultset.datasets.dataset",
         "publish_dataset": "faultset.datasets.remote.publishing",
-        "upgrade_dataset": "faultset.datasets.upgrade",
         "verify": "faultset.datasets.checks.verification",
     },
 )

@@ -2,27 +2,150 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import pandas as pd
 
 from faultset.core.command_line.progress import Progress
 from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import quoted
 from faultset.core.reading.regular_files import regular_stat
 from faultset.core.suggestions import suggest
-from faultset.datasets.episode import Episode
+from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.labels import Label
-from faultset.datasets.format.manifests import FileRecord, Manifest
-from faultset.datasets.format.truth import read_label
+from faultset.datasets.format.labels import Label, joined, read_evidence, read_journal, read_label
+from faultset.datasets.format.manifests import VERSIONS, FileRecord, Manifest
 from faultset.datasets.format.versions import read_manifest
-from faultset.datasets.shipped import dataset_folder
-from faultset.datasets.validation.datasets import check_dataset_files
+from faultset.datasets.validation import check_dataset_files
 from faultset.datasets.views import EpisodeView
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from faultset.datasets.tools.recording import ViewClock
+    from faultset.datasets.tools.toolset import EpisodeTools
+
+
+@cache
+def shipped_datasets() -> dict[str, Path]:
+    """Return the folder of each dataset that comes with the project; none where its source folder is gone."""
+    try:
+        origin = json.loads(metadata.distribution("faultset").read_text("direct_url.json") or "{}")
+    except metadata.PackageNotFoundError:
+        return {}
+    address = urlsplit(origin.get("url", ""))
+    if address.scheme != "file":
+        return {}
+    folder = Path(unquote(address.path)) / "datasets"
+    return {one.parent.name: one.parent for one in sorted(folder.glob(f"*/{VERSIONS}"))}
+
+
+def dataset_folder(location: Path | str) -> Path:
+    """Return the folder of a dataset: a path, or the name of one that comes with the project.
+
+    A folder of that name in the current folder goes first.
+    """
+    path = Path(location)
+    if len(path.parts) != 1 or path.exists():
+        return path
+    return shipped_datasets().get(path.name, path)
+
+
+TEXTS = ("app", "fault", "target", "no_fault", "verdict", "cause", "level", "type")
+TIMES = ("start", "onset", "felt", "undone", "end")
+SECONDS = ("reference_s", "onset_s", "felt_s", "undone_s", "duration_s")
+
+
+def label_frame(episodes: Iterable[Episode]) -> pd.DataFrame:
+    """Return a row for each episode; `Dataset.labels` describes the columns."""
+    rows = {episode.id: _row(episode) for episode in episodes}
+    index = pd.Index(list(rows), name="episode", dtype=object)
+    frame = pd.DataFrame(list(rows.values()), index=index, columns=[*TEXTS, *TIMES, *SECONDS, "onset_ns"], dtype=object)
+    for name in TIMES:
+        frame[name] = pd.to_datetime(frame[name].astype("Int64"), unit="ns", utc=True)
+    return frame.astype({"onset_ns": "Int64"} | dict.fromkeys(SECONDS, "float64"))
+
+
+def _row(episode: Episode) -> dict[str, Any]:
+    label = episode.label
+    times = {
+        "start": label.view_start_ns,
+        "onset": label.onset_ns,
+        "felt": label.first_manifest_ns,
+        "undone": label.recover_start_ns,
+        "end": label.view_end_ns,
+    }
+    ends = {"reference_s": label.reference_end_ns, "duration_s": label.view_end_ns}
+    ends |= {f"{name}_s": times[name] for name in ("onset", "felt", "undone")}
+    return {
+        "app": episode.context.app,
+        "fault": label.fault,
+        "target": joined(label.targets) or None,
+        "no_fault": label.no_fault_kind,
+        "verdict": label.verdict,
+        "cause": joined(cause.service for cause in label.root_causes) or None,
+        "level": label.system_level,
+        "type": label.fault_type,
+        **times,
+        **{name: label.seconds_into_view(time_ns) for name, time_ns in ends.items()},
+        "onset_ns": label.onset_ns,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episode:
+    """One episode: what a method sees of it, and what really happened. Files are read when they are asked for."""
+
+    id: str
+    """Opaque id."""
+    path: Path
+    """Its folder."""
+    files: Mapping[str, FileRecord] = field(default_factory=dict, repr=False)
+    """Path below the folder -> what the version recorded of the file."""
+
+    @property
+    def view(self) -> EpisodeView:
+        """The episode as a method sees it."""
+        return EpisodeView(self.path)
+
+    @property
+    def context(self) -> EpisodeContext:
+        """All that is known beforehand."""
+        return self.view.context
+
+    @property
+    def label(self) -> Label:
+        """What really happened."""
+        return read_label(self.path)
+
+    @property
+    def evidence(self) -> pd.DataFrame:
+        """The checks that were made and what they saw, a row for each."""
+        return read_evidence(self.path)
+
+    @property
+    def journal(self) -> list[dict[str, Any]]:
+        """The records of what was done to the platform, in order."""
+        return read_journal(self.path)
+
+    def tools(self, clock: ViewClock | None = None, *, algorithms: bool = True) -> EpisodeTools:
+        """Return the questions that an operator may ask of the view; the truth cannot be reached from them.
+
+        Parameters
+        ----------
+        clock
+            What counts as now; the end of the view by default.
+        algorithms
+            Also offer the tools that do a part of an algorithm's work.
+        """
+        from faultset.datasets.tools.toolset import EpisodeTools
+
+        return EpisodeTools(self.view, clock, algorithms=algorithms)
 
 
 class Dataset:
@@ -110,8 +233,6 @@ class Dataset:
         --------
         >>> open_dataset("sample").labels().groupby("fault")["onset_s"].mean()  # doctest: +SKIP
         """
-        from faultset.datasets.label_frames import label_frame
-
         return label_frame(self)
 
     def path(self, episode: str) -> Path:

@@ -11,8 +11,7 @@ from typing import Any
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, UsageError
 from faultset.core.files import flush, translate_write_errors
-from faultset.core.locks.new_folder import new_folder
-from faultset.core.printable import printable
+from faultset.core.locks import new_folder
 from faultset.core.suggestions import unknown_name
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.cards import write_card
@@ -64,7 +63,7 @@ def filter_dataset(root: Path | str, conditions: EpisodeFilter, *, version: str 
     dataset = open_dataset(root, version)
     episodes = select_episodes(dataset, conditions)
     if not episodes:
-        raise DataError(f"no episode of {printable(dataset.root)} version {dataset.version} meets all conditions")
+        raise DataError(f"no episode of {dataset.root} version {dataset.version} meets all conditions")
     source = {"version": dataset.version, "conditions": _chosen(conditions)}
     return _new_version(dataset, episodes=episodes, bump="minor", provenance={"filtered_from": source})
 
@@ -134,7 +133,7 @@ def merge_datasets(roots: Sequence[Path | str], out: Path | str, *, progress: Pr
             other = owners.setdefault(episode, dataset)
             if other.files[episode] != dataset.files[episode]:
                 raise DataError(
-                    f"{printable(other.root)} and {printable(dataset.root)} have different episodes of the id "
+                    f"{other.root} and {dataset.root} have different episodes of the id "
                     f'{episode}; leave one out, with a version made by "faultset dataset filter"'
                 )
     for dataset in datasets:

@@ -16,11 +16,11 @@ from faultset.core.files import parquet_path
 from faultset.core.reading.regular_files import FileStamp
 from faultset.core.suggestions import unknown_name
 from faultset.core.times import step_seconds
-from faultset.datasets.format.alarm_place import AlarmPlace
 from faultset.datasets.format.context import EpisodeContext, read_context
 from faultset.datasets.format.episodes import TELEMETRY, table_file
+from faultset.datasets.format.labels import AlarmPlace
 from faultset.datasets.format.schemas import TABLES, dictionary_columns
-from faultset.datasets.format.storage import open_table, translate_damage, with_missing_columns
+from faultset.datasets.format.storage import open_table, translate_damage
 from faultset.datasets.metrics.roles import Catalogue, catalogue_with, known_roles
 
 if TYPE_CHECKING:
@@ -188,15 +188,10 @@ class EpisodeView:
         if filters is None:
             file = open_table(path, name, schema, dictionaries)
             with translate_damage(path), file:
-                return with_missing_columns(file.read(columns=chosen), schema, chosen)
-        with open_table(path, name, schema) as file:
-            is_whole = set(schema.names) <= set(file.schema_arrow.names)
+                return file.read(columns=chosen).select(chosen)
+        open_table(path, name, schema).close()
         with translate_damage(path):
-            if is_whole:
-                return pq.read_table(parquet_path(path), columns=chosen, filters=filters, read_dictionary=dictionaries)
-            # Filters may name what an older file lacks.
-            wanted = filters if isinstance(filters, pc.Expression) else pq.filters_to_expression(filters)
-            return self.table(name).filter(wanted).select(chosen)
+            return pq.read_table(parquet_path(path), columns=chosen, filters=filters, read_dictionary=dictionaries)
 
     def pieces(self, name: str, *columns: str) -> Iterator[tuple[pa.ChunkedArray, ...]]:
         """Yield some columns of a table piece by piece, for readers that may stop before its end."""
@@ -205,7 +200,7 @@ class EpisodeView:
         file = open_table(path, name, schema, [c for c in dictionary_columns(schema) if c in columns])
         with translate_damage(path), file:
             for batch in file.iter_batches(_PIECE_ROWS, columns=list(columns), use_threads=False):
-                piece = with_missing_columns(pa.Table.from_batches([batch]), schema, columns)
+                piece = pa.Table.from_batches([batch])
                 yield tuple(piece[column] for column in columns)
 
     def metrics(self) -> pd.DataFrame:

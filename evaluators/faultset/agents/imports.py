@@ -22,7 +22,7 @@ from faultset.agents.runs.record import (
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, FaultsetError
 from faultset.core.files import translate_resource_errors, translate_write_errors
-from faultset.core.locks.new_folder import new_folder
+from faultset.core.locks import new_folder
 from faultset.core.printable import printable
 
 _SHOWN = 3

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from faultset.core.code.lazy_names import lazy_names
+from faultset.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from faultset.evaluators.comparison.pairing import compare

@@ -10,7 +10,7 @@ import pandas as pd
 
 from faultset.core.errors import DataError
 from faultset.datasets.imports.columns import long_metrics
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
 from faultset.datasets.imports.windows import reference_end
 
 SECOND_NS = 1_000_000_000
@@ -54,6 +54,14 @@ class LabNotes:
         columns = [
             (service, metric, frame.iloc[:, position].to_numpy()) for position, (service, _, metric) in enumerate(pairs)
         ]
+        if end - start < 120 * SECOND_NS:
+            issue = DataIssue(
+                severity="warning",
+                place=case.key,
+                found="it is shorter than two minutes",
+                handling="it is imported as it is",
+            )
+            report_issues(lambda: [issue])
         return ForeignEpisode(
             app="lab",
             view_start_ns=start,
@@ -80,13 +88,3 @@ class LabNotes:
                 },
             ),
         )
-
-    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
-        """Report experiments that are shorter than two minutes."""
-        found = []
-        for case in cases:
-            episode = self.load(case)
-            if episode.view_end_ns - episode.view_start_ns < 120 * SECOND_NS:
-                text, handling = "it is shorter than two minutes", "it is imported as it is"
-                found.append(DataIssue(severity="warning", place=case.key, found=text, handling=handling))
-        return found

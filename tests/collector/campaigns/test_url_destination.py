@@ -31,11 +31,9 @@ from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.format.summaries import hashes_below
-from faultset.datasets.remote.file_systems import remote_manifest, remote_versions
-from faultset.datasets.remote.finished_episodes import ARRIVING, FinishedEpisodes
-from faultset.datasets.remote.local_copies import local_folder
-from faultset.datasets.remote.writing import RemoteFolder
+from faultset.datasets.format.versions import hashes_below
+from faultset.datasets.remote.file_systems import local_folder, remote_manifest, remote_versions
+from faultset.datasets.remote.writing import ARRIVING, FinishedEpisodes, RemoteFolder
 from tests.collector.fake_episodes import FakeEpisodes
 from tests.collector.plan_samples import PLAN
 

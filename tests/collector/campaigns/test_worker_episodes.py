@@ -18,7 +18,7 @@ from faultset.collector.campaigns.worker_episodes import EpisodeRun, EpisodeWork
 from faultset.collector.campaigns.worker_folders import WORKERS, WorkerFolder
 from faultset.collector.episodes.host_pressure import CpuUse
 from faultset.collector.platforms.hosts import open_host
-from faultset.core.locks.process_identity import ProcessIdentity
+from faultset.core.locks import ProcessIdentity
 from tests.collector.fake_episodes import FakeEpisodes, plans, wait_for
 from tests.collector.plan_samples import PLAN
 

@@ -25,10 +25,8 @@ from faultset.core.dask_clients import connected
 from faultset.core.errors import PlatformError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
-from faultset.datasets.remote.file_systems import is_url
-from faultset.datasets.remote.finished_episodes import FinishedEpisodes
-from faultset.datasets.remote.local_copies import local_folder
-from faultset.datasets.remote.writing import RemoteFolder
+from faultset.datasets.remote.file_systems import is_url, local_folder
+from faultset.datasets.remote.writing import FinishedEpisodes, RemoteFolder
 from tests.collector.fake_episodes import FakeEpisodes, plans, wait_for
 from tests.s3_server import s3_bucket
 

@@ -73,7 +73,7 @@ def test_a_dry_run_is_ordered_and_ends_with_episodes_time_and_disk() -> None:
     order = [next(word for word in row if word in ("pod-kill", "target-port", "none")) for row in rows]
     assert order == [*["pod-kill"] * 2, *["target-port"] * 2, *["none"] * 4] * 2
     # 16 runs of 405 s with four at a time, of which 78 % run at once; each view has 360 s at 20 requests a second
-    assert total == "16 episodes (8 with a fault, 8 without), at most 4 at a time: about 35 min and 68.8 MB"
+    assert total == "16 episodes (8 with a fault, 8 without), at most 4 at a time: about 35 min and 69 MB"
 
 
 def test_without_a_redis_server_nothing_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

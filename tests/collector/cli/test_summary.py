@@ -13,7 +13,7 @@ from faultset.collector.cli import summary
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.plan import Plan
 from faultset.datasets.dataset import open_dataset
-from faultset.datasets.format.truth import read_journal
+from faultset.datasets.format.labels import read_journal
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 

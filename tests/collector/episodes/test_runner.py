@@ -34,11 +34,11 @@ from faultset.collector.verdicts.latent import rolled_out_services
 from faultset.core.errors import PlatformError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.format import episodes
+from faultset.datasets.format.labels import read_evidence, read_journal, read_label
 from faultset.datasets.format.schemas import AddedColumn
-from faultset.datasets.format.truth import read_evidence, read_journal, read_label
 from faultset.datasets.format.versions import create_version
 from faultset.datasets.metrics.roles import MetricRole
-from faultset.datasets.validation.labels import label_problems
+from faultset.datasets.validation import label_problems
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.results.truth import truth_of
 from tests.collector.plan_samples import PLAN

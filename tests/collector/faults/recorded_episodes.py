@@ -11,7 +11,7 @@ import pandas as pd
 from faultset.collector.apps import load_app
 from faultset.collector.runtime.app_code import persona_of
 from faultset.collector.verdicts.latent import rolled_out_services
-from faultset.datasets.format.truth import read_evidence, read_label
+from faultset.datasets.format.labels import read_evidence, read_label
 from faultset.datasets.views import EpisodeView
 
 

@@ -15,7 +15,7 @@ from faultset.collector.verdicts import latent
 from faultset.collector.verdicts.latent import Calibration, Window
 from faultset.core.errors import DataError
 from faultset.datasets import open_dataset
-from faultset.datasets.format.truth import read_evidence
+from faultset.datasets.format.labels import read_evidence
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 

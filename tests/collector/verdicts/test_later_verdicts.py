@@ -18,11 +18,10 @@ from faultset.collector.verdicts.later_verdicts import judge_again, later_verdic
 from faultset.core.command_line.console import root as faultset
 from faultset.core.times import SECOND_NS
 from faultset.datasets.checks.verification import verify
-from faultset.datasets.dataset import open_dataset
-from faultset.datasets.episode import Episode
-from faultset.datasets.format.truth import read_journal
+from faultset.datasets.compaction import write_again
+from faultset.datasets.dataset import Episode, open_dataset
+from faultset.datasets.format.labels import read_journal
 from faultset.datasets.format.versions import create_version
-from faultset.datasets.rewriting import write_again
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 

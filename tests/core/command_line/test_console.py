@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
-from faultset.core.command_line import console
+from faultset.core.command_line import console, progress
+from faultset.core.command_line.console import command, complete_names, is_quiet, set_verbosity
 from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
 from faultset.core.plugins import Plugin
 
@@ -252,3 +255,84 @@ def test_a_link_that_a_user_names_leads_to_the_file_that_is_written(tmp_path):
 def test_names_are_joined_by_commas_or_given_one_by_one_and_kept_once():
     assert console.comma_separated("a,b", "c, a") == ("a", "b", "c")
     assert console.comma_separated(None, "", " , ") == ()
+
+
+def complete(text: str) -> list[str]:
+    option = click.Option(["--faults"])
+    return complete_names("faultset.faults", "all")(click.Context(click.Command("x")), option, text)
+
+
+def test_names_of_plugins_and_other_words_are_completed() -> None:
+    assert complete("network-") == ["network-delay", "network-jitter", "network-loss", "network-partition"]
+    assert complete("al") == ["all"]
+
+
+def test_the_last_of_several_names_is_completed_and_none_is_offered_twice() -> None:
+    assert complete("pod-kill,network-l") == ["pod-kill,network-loss"]
+    assert complete("pod-kill,pod-") == ["pod-kill,pod-failure"]
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "expected"),
+    [
+        ("collect", "collect --faults target-", "target-port"),
+        ("collect", "collect --apps ho", "hotel"),
+        ("evaluate", "evaluate --baselines mks", "mksmc"),
+        ("faultset", "faultset evaluate --baselines rml", "rmlad"),
+        ("faultset", "faultset dataset ver", "verify"),
+    ],
+)
+def test_the_shell_completes_commands_and_names(script: str, words: str, expected: str) -> None:
+    point = next(iter(entry_points(group="console_scripts", name=script)))
+    program = f"import sys; from {point.module} import {point.attr}; sys.argv[0] = {script!r}; {point.attr}()"
+    variables = {
+        f"_{script.upper()}_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | variables, capture_output=True, text=True, check=False
+    )
+    assert f"plain,{expected}" in done.stdout.split("\n"), done.stderr
+
+
+@pytest.fixture(autouse=True)
+def default_verbosity() -> Iterator[None]:
+    yield
+    set_verbosity()
+
+
+def verbosity_run(*arguments: str) -> tuple[Result, list[int]]:
+    """Run a command that shows progress; return also the level of logging in it."""
+    levels: list[int] = []
+
+    @command("sample")
+    def sample() -> None:
+        levels.append(logging.getLogger("faultset.sample").getEffectiveLevel())
+        with progress.shown(1, "steps") as advance:
+            advance(1)
+
+    return CliRunner().invoke(sample, arguments), levels
+
+
+@pytest.mark.parametrize(
+    ("arguments", "level"),
+    [((), logging.WARNING), (("-v",), logging.INFO), (("-vv",), logging.DEBUG), (("-q",), logging.ERROR)],
+)
+def test_the_options_set_the_level_of_logging(arguments: tuple[str, ...], level: int) -> None:
+    result, levels = verbosity_run(*arguments)
+    assert result.exit_code == 0
+    assert levels == [level]
+
+
+def test_quiet_hides_progress() -> None:
+    assert "steps 1/1" in verbosity_run()[0].stderr
+    assert verbosity_run("-q")[0].stderr == ""
+    assert is_quiet()
+
+
+def test_both_at_once_are_wrong_usage() -> None:
+    result, levels = verbosity_run("-v", "-q")
+    assert result.exit_code == 2
+    assert "either -v or -q" in result.stderr
+    assert not levels

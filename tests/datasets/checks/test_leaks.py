@@ -5,7 +5,7 @@ import json
 import pytest
 
 from faultset.datasets.checks.leaks import journal_secrets, leak_findings
-from faultset.datasets.format.truth import read_journal, read_label
+from faultset.datasets.format.labels import read_journal, read_label
 from faultset.datasets.views import EpisodeView
 
 STATE = json.dumps({"spec": {"ports": [{"port": 8083, "targetPort": 8083}]}})

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from faultset.datasets.checks.telemetry import telemetry_findings
+from faultset.datasets.checks.telemetry import reference_findings, telemetry_findings
+from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
+from faultset.datasets.format.context import read_context
+from faultset.datasets.format.episodes import WRITTEN, run_digest
+from faultset.datasets.format.schemas import TABLES, time_column
+from faultset.datasets.format.versions import create_version
 from faultset.datasets.views import EpisodeView
 
 
@@ -88,3 +96,87 @@ def test_a_gap_that_all_series_have_in_common_is_named_and_one_of_a_single_serie
     pq.write_table(rows.filter(pa.array(~inside)), path)
     (message,) = messages(folder)
     assert message.startswith("in 1 episode no series of metrics has a sample for a while (first: e, 1")
+
+
+def references_messages(folder: Path) -> list[str]:
+    return [finding.message for finding in reference_findings({"e": EpisodeView(folder)})]
+
+
+def rewrite(folder: Path, keep) -> None:
+    path = folder / "telemetry" / "metrics.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.filter(pa.array(keep(table))), path)
+
+
+def test_a_sound_episode_has_no_finding(folder: Path):
+    assert references_messages(folder) == []
+
+
+def test_a_reference_without_samples_is_named(folder: Path):
+    end_ns = read_context(folder).reference_end_ns
+    rewrite(folder, lambda table: table["time"].cast(pa.int64()).to_numpy() >= end_ns)
+    (message,) = references_messages(folder)
+    assert message.startswith("1 episodes have no metric sample in the reference (first: e)")
+
+
+def test_a_step_longer_than_the_reference_is_named(folder: Path):
+    context = read_context(folder)
+    changed = dataclasses.replace(context, source_intervals_s={**context.source_intervals_s, "metrics": 60.0})
+    (folder / "context.json").write_text(changed.to_json())
+    (message,) = references_messages(folder)
+    assert message.startswith("1 episodes have a step longer than the reference")
+
+
+def test_candidates_without_metrics_are_counted(folder: Path):
+    rewrite(folder, lambda table: [name != "geo" for name in table["service"].to_pylist()])
+    (message,) = references_messages(folder)
+    assert message.startswith("1 episodes have candidates without any metric (first: e, 1 of 6)")
+
+
+START_NS = 1_760_000_000_000_000_000
+SECOND = 1_000_000_000
+
+
+def state(at_ns: int, name: str) -> dict:
+    return {"time": at_ns, "kind": "Deployment", "name": name, "service": name, "state": "{}"}
+
+
+def patch(at_ns: int, name: str) -> dict:
+    return {
+        "seq": 1,
+        "state": "intent",
+        "verb": "patch",
+        "time_ns": at_ns,
+        "args": {"kind": "Deployment", "name": name},
+    }
+
+
+def journal_errors(root) -> list[str]:
+    create_version(root, provenance={})
+    return [finding.message for finding in verify(root) if finding.check == "journal"]
+
+
+def test_changes_that_the_telemetry_shows_are_right(tmp_path, write_episode):
+    listed = [state(START_NS, name) for name in ("geo", "rate", "user", "search")]
+    write_episode(journal=[patch(START_NS + SECOND, "geo")], objects=[*listed, state(START_NS + SECOND + 7, "geo")])
+    assert journal_errors(tmp_path) == []
+
+
+def test_changes_of_another_run_are_found(tmp_path, write_episode):
+    listed = [state(START_NS, name) for name in ("geo", "rate", "user", "search")]
+    write_episode(journal=[patch(START_NS + SECOND, "geo")], objects=[*listed, state(START_NS + 9 * SECOND, "geo")])
+    assert "none of the changes that the journal holds" in journal_errors(tmp_path)[0]
+
+
+def test_telemetry_of_another_run_does_not_have_the_digest_of_the_journal(tmp_path, write_episode):
+    first = write_episode("e1", objects=[state(START_NS + 5, "geo")])
+    second = write_episode("e2", objects=[state(START_NS + 6, "geo")])
+    for folder in (first, second):
+        times = {name: pq.read_table(folder / "telemetry" / f"{name}.parquet")[time_column(name)] for name in TABLES}
+        digest = run_digest(times, view_start_ns=START_NS, inject_start_ns=None)
+        note = {"seq": 1, "state": "note", "verb": WRITTEN, "time_ns": START_NS, "args": {"digest": digest}}
+        (folder / "truth" / "journal.jsonl").write_text(json.dumps(note) + "\n")
+    assert journal_errors(tmp_path) == []
+    shutil.copy(second / "truth" / "journal.jsonl", first / "truth" / "journal.jsonl")
+    (message,) = journal_errors(tmp_path)
+    assert "not of the same run" in message

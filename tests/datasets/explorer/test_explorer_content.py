@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 
 from faultset.datasets.dataset import open_dataset
-from faultset.datasets.explorer.content.clients import client_requests
-from faultset.datasets.explorer.content.episode import content_json, episode_content
-from faultset.datasets.explorer.content.log_templates import log_lines_by_kind
-from faultset.datasets.explorer.content.object_changes import object_changes
-from faultset.datasets.explorer.content.service_health import (
+from faultset.datasets.explorer.content import content_json, episode_content
+from faultset.datasets.explorer.health import (
     FAILING,
+    MOST_STEPS,
     NO_CALLS,
     OK,
     SILENT,
     SLOW,
+    TimeGrid,
+    client_requests,
     layered,
+    rounded,
     service_map,
     states,
 )
-from faultset.datasets.explorer.content.time_grid import MOST_STEPS, TimeGrid, rounded
-from faultset.datasets.explorer.content.trace_examples import trace_examples
+from faultset.datasets.explorer.records import log_lines_by_kind, object_changes, trace_examples
 from faultset.datasets.views import EpisodeView
 
 SECOND = 10**9
@@ -169,6 +169,6 @@ def test_metrics_are_lines_or_a_single_value_where_nothing_moves(example_root, p
 
 
 def open_dataset_of(path):
-    from faultset.datasets.episode import Episode
+    from faultset.datasets.dataset import Episode
 
     return Episode(id=path.name, path=path)

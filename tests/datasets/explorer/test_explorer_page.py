@@ -11,14 +11,17 @@ import subprocess
 import zlib
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from click.testing import CliRunner
 
 from faultset.core.command_line.console import root as faultset
-from faultset.core.errors import UsageError
+from faultset.core.errors import DataError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.explorer import page
+from faultset.datasets.explorer.answers import read_answers
 from faultset.datasets.explorer.page import page_text, write_page
 from faultset.datasets.explorer.server import explorer_app
 from faultset.datasets.format.versions import create_version
@@ -105,6 +108,40 @@ def test_a_page_without_truth_has_no_label(example_root, tmp_path):
     assert not found["dataset"]["truth"]
     assert all("truth" not in row for row in found["dataset"]["episodes"])
     assert all("truth" not in found[f"episode-{n}"] for n in range(len(dataset.episodes)))
+
+
+def write_results(folder: Path, episode: str, alarm_ns: int) -> Path:
+    shared = {"kind": "method", "episode": episode, "seed": 0, "status": "ok", "ranking": "{}", "answer": "{}"}
+    rows = [
+        {**shared, "task": "detection", "baseline": "spot", "protocol": "detected", "alarm_ns": alarm_ns},
+        {**shared, "task": "localization", "baseline": "max-z", "protocol": "oracle", "alarm_ns": None}
+        | {"ranking": '{"a": 0.1, "b": 0.9, "c": 0.5, "d": 0.2}'},
+        {**shared, "task": "localization", "baseline": "max-z", "protocol": "delayed", "alarm_ns": None},
+        {**shared, "task": "rca", "baseline": "tree", "protocol": "oracle", "alarm_ns": None}
+        | {"answer": '{"system_level": "Hardware", "fault_type": "Code Defect"}'},
+    ]
+    folder.mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), folder / "results.parquet")
+    return folder
+
+
+def test_a_page_with_results_holds_what_methods_answered_on_the_time_axis(example_root, tmp_path):
+    episode = next(iter(open_dataset(example_root)))
+    results = write_results(tmp_path / "results", episode.id, episode.context.view_start_ns + 5 * 10**9)
+    arguments = ["dataset", "explore", str(example_root), "--results", str(results), "--out", str(tmp_path / "x.html")]
+    done = CliRunner().invoke(faultset, arguments)
+    assert done.exit_code == 0, done.output
+    first, second = (blocks((tmp_path / "x.html").read_text())[f"episode-{number}"]["answers"] for number in (0, 1))
+    assert second == []
+    detector, localizer, diagnoser = first
+    assert (detector["method"], detector["alarm"]) == ("spot", 5.0)
+    assert (localizer["protocol"], localizer["services"]) == ("oracle", ["b", "c", "d"])
+    assert (diagnoser["level"], diagnoser["type"]) == ("Hardware", "Code Defect")
+
+
+def test_a_folder_without_results_is_one_sentence(tmp_path):
+    with pytest.raises(DataError, match="give a folder that evaluate wrote"):
+        read_answers(tmp_path)
 
 
 def test_a_page_that_would_be_too_large_is_not_written(example_root, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from faultset.core.command_line.console import root as faultset
 from faultset.core.errors import DataError, UsageError
 from faultset.core.plugins import plugins
 from faultset.datasets import export_dataset, open_dataset
-from faultset.datasets.cli import exports as command
+from faultset.datasets.cli import exchange as command
 from faultset.datasets.exports.exporter import GROUP, ExportOptions, ExportPlan
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"

@@ -58,8 +58,8 @@ def test_the_context_carries_the_declaration_with_units(write_episode: Callable[
     assert (path / "telemetry" / "power.parquet").exists(), "a table without rows is an empty file"
 
 
-def test_an_episode_without_added_tables_says_nothing_of_them(write_episode: Callable[..., Path]) -> None:
-    assert "added_tables" not in json.loads((write_episode() / "context.json").read_text())
+def test_an_episode_without_added_tables_has_an_empty_list_of_them(write_episode: Callable[..., Path]) -> None:
+    assert json.loads((write_episode() / "context.json").read_text())["added_tables"] == []
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def lethal_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 LETHAL = """
 import os
-from faultset.datasets.imports.rcaeval import RCAEvalImport
+from faultset.datasets.imports.formats.rcaeval import RCAEvalImport
 
 class Lethal(RCAEvalImport):
     name = "lethal"
@@ -132,7 +132,6 @@ def test_a_place_that_cannot_be_written_is_named(place: str, source: Path, tmp_p
     refused("dataset", "import", "rcaeval", source, out)
     import_dataset("rcaeval", source, tmp_path / "data", workers=1)
     refused("dataset", "export", tmp_path / "data", out, "--as", "wide-csv")
-    refused("dataset", "upgrade", tmp_path / "data", out)
 
 
 @pytest.mark.parametrize("step", ["0s", f"{'9' * 400}s", "99999999h"])

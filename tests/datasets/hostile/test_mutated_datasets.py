@@ -12,12 +12,12 @@ import pytest
 
 from faultset.core.errors import DataError
 from faultset.datasets import open_dataset
-from faultset.datasets.cache.checked_files import known_files
+from faultset.datasets.cache import known_files
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.manifests import Manifest
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.testing.mutations import mutated, mutation_seeds
-from faultset.datasets.validation.episodes import check_content, episode_files
+from faultset.datasets.validation import check_content, episode_files
 
 LONGEST_S = 20.0
 JOURNAL = b'{"seq": 1, "state": "note", "args": {"name": "deploy"}, "visible": []}\n' * 3

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from faultset.core.errors import DataError
+from faultset.datasets import examine
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
+from faultset.datasets.imports.formats.nezha import NezhaImport
+from faultset.datasets.imports.formats.nezha_rows import read_logs, read_spans
 from faultset.datasets.imports.importer import import_dataset
-from faultset.datasets.imports.nezha import NezhaImport
-from faultset.datasets.imports.nezha.rows import read_logs, read_spans
 from faultset.datasets.testing import check_importer
 
 SECOND = 10**9
@@ -202,7 +203,7 @@ def test_metric_times_come_from_the_printed_clock_when_the_stamp_is_years_late(r
 
     own = cpu[cpu["time"].astype("int64") >= view.reference[1]]
     assert own["value"].tolist() == [5.0, 6.0, 7.0, 8.0]
-    assert any(f"{late} s away" in issue.found for issue in NezhaImport().data_issues(root, NezhaImport().cases(root)))
+    assert any(f"{late} s away" in issue.found for issue in examine(root).data_issues)
 
 
 def test_the_reference_has_the_sample_that_was_taken_at_the_end_of_the_fault_free_minute(
@@ -277,7 +278,7 @@ def test_without_a_sign_the_stated_time_is_the_onset_in_utc_whatever_the_stamp_s
     assert label.inject_start_ns == ns("08:56:40")
     assert label.effective_ns is None
     assert label.root_causes[0].metric == "CpuUsageRate(%)"
-    found = [issue.found for issue in NezhaImport().data_issues(root, NezhaImport().cases(root))]
+    found = [issue.found for issue in examine(root).data_issues]
     assert "inject_timestamp disagrees with inject_time in 1 of 2 faults, by -28740 to -28740 s" in found
 
 
@@ -302,9 +303,7 @@ def test_a_time_that_was_read_from_the_middle_of_a_message_is_not_used(root: Pat
     assert odd["time"] == ns("08:52:31")
     assert odd["level"] == "error"
     assert odd["message"] == 'o.a.Servlet#175 threw [{"timestamp":"2023-01-29T01:00:00"}]'
-    assert any(
-        "TimeUnixNano of 1 lines" in issue.found for issue in NezhaImport().data_issues(root, NezhaImport().cases(root))
-    )
+    assert any("TimeUnixNano of 1 lines" in issue.found for issue in examine(root).data_issues)
 
 
 def test_a_row_torn_by_two_writers_keeps_the_whole_record_at_its_beginning(root: Path) -> None:
@@ -316,7 +315,7 @@ def test_a_row_torn_by_two_writers_keeps_the_whole_record_at_its_beginning(root:
 
     read = read_logs([path])
     assert read[read["TraceID"] == "cc"]["message"].tolist() == ["u.c.User#48 get user"]
-    assert any("two writers" in issue.found for issue in NezhaImport().data_issues(root, NezhaImport().cases(root)))
+    assert any("two writers" in issue.found for issue in examine(root).data_issues)
 
 
 def test_messages_that_are_json_themselves_give_their_severity_and_text(root: Path) -> None:
@@ -349,7 +348,7 @@ def test_a_fault_whose_minutes_are_missing_is_named_and_can_be_left_out(root: Pa
         import_dataset("nezha", root, tmp_path / "out", workers=1)
     done = import_dataset("nezha", root, tmp_path / "out", workers=1, skip_bad=True)
     assert (done.episodes, len(done.left_out)) == (2, 1)
-    assert any(issue.severity == "error" for issue in NezhaImport().data_issues(root, NezhaImport().cases(root)))
+    assert any(issue.severity == "error" for issue in examine(root).data_issues)
 
 
 def test_a_day_without_logs_has_an_empty_table(root: Path, tmp_path: Path) -> None:
@@ -360,9 +359,7 @@ def test_a_day_without_logs_has_an_empty_table(root: Path, tmp_path: Path) -> No
 
     assert len(view.logs()) == 0
     assert len(view.spans()) == 14
-    assert any(
-        "there is no file" in issue.found for issue in NezhaImport().data_issues(root, NezhaImport().cases(root))
-    )
+    assert any("there is no file" in issue.found for issue in examine(root).data_issues)
 
 
 def test_a_day_without_its_fault_free_part_is_refused(root: Path) -> None:
@@ -413,9 +410,7 @@ def test_minutes_before_other_faults_replace_a_fault_free_time_without_files(tmp
     write_metrics(construct)
     (rca / f"{DAY}-fault_list.json").write_text(json.dumps({"08": faults}))
     (root / "construct_data" / "root_cause_ts.json").write_text("{}")
-    assert not [
-        issue for issue in NezhaImport().data_issues(root, NezhaImport().cases(root)) if issue.severity == "error"
-    ]
+    assert not [issue for issue in examine(root).data_issues if issue.severity == "error"]
     import_dataset("nezha", root, tmp_path / "out")
     dataset = open_dataset(tmp_path / "out")
     assert len(dataset.episodes) == 3

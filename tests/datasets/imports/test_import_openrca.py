@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from faultset.core.errors import DataError
+from faultset.datasets import examine
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
+from faultset.datasets.imports.formats.openrca import OpenRCAImport
+from faultset.datasets.imports.formats.openrca_rows import System
 from faultset.datasets.imports.importer import import_dataset
-from faultset.datasets.imports.openrca import OpenRCAImport
-from faultset.datasets.imports.openrca.systems import System
 from faultset.datasets.testing import check_importer
 from faultset.datasets.views import EpisodeView
 
@@ -253,10 +254,7 @@ def test_records_of_one_half_hour_are_one_episode_with_all_its_causes(tmp_path: 
     assert [cause.name for cause in label.root_causes] == ["node-5", "adservice2-0"]
     assert [cause.kind for cause in label.root_causes] == ["Node", "Pod"]
     assert label.inject_start_ns == FAULT * SECOND
-    assert any(
-        "2 records lie in one half hour" in issue.found
-        for issue in OpenRCAImport().data_issues(tmp_path, OpenRCAImport().cases(tmp_path))
-    )
+    assert any("2 records lie in one half hour" in issue.found for issue in examine(tmp_path).data_issues)
 
 
 def test_a_system_without_logs_has_an_empty_table(tmp_path: Path) -> None:
@@ -264,10 +262,7 @@ def test_a_system_without_logs_has_an_empty_table(tmp_path: Path) -> None:
 
     assert len(view.logs()) == 0
     assert len(view.metrics()) == 5
-    assert any(
-        "there are no files of log" in issue.found
-        for issue in OpenRCAImport().data_issues(tmp_path, OpenRCAImport().cases(tmp_path))
-    )
+    assert any("there are no files of log" in issue.found for issue in examine(tmp_path).data_issues)
 
 
 def test_log_values_with_line_breaks_stay_whole(tmp_path: Path) -> None:
@@ -285,7 +280,7 @@ def test_another_record_before_the_onset_is_evidence_against_a_healthy_reference
         f"pod,Mysql02,{SLOT - 900},2021-03-04 14:45:00,JVM out of memory",
     )
     import_dataset("openrca", tmp_path, tmp_path / "out", workers=1)
-    from faultset.datasets.format.truth import read_evidence
+    from faultset.datasets.format.labels import read_evidence
 
     dataset = open_dataset(tmp_path / "out")
     later = next(e for e in dataset.episodes if dataset.label(e).targets == ("Tomcat01",))
@@ -376,7 +371,7 @@ def test_one_garbled_time_does_not_move_the_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [512, 16 << 20], ids=["many blocks", "one block"])
 def test_rows_come_out_alike_wherever_a_file_is_cut_into_blocks(tmp_path: Path, monkeypatch, block: int) -> None:
-    monkeypatch.setattr("faultset.datasets.imports.openrca.rows._BLOCK", block)
+    monkeypatch.setattr("faultset.datasets.imports.formats.openrca_rows._BLOCK", block)
     day = bank(tmp_path) / "telemetry" / "2021_03_04"
     span_header = "timestamp,cmdb_id,parent_id,span_id,trace_id,duration"
     parents = ["None" if row % 9 == 0 else f"s{row - 1}" for row in range(99)]
@@ -423,18 +418,13 @@ def test_a_day_without_telemetry_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(DataError, match="has no folder of that day"):
         imported(tmp_path, tmp_path / "out")
-    assert any(
-        issue.severity == "error" for issue in OpenRCAImport().data_issues(tmp_path, OpenRCAImport().cases(tmp_path))
-    )
+    assert any(issue.severity == "error" for issue in examine(tmp_path).data_issues)
 
 
 def test_a_record_whose_two_times_disagree_is_an_oddity(tmp_path: Path) -> None:
     records(bank(tmp_path), f"pod,Tomcat01,{FAULT},2021-03-04 07:10:00,high CPU usage")
 
-    assert any(
-        "disagree in 1 of 1 records" in issue.found
-        for issue in OpenRCAImport().data_issues(tmp_path, OpenRCAImport().cases(tmp_path))
-    )
+    assert any("disagree in 1 of 1 records" in issue.found for issue in examine(tmp_path).data_issues)
 
 
 def test_children_that_outlive_their_parents_give_a_wrong_unit_away(tmp_path: Path) -> None:
@@ -445,10 +435,7 @@ def test_children_that_outlive_their_parents_give_a_wrong_unit_away(tmp_path: Pa
         f"{SLOT * 1000 + 50},adservice2-0,b,t1,20,rpc,0,x,a",
     )
 
-    assert any(
-        "1 of 1 spans begin after their parent" in issue.found
-        for issue in OpenRCAImport().data_issues(tmp_path, OpenRCAImport().cases(tmp_path))
-    )
+    assert any("1 of 1 spans begin after their parent" in issue.found for issue in examine(tmp_path).data_issues)
 
 
 def test_the_importer_keeps_what_importers_promise(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from faultset.core.errors import DataError
+from faultset.datasets import examine
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
+from faultset.datasets.imports.formats.openstack import OpenStackImport
 from faultset.datasets.imports.importer import import_dataset
-from faultset.datasets.imports.openstack import OpenStackImport
 from faultset.datasets.testing import check_importer
 
 BEGAN = 1_529_976_000
@@ -100,7 +101,7 @@ def test_the_round_without_the_fault_is_the_reference(root: Path, tmp_path: Path
 
 def test_a_test_whose_fault_never_ran_is_named(root: Path, tmp_path: Path) -> None:
     (root / "Nova" / "Test_7" / "logs" / "round_1" / "trigger_log").write_text("")
-    (issue,) = OpenStackImport().data_issues(root, OpenStackImport().cases(root))
+    (issue,) = examine(root).data_issues
     assert issue.severity == "error"
     with pytest.raises(DataError, match="no activation of its fault"):
         import_dataset("openstack", root, tmp_path / "out")

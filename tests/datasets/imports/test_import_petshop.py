@@ -10,11 +10,12 @@ import pandas as pd
 import pytest
 
 from faultset.core.errors import DataError
+from faultset.datasets import examine
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.format.alarm_place import AlarmPlace
+from faultset.datasets.format.labels import AlarmPlace
+from faultset.datasets.imports.formats.petshop import CASE_ROWS, REFERENCE_ROWS, PetShopImport
 from faultset.datasets.imports.importer import import_dataset
-from faultset.datasets.imports.petshop import CASE_ROWS, REFERENCE_ROWS, PetShopImport
 from faultset.datasets.testing import check_importer
 
 SECOND = 10**9
@@ -164,9 +165,7 @@ def test_a_scenario_without_normal_metrics_takes_the_rows_before_the_issue(tmp_p
 
     assert (context.view_start_ns, context.reference_end_ns) == (ISSUE_START * SECOND, (ISSUE_START + STEP) * SECOND)
     assert context.reference_moved_ns == 0
-    assert any(
-        "no normal metrics" in issue.found for issue in PetShopImport().data_issues(root, PetShopImport().cases(root))
-    )
+    assert any("no normal metrics" in issue.found for issue in examine(root).data_issues)
 
 
 def test_an_issue_that_names_an_unknown_node_cannot_be_imported(root: Path, tmp_path: Path) -> None:
@@ -182,22 +181,15 @@ def test_nodes_that_the_normal_metrics_do_not_know_are_told_and_imported(root: P
 
     assert any("S3_AWS::S3" in dataset.view(episode).services for episode in dataset.episodes)
     assert any(
-        "1 nodes are not in the normal metrics (S3_AWS::S3)" in issue.found
-        for issue in PetShopImport().data_issues(root, PetShopImport().cases(root))
+        "1 nodes are not in the normal metrics (S3_AWS::S3)" in issue.found for issue in examine(root).data_issues
     )
 
 
 def test_one_root_cause_for_every_issue_is_an_oddity(root: Path) -> None:
-    assert any(
-        "every issue has the root cause" in issue.found
-        for issue in PetShopImport().data_issues(root, PetShopImport().cases(root))
-    )
+    assert any("every issue has the root cause" in issue.found for issue in examine(root).data_issues)
 
     write_issue(root / "low_traffic", "train/issue_1", node="PetSite")
-    assert not any(
-        "every issue has the root cause" in issue.found
-        for issue in PetShopImport().data_issues(root, PetShopImport().cases(root))
-    )
+    assert not any("every issue has the root cause" in issue.found for issue in examine(root).data_issues)
 
 
 def test_a_byte_order_mark_and_hidden_folders_do_no_harm(root: Path, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from faultset.core.errors import DataError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.examination import examine
+from faultset.datasets.imports.formats.rcabench import RCABenchImport
 from faultset.datasets.imports.importer import import_dataset
-from faultset.datasets.imports.rcabench import RCABenchImport
 from faultset.datasets.testing import check_importer
 
 SECOND = 10**9

@@ -16,15 +16,15 @@ from click.testing import CliRunner
 
 from faultset.core.command_line.console import root as faultset
 from faultset.core.errors import DataError
+from faultset.datasets import validation
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.columns import numbers, numbers_of
 from faultset.datasets.imports.examination import examine
+from faultset.datasets.imports.formats.rcaeval import RCAEvalImport
 from faultset.datasets.imports.importer import episode_id, import_dataset
-from faultset.datasets.imports.rcaeval import RCAEvalImport
 from faultset.datasets.metrics import frame_cache
 from faultset.datasets.testing import check_importer
-from faultset.datasets.validation import datasets
 from faultset.datasets.views import EpisodeView
 
 START = 1_690_000_000
@@ -423,7 +423,7 @@ def test_an_archive_without_cases_is_not_recognised(tmp_path: Path) -> None:
 def test_an_imported_dataset_is_not_read_again_to_be_checked(source: Path, out: Path, monkeypatch) -> None:
     zenodo_case(source)
     dataset = imported(source, out)
-    monkeypatch.setattr(datasets, "check_content", lambda *given: pytest.fail("it was checked when it was written"))
+    monkeypatch.setattr(validation, "check_content", lambda *given: pytest.fail("it was checked when it was written"))
     dataset.check_files()
 
 

@@ -23,11 +23,10 @@ from faultset.core.errors import DataError, DiskFullError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.format.versions import complete_episodes
-from faultset.datasets.imports import case_processes
-from faultset.datasets.imports.costs import ImportCost
+from faultset.datasets.imports import cases as case_imports
 from faultset.datasets.imports.examination import examine
-from faultset.datasets.imports.importer import episode_id, import_dataset
-from faultset.datasets.imports.rcaeval import RCAEvalImport
+from faultset.datasets.imports.formats.rcaeval import RCAEvalImport
+from faultset.datasets.imports.importer import ImportCost, episode_id, import_dataset
 from faultset.datasets.imports.windows import reference_end
 
 START, ROWS, ONSET = 1_690_000_000, 60, 30
@@ -78,7 +77,7 @@ def test_an_import_that_is_run_again_has_nothing_to_do(source, out):
 
 
 def test_an_interrupted_import_writes_only_what_is_missing(source, out, monkeypatch):
-    real = case_processes.import_case
+    real = case_imports.import_case
     written: list[str] = []
 
     def failing(found, case, folder):
@@ -87,11 +86,11 @@ def test_an_interrupted_import_writes_only_what_is_missing(source, out, monkeypa
         written.append(case.key)
         real(found, case, folder)
 
-    monkeypatch.setattr(case_processes, "import_case", failing)
+    monkeypatch.setattr(case_imports, "import_case", failing)
     with pytest.raises(KeyboardInterrupt):
         import_dataset("rcaeval", source, out, workers=1)
     assert len(complete_episodes(out)) == 1
-    monkeypatch.setattr(case_processes, "import_case", real)
+    monkeypatch.setattr(case_imports, "import_case", real)
     done = import_dataset("rcaeval", source, out, workers=1)
     assert (done.episodes, done.written) == (3, 2)
 

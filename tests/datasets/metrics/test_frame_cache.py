@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from faultset.datasets.cache.folder import FOLDER
+from faultset.datasets.cache import FOLDER
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.metrics import frame_cache

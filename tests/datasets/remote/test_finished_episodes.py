@@ -14,9 +14,8 @@ import fsspec
 import pytest
 
 from faultset.core.errors import DataError, PlatformError, UsageError
-from faultset.datasets.format.summaries import hashes_below
-from faultset.datasets.remote.finished_episodes import ARRIVING, FINISHED, FinishedEpisodes
-from faultset.datasets.remote.writing import RemoteFolder
+from faultset.datasets.format.versions import hashes_below
+from faultset.datasets.remote.writing import ARRIVING, FINISHED, FinishedEpisodes, RemoteFolder
 from tests.s3_server import s3_bucket
 
 

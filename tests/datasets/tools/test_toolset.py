@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from faultset.datasets import Dataset, Episode, EpisodeContext, EpisodeWriter, create_version, open_dataset
-from faultset.datasets.examples.scenario import Scenario
-from faultset.datasets.examples.truth import evidence_of, label_of
+from faultset.datasets.examples import Scenario, evidence_of, label_of
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.tools.toolset import TOOL_NAMES, EpisodeTools
 

@@ -25,10 +25,8 @@ from faultset.datasets.training import (
     torch_dataset,
 )
 from faultset.datasets.training import windows as windows_module
-from faultset.datasets.training.columns import OTHER_LINES
-from faultset.datasets.training.features import step_features
-from faultset.datasets.training.service_features import CLIP, _deviation
-from faultset.datasets.training.tables import log_lines, service_calls
+from faultset.datasets.training.columns import OTHER_LINES, log_lines, service_calls
+from faultset.datasets.training.features import CLIP, _deviation, step_features
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings

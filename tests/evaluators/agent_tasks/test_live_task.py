@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from faultset.core.errors import UsageError
-from faultset.core.interpreter import python_command
+from faultset.core.processes import python_command
 from faultset.evaluators.agent_tasks.live import _LiveEpisode, _LiveEpisodes, mitigation
 from tests.collector.mitigation.test_attempts import RIGHT
 

@@ -17,7 +17,7 @@ from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.format.alarm_place import AlarmPlace
+from faultset.datasets.format.labels import AlarmPlace
 from faultset.datasets.format.versions import create_version
 from faultset.evaluators import evaluate
 

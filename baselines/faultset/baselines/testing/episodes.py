@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from faultset.baselines.api.contract import Labelled
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.format.alarm_place import AlarmPlace
+from faultset.datasets.format.labels import AlarmPlace
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
 

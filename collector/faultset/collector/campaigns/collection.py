@@ -41,7 +41,7 @@ from faultset.collector.plans.requests import CampaignRequest, make_request
 from faultset.collector.platforms.hosts import PlatformHost, open_host
 from faultset.core.errors import PlatformError, UsageError
 from faultset.core.files import translate_resource_errors
-from faultset.core.locks.folder_lock import locked
+from faultset.core.locks import locked
 from faultset.datasets.format.versions import create_version, list_versions, read_manifest
 
 _log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from faultset.collector.campaigns.url_destination import UrlDestination
 from faultset.collector.campaigns.worker_folders import WorkerFolder
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.summaries import EpisodeSummary
+from faultset.datasets.format.versions import EpisodeSummary
 from faultset.datasets.remote.file_systems import is_url
 
 

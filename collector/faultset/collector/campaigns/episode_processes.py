@@ -29,7 +29,7 @@ from faultset.collector.ipc.processes import is_stopped
 from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan
 from faultset.core.errors import FaultsetError
-from faultset.core.interpreter import import_path, python_command
+from faultset.core.processes import import_path, python_command
 
 PROGRAM = ("-m", "faultset.collector.episodes.process")
 """What the process of an episode runs, as arguments of the interpreter."""

@@ -34,7 +34,7 @@ from faultset.collector.platforms.hosts import open_host
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.core.files import replace_text, translate_resource_errors
 from faultset.core.json_text import canonical_json
-from faultset.core.locks.folder_lock import LOCK, locked
+from faultset.core.locks import LOCK, locked
 from faultset.core.reading.documents import STRICT, read_document
 
 MITIGATIONS = "mitigations"

@@ -20,7 +20,7 @@ from faultset.collector.episodes.working_folders import (
 )
 from faultset.collector.platforms.hosts import PlatformHost
 from faultset.core.errors import DataError, PlatformError
-from faultset.core.locks.folder_lock import LOCK
+from faultset.core.locks import LOCK
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, TELEMETRY, TRUTH
 from faultset.datasets.format.versions import VERSIONS

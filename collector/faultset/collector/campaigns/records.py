@@ -18,7 +18,7 @@ from faultset.core.files import replace_text
 from faultset.core.reading.documents import checked, read_document
 from faultset.core.suggestions import suggest
 from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.truth import read_label
+from faultset.datasets.format.labels import read_label
 
 CAMPAIGNS = "campaigns"
 LIMIT_BYTES = 64 << 20
@@ -30,11 +30,11 @@ class _CampaignRecord(BaseModel):
 
     campaign: str
     request: CampaignRequest
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any]
     plans: list[Plan]
-    refused: dict[str, str] = {}
+    refused: dict[str, str]
     failures: dict[str, str]
-    code: dict[str, str] | None = None
+    code: dict[str, str]
 
 
 def campaign_file(root: Path, campaign: str) -> Path:
@@ -93,7 +93,7 @@ def code_changes(root: Path, request: CampaignRequest, code: Mapping[str, str]) 
     earlier = [
         record["code"]
         for record in (_read(root, name) for name in campaign_ids(root))
-        if record.get("code") and checked(record["request"], CampaignRequest, "a request") == request
+        if record["code"] and checked(record["request"], CampaignRequest, "a request") == request
     ]
     if not earlier or dict(code) in earlier:
         return []
@@ -129,7 +129,7 @@ def as_options(record: Mapping[str, Any]) -> dict[str, Any]:
     if request["profile"] == "custom":
         del request["profile"]
         request |= {name.removesuffix("_s"): f"{length:.12g}s" for name, length in phases.items()}
-    options = {name.replace("_", "-"): value for name, value in (request | record.get("settings", {})).items()}
+    options = {name.replace("_", "-"): value for name, value in (request | record["settings"]).items()}
     return {name: value for name, value in options.items() if value not in (None, [], ())}
 
 

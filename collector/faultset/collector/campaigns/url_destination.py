@@ -25,13 +25,11 @@ from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.format.cards import CARD
 from faultset.datasets.format.context import CONTEXT_FILE, read_context
 from faultset.datasets.format.episodes import EPISODES, TELEMETRY, table_file
+from faultset.datasets.format.labels import read_label
 from faultset.datasets.format.manifests import VERSIONS, FileRecord
-from faultset.datasets.format.summaries import EpisodeSummary, sha256_of
-from faultset.datasets.format.truth import read_label
-from faultset.datasets.format.versions import complete_episodes, list_versions, read_manifest
+from faultset.datasets.format.versions import EpisodeSummary, complete_episodes, list_versions, read_manifest, sha256_of
 from faultset.datasets.remote.file_systems import fetch, fetch_present
-from faultset.datasets.remote.finished_episodes import ARRIVING, FINISHED, FinishedEpisode, FinishedEpisodes
-from faultset.datasets.remote.writing import RemoteFolder
+from faultset.datasets.remote.writing import ARRIVING, FINISHED, FinishedEpisode, FinishedEpisodes, RemoteFolder
 
 _CONTENT = (ARRIVING, CAMPAIGNS, CARD, EPISODES, FINISHED, VERSIONS)
 _READ = (CONTEXT_FILE, table_file("label"), table_file("evidence"))

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from faultset.collector.episodes.working_folders import FAILED, RUNNING
 from faultset.core.errors import DataError
 from faultset.core.files import flush, write_text
-from faultset.core.locks.process_identity import ProcessIdentity
+from faultset.core.locks import ProcessIdentity
 from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.format.episodes import EPISODES
 

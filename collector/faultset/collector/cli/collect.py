@@ -10,8 +10,7 @@ import click
 
 from faultset.collector.cli.cluster import JobLimit, cluster_options, platform_settings, stores_option
 from faultset.collector.cli.interrupts import interrupts
-from faultset.core.command_line.completion import complete_names
-from faultset.core.command_line.console import DURATION, comma_separated, command
+from faultset.core.command_line.console import DURATION, comma_separated, command, complete_names
 from faultset.core.command_line.output import json_option
 
 if TYPE_CHECKING:

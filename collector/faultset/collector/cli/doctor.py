@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from faultset.collector.cli.cluster import cluster_options, platform_settings
-from faultset.core.command_line.completion import complete_names
-from faultset.core.command_line.console import command
+from faultset.core.command_line.console import command, complete_names
 from faultset.core.command_line.output import json_option, show_records
 
 if TYPE_CHECKING:

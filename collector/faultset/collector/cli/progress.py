@@ -9,9 +9,10 @@ from contextlib import contextmanager
 
 from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.scheduler import CampaignProgress
-from faultset.collector.plans.cost import duration_text, episode_time_s
-from faultset.core.command_line.verbosity import is_quiet
+from faultset.collector.plans.cost import episode_time_s
+from faultset.core.command_line.console import is_quiet
 from faultset.core.printable import brief
+from faultset.core.times import duration_text
 
 
 def describe(result: EpisodeResult) -> str:

@@ -43,7 +43,7 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
     from faultset.collector.platforms.hosts import TelemetryInstaller, open_host
     from faultset.core.errors import DataError, UsageError
     from faultset.core.files import translate_resource_errors
-    from faultset.core.locks.folder_lock import locked
+    from faultset.core.locks import locked
     from faultset.core.printable import printable
 
     host = open_host(platform, platform_settings(context=context))

@@ -12,8 +12,7 @@ from faultset.collector.verdicts.verdict import UNCALIBRATED
 from faultset.core.command_line.output import show_json, show_records
 from faultset.core.printable import brief
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.labels import Label
-from faultset.datasets.format.truth import read_evidence, read_label
+from faultset.datasets.format.labels import Label, read_evidence, read_label
 
 MOST_FALSE_POSITIVES = 0.05
 """Share of healthy services on which the latent test may fire without a word; its limit is drawn for 1 %."""

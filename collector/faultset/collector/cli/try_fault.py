@@ -9,8 +9,7 @@ import click
 
 from faultset.collector.cli.cluster import cluster_options, platform_settings, stores_option
 from faultset.collector.cli.interrupts import raised_interrupts
-from faultset.core.command_line.completion import complete_names
-from faultset.core.command_line.console import command
+from faultset.core.command_line.console import command, complete_names
 from faultset.core.command_line.output import json_option, show_records
 
 

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.files import replace_text
-from faultset.core.locks.process_identity import ProcessIdentity
+from faultset.core.locks import ProcessIdentity
 from faultset.core.reading.regular_files import read_regular
 
 RUNNING = ".running"

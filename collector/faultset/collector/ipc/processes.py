@@ -18,8 +18,7 @@ from typing import Any, Generic
 
 from faultset.collector.ipc.channel import AnswerT, Channel, Handlers, Request, error_line, read_request, result_line
 from faultset.core.errors import PlatformError
-from faultset.core.interpreter import python_command
-from faultset.core.processes import die_with_parent, name_process, session_nice, set_session_nice
+from faultset.core.processes import die_with_parent, name_process, python_command, session_nice, set_session_nice
 
 
 class DeferredAnswer(Generic[AnswerT]):

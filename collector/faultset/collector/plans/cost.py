@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from faultset.collector.plans.plan import Plan
+from faultset.core.printable import size_text
+from faultset.core.times import duration_text
 
 OVERHEAD_S = 10.0
 """Time of an episode beside its phases: deployment, checks, undo and recovery.
@@ -55,16 +57,5 @@ def describe_campaign(plans: Sequence[Plan], jobs: int) -> str:
     return (
         f"{len(plans)} episode{'s' * (len(plans) != 1)} "
         f"({faults} with a fault, {len(plans) - faults} without), {together}: "
-        f"about {duration_text(campaign_time_s(plans, jobs))} and {campaign_bytes(plans) / 1e6:.3g} MB"
+        f"about {duration_text(campaign_time_s(plans, jobs))} and {size_text(campaign_bytes(plans))}"
     )
-
-
-def duration_text(seconds: float) -> str:
-    """Return a duration in the unit that suits it.
-
-    >>> [duration_text(seconds) for seconds in (8, 146, 3960, 36000)]
-    ['10 s', '2 min', '66 min', '10 h']
-    """
-    if seconds < 100:
-        return f"{max(10, round(seconds, -1)):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.0f} h"

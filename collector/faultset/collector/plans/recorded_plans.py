@@ -6,8 +6,8 @@ from pathlib import Path
 
 from faultset.collector.plans.plan import Plan
 from faultset.core.errors import DataError
+from faultset.core.json_text import read_json_lines
 from faultset.core.reading.documents import parse_object
-from faultset.core.reading.json_lines import read_json_lines
 from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.format.episodes import JOURNAL_FILE
 

@@ -26,7 +26,7 @@ from faultset.collector.load.workloads.patterns import CONSTANT
 from faultset.collector.plans.plan import Plan, random_draws
 from faultset.core.reading.documents import STRICT, checked, parse_object
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.format.truth import read_evidence, read_journal
+from faultset.datasets.format.labels import read_evidence, read_journal
 from faultset.datasets.metrics.roles import is_health_metric, role_of
 
 ROLLOUT = "rollout"

@@ -16,14 +16,12 @@ from faultset.collector.verdicts.deliveries import deliveries
 from faultset.collector.verdicts.latent import Calibration, shipped, threshold_of
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.files import translate_write_errors
-from faultset.core.locks.new_folder import new_folder
-from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.episode import Episode
-from faultset.datasets.format.labels import Label
+from faultset.core.locks import new_folder
+from faultset.datasets.compaction import write_again
+from faultset.datasets.dataset import Dataset, Episode, open_dataset
+from faultset.datasets.format.labels import Label, read_journal
 from faultset.datasets.format.storage import translate_disk_full
-from faultset.datasets.format.truth import read_journal
 from faultset.datasets.format.versions import create_version
-from faultset.datasets.rewriting import write_again
 
 UNKNOWN = "unknown"
 NOT_MANIFEST = ("latent", "silent", UNKNOWN)

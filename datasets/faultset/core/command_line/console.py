@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import math
 import os
 import sys
@@ -22,12 +23,82 @@ from typing import Any, TypeVar
 import click
 
 from faultset.core.command_line.output import escape_unencodable
-from faultset.core.command_line.verbosity import read_verbosity, verbosity_options
 from faultset.core.errors import FaultsetError, PlatformError, UsageError, missing_extra
 from faultset.core.files import is_special, refusal
 from faultset.core.plugins import Plugin, plugins
 from faultset.core.suggestions import suggest
 from faultset.core.times import parse_duration
+
+Completion = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def complete_names(group: str, *words: str) -> Completion:
+    """Return a `shell_complete` for an option that takes comma-separated names of plug-ins.
+
+    Nothing is imported to complete a name.
+
+    Parameters
+    ----------
+    group
+        Entry-point group of the plug-ins.
+    words
+        What else the option takes, for instance `all`.
+    """
+
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        before, comma, begun = incomplete.rpartition(",")
+        given = set(before.split(","))
+        names = sorted({*plugins(group), *words} - given)
+        return [f"{before}{comma}{name}" for name in names if name.startswith(begun)]
+
+    return complete
+
+
+_LOGGER = logging.getLogger("faultset")
+
+
+def set_verbosity(*, verbose: int = 0, quiet: bool = False) -> None:
+    """Choose which log messages of faultset are shown.
+
+    Parameters
+    ----------
+    verbose
+        0 shows warnings, 1 what a command does step by step, 2 everything.
+    quiet
+        Show errors alone, and no progress.
+    """
+    level = logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
+    _LOGGER.setLevel(level)
+    if logging.lastResort is not None:  # writes to standard error where nobody has set up logging
+        logging.lastResort.setLevel(level)
+
+
+def is_quiet() -> bool:
+    """Return whether progress is not to be shown."""
+    return not _LOGGER.isEnabledFor(logging.WARNING)
+
+
+def verbosity_options() -> list[click.Option]:
+    """Return the options `-v` and `-q` of a command; `read_verbosity` takes what they gave."""
+    return [
+        click.Option(["-v", "--verbose"], count=True, help="Print what is done, step by step; -vv prints everything."),
+        click.Option(["-q", "--quiet"], is_flag=True, help="Print errors only: no progress and no warnings."),
+    ]
+
+
+def read_verbosity(context: click.Context) -> None:
+    """Take the values of `-v` and `-q` out of a command's parameters, and act on them.
+
+    Raises
+    ------
+    click.UsageError
+        Both were given.
+    """
+    verbose, quiet = context.params.pop("verbose", 0), context.params.pop("quiet", False)
+    if verbose and quiet:
+        raise click.UsageError("give either -v or -q", context)
+    set_verbosity(verbose=verbose, quiet=quiet)
+
 
 ENTRY_POINTS = "faultset.commands"
 INTERRUPTED = 130

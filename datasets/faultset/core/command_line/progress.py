@@ -25,7 +25,7 @@ def shown(total: int, what: str | Callable[[], str]) -> Iterator[Callable[[int],
         Words before the numbers, or a function that is asked for them at every step.
     """
     words = (lambda: what) if isinstance(what, str) else what
-    from faultset.core.command_line.verbosity import is_quiet
+    from faultset.core.command_line.console import is_quiet
 
     if is_quiet():
         yield lambda steps: None

@@ -23,13 +23,43 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-from faultset.datasets.checks.coincidences import is_coincidence
 from faultset.datasets.checks.findings import Finding, Severity
 from faultset.datasets.format.context import CONTEXT_FILE, IMPORTED
 from faultset.datasets.format.episodes import EPISODES, table_file
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
+
+pc: Any = pyarrow.compute
+# Its functions are made at import, where type checkers do not see them.
+
+LEAST_NUMBERS = 20
+"""From so many different numbers in the same place of otherwise equal texts on, one of them tells nothing."""
+
+_DIGITS = "[0-9]+"
+
+
+def is_coincidence(number: str, values: pa.Array, example: str) -> bool:
+    """Say whether a column has many other numbers where one of its texts has this one.
+
+    Parameters
+    ----------
+    number
+        The number as text; anything else is never there by coincidence.
+    values
+        The distinct texts of the column.
+    example
+        One of them, which has the number.
+    """
+    if not re.fullmatch(_DIGITS, number):
+        return False
+    places = [place.span() for place in re.finditer(_DIGITS, example)]
+    indices = [index for index, (start, end) in enumerate(places) if example[start:end] == number]
+    shape = re.sub(_DIGITS, "#", example)
+    alike = values.filter(pc.equal(pc.replace_substring_regex(values, _DIGITS, "#"), shape)).to_pylist()
+    numbers = [re.findall(_DIGITS, text) for text in alike]
+    return bool(indices) and all(len({found[index] for found in numbers}) >= LEAST_NUMBERS for index in indices)
+
 
 INJECTOR_WORDS = ("chaos", "inject", "faultset-control", "faultset-agent", "faultset-load", "impairment", "stress-ng")
 """Words that only an injector brings along; found in any letter case and inside longer words."""
@@ -44,7 +74,6 @@ _STATE = ("objects", "state")
 _OF_TRUTH = "a text or number from the journal or the fault's parameters"
 _STATE_KEY = r'"[A-Za-z]+":'
 
-pc: Any = pyarrow.compute
 # Its functions are made at import, where type checkers do not see them.
 
 Texts = dict[tuple[str, str], pa.Array]

@@ -20,7 +20,7 @@ import pyarrow.compute
 
 from faultset.core.command_line.progress import Progress
 from faultset.core.errors import needs_extra
-from faultset.datasets.episode import Episode
+from faultset.datasets.dataset import Episode
 from faultset.datasets.training.folds import cluster_of
 
 if TYPE_CHECKING:

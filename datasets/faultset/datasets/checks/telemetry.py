@@ -1,19 +1,73 @@
-"""What telemetry says that can hardly be meant: odd values, odd ids, parents that are missing, common gaps."""
+"""Checks of telemetry: gaps, references without samples, odd spans and samples, journals of another run."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
+from faultset.core.times import SECOND_NS
 from faultset.datasets.checks.findings import Finding
-from faultset.datasets.checks.gaps import find_common_gap
+from faultset.datasets.format.episodes import WRITTEN, run_digest
+from faultset.datasets.format.labels import Label
+from faultset.datasets.format.schemas import time_column
 from faultset.datasets.views import EpisodeView
+
+_LONGEST_PAUSE = 3
+"""Steps without a sample that are no gap: a scrape may be late or missed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonGap:
+    """The longest stretch of a view without a sample of any series."""
+
+    offset_s: float
+    """From the start of the view to its begin."""
+    length_s: float
+    """Its length."""
+
+    def __str__(self) -> str:
+        return f"{self.length_s:.0f} s, {self.offset_s:.0f} s after the start of the view"
+
+
+def find_common_gap(
+    times_ns: npt.NDArray[np.int64], view: tuple[int, int], interval_s: float | None
+) -> CommonGap | None:
+    """Return the longest gap that all series have in common; None where samples come regularly, or there are none.
+
+    Parameters
+    ----------
+    times_ns
+        Times of the samples of all series, in any order.
+    view
+        Start and end of the view.
+    interval_s
+        Sampling interval; None for the median time between two samples.
+
+    Examples
+    --------
+    >>> times = np.array([second for second in range(60) if not 20 < second < 32]) * SECOND_NS
+    >>> print(find_common_gap(times, (0, 60 * SECOND_NS), 1.0))
+    12 s, 20 s after the start of the view
+    """
+    instants = np.unique(times_ns)
+    if len(instants) < 2:
+        return None
+    step_ns = interval_s * SECOND_NS if interval_s else float(np.median(np.diff(instants)))
+    edges = np.concatenate([[view[0]], instants, [view[1]]])
+    lengths = np.diff(edges)
+    longest = int(np.argmax(lengths))
+    if lengths[longest] <= _LONGEST_PAUSE * step_ns:
+        return None
+    return CommonGap(offset_s=float(edges[longest] - view[0]) / SECOND_NS, length_s=float(lengths[longest]) / SECOND_NS)
+
 
 pc: Any = pyarrow.compute
 # Its functions are made at import, where type checkers do not see them.
@@ -105,3 +159,188 @@ def _span_counts(view: EpisodeView) -> Iterator[tuple[str, int, int, str]]:
         others = ids.filter(pc.invert(pc.match_substring_regex(ids, _HEX)))
         odd, total, example = odd + len(others), total + len(ids), example or (others[0].as_py() if len(others) else "")
     yield "ids", odd, total, example
+
+
+COMPARED = ("metrics", "spans", "logs", "requests")
+"""Tables that say nothing by themselves: what is unusual in them shows against the reference only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceGaps:
+    """What the metrics of an episode lack."""
+
+    no_samples: bool
+    """No metric sample lies in the reference."""
+    coarse_step: bool
+    """The sampling step is longer than the reference."""
+    without_metrics: tuple[str, ...]
+    """Candidates that have no metric."""
+
+    def __bool__(self) -> bool:
+        return self.no_samples or self.coarse_step or bool(self.without_metrics)
+
+
+def reference_gaps(view: EpisodeView) -> ReferenceGaps | None:
+    """Say what the metrics of an episode lack; None where it has no metrics at all, which is seen at once.
+
+    Only as much of the table is read as it takes to see that nothing is missing.
+    """
+    sampled, known = False, set[str]()
+    wanted = set(view.services)
+    reference = view.reference
+    rows = 0
+    for times, services in view.pieces("metrics", "time", "service"):
+        rows += len(times)
+        sampled = sampled or _any_within(times, reference)
+        known.update(str(name) for name in services.unique().to_pylist())
+        if sampled and wanted <= known:
+            break
+    if not rows:
+        return None
+    return ReferenceGaps(
+        no_samples=not sampled,
+        coarse_step=_is_coarse(view),
+        without_metrics=tuple(sorted(wanted - known)),
+    )
+
+
+def gap_messages(found: Mapping[str, ReferenceGaps], candidates: Mapping[str, int]) -> list[str]:
+    """Put gaps into sentences, one for each kind.
+
+    Parameters
+    ----------
+    found
+        Episode -> its gaps.
+    candidates
+        Episode -> how many candidates it has.
+    """
+    empty = sorted(episode for episode, gaps in found.items() if gaps.no_samples)
+    coarse = sorted(episode for episode, gaps in found.items() if gaps.coarse_step)
+    silent = sorted(episode for episode, gaps in found.items() if gaps.without_metrics)
+    consequence = "methods that compare metrics with the reference cannot answer there"
+    messages = []
+    if empty:
+        messages.append(
+            f"{len(empty)} episodes have no metric sample in the reference (first: {empty[0]}); {consequence}"
+        )
+    if coarse:
+        messages.append(
+            f"{len(coarse)} episodes have a step longer than the reference (first: {coarse[0]}); {consequence}"
+        )
+    if silent:
+        first = silent[0]
+        messages.append(
+            f"{len(silent)} episodes have candidates without any metric (first: {first}, "
+            f"{len(found[first].without_metrics)} of {candidates[first]}); metric methods cannot name them"
+        )
+    return messages
+
+
+def reference_messages(views: Mapping[str, EpisodeView]) -> list[str]:
+    """Say in sentences what the metrics of some episodes lack; an empty list where they lack nothing."""
+    found = {episode: gaps for episode, view in views.items() if (gaps := reference_gaps(view))}
+    return gap_messages(found, {episode: len(views[episode].services) for episode in found})
+
+
+def reference_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
+    """Yield a warning for each kind of episode in which metric methods have nothing to compare with.
+
+    Kinds are: no metric sample in the reference, a sampling step longer than the reference, and candidates without any
+    metric. Episodes without metrics at all are not named: that is seen at once.
+    """
+    for message in reference_messages(views):
+        yield Finding(severity="warning", check="reference", episode=None, file=None, message=message)
+
+
+def missing_evidence(view: EpisodeView, tables: Collection[str]) -> str | None:
+    """Say why nothing can be told from some tables of an episode; None where something can.
+
+    Metrics, spans, logs and requests need rows in the reference, metrics also a step that fits into it; of other tables
+    any row will do. Where no table is asked for, nothing is missing.
+    """
+    reasons = [f"there is no table {name}" for name in sorted(set(tables) - set(view.tables))]
+    for name in sorted(set(tables) & set(view.tables)):
+        column = time_column(name)
+        if name not in COMPARED:
+            if len(view.table(name, [column])):
+                return None
+            reasons.append(f"{name} are empty")
+        elif name == "metrics" and _is_coarse(view):
+            reasons.append("the step of metrics is longer than the reference")
+        elif view.once(("any in the reference", name), partial(_any_in_reference, view, name)):
+            return None
+        else:
+            reasons.append(f"no {name} in the reference")
+    return "; ".join(reasons) or None
+
+
+def _is_coarse(view: EpisodeView) -> bool:
+    start_ns, end_ns = view.reference
+    return view.context.sampling_step_s * SECOND_NS > end_ns - start_ns
+
+
+def _any_in_reference(view: EpisodeView, table: str) -> bool:
+    return any(_any_within(times, view.reference) for (times,) in view.pieces(table, time_column(table)))
+
+
+def _any_within(times: pa.ChunkedArray, window: tuple[int, int]) -> bool:
+    values = times.cast(pa.int64()).to_numpy()
+    return bool(((values >= window[0]) & (values < window[1])).any())
+
+
+_MOST_CHANGED_AT_ONCE = 3
+_SLACK_NS = 5_000_000_000
+"""How much later than it was made a change may be observed, on a cluster with clocks of its own."""
+
+
+def journal_messages(
+    journal: Sequence[Mapping[str, Any]],
+    label: Label,
+    times: Mapping[str, pa.ChunkedArray],
+    objects: pa.Table,
+) -> Iterator[str]:
+    """Yield what shows that the pieces of an episode come from different runs.
+
+    Parameters
+    ----------
+    times
+        The column of each telemetry table that places its rows in time.
+    objects
+        Columns `time`, `kind` and `name` of the table of objects.
+    """
+    digests = [record["args"].get("digest") for record in journal if _is_note(record, WRITTEN)]
+    if digests:
+        # the time of an injection is in the label of an episode with a fault only
+        found = run_digest(times, view_start_ns=label.view_start_ns, inject_start_ns=label.inject_start_ns)
+        if digests[-1] != found:
+            yield "journal, telemetry and label are not of the same run; collect the episode again"
+        return
+    patches = [
+        (record["args"].get("name"), record["time_ns"])
+        for record in journal
+        if record.get("state") == "intent"
+        and record.get("verb") == "patch"
+        and isinstance(record.get("args"), Mapping)
+        and record["args"].get("kind") == "Deployment"
+        and isinstance(record.get("time_ns"), int)
+        and label.view_start_ns <= record["time_ns"] < label.view_end_ns - _SLACK_NS
+    ]
+    if patches and not any(
+        at_ns - _SLACK_NS <= seen_ns < at_ns + _SLACK_NS
+        for name, at_ns in patches
+        for seen_ns in _changes(objects, name)
+    ):
+        yield "the telemetry shows none of the changes that the journal holds; collect the episode again"
+
+
+def _is_note(record: Mapping[str, Any], name: str) -> bool:
+    return record.get("state") == "note" and record.get("verb") == name and isinstance(record.get("args"), Mapping)
+
+
+def _changes(objects: pa.Table, name: Any) -> list[int]:
+    """Return when a Deployment was seen to change."""
+    times = objects["time"].cast(pa.int64()).to_pandas()
+    is_deployment = (objects["kind"].to_pandas() == "Deployment") & (objects["name"].to_pandas() == name)
+    # every ten seconds all objects are listed at one time; such a row tells of no change
+    is_listed = times.groupby(times).transform("size") > _MOST_CHANGED_AT_ONCE
+    return times[is_deployment & ~is_listed].tolist()

@@ -3,34 +3,158 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from faultset.core.command_line.progress import Progress, StepCounter
-from faultset.core.errors import DataError
+from faultset.core.errors import DataError, how_to_install
 from faultset.core.reading.regular_files import FileStamp
-from faultset.datasets.checks.chance import chance_findings, onset_findings
+from faultset.core.times import SECOND_NS
 from faultset.datasets.checks.findings import Finding
-from faultset.datasets.checks.journals import journal_messages
 from faultset.datasets.checks.leaks import leak_findings
-from faultset.datasets.checks.references import reference_findings
-from faultset.datasets.checks.telemetry import telemetry_findings
-from faultset.datasets.dataset import Dataset
-from faultset.datasets.episode import Episode
-from faultset.datasets.format.context import CONTEXT_FILE, read_context
+from faultset.datasets.checks.telemetry import journal_messages, reference_findings, telemetry_findings
+from faultset.datasets.dataset import Dataset, Episode
+from faultset.datasets.format.context import CONTEXT_FILE, IMPORTED, read_context
 from faultset.datasets.format.episodes import EPISODES, JOURNAL_FILE, TRUTH, table_file
 from faultset.datasets.format.manifests import FileRecord
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, time_column
 from faultset.datasets.format.storage import TableSchemaError
-from faultset.datasets.format.summaries import file_names
-from faultset.datasets.format.versions import read_manifest
-from faultset.datasets.validation.episodes import content_problems, episode_files, record_problem, rows_problem
+from faultset.datasets.format.versions import file_names, read_manifest
+from faultset.datasets.validation import content_problems, episode_files, record_problem, rows_problem
 from faultset.datasets.views import EpisodeView
 
 if TYPE_CHECKING:
     import pandas as pd
+
+LEVEL = 0.05
+FEWEST = 8
+"""Episodes with and without a fault that the check needs of each."""
+ONSET_SPREAD = 0.02
+"""Standard deviation of the onset's place in the view, as a share of its length, below which the place is known."""
+_FOLDS = 5
+_SHUFFLES = 199
+_ENOUGH = 20
+_DAY_NS = 86_400 * SECOND_NS
+
+
+def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]) -> list[Finding]:
+    """Return a finding when circumstances predict the fault, or a note when there are too few episodes to say."""
+    counts = (sum(faulty.values()), len(faulty) - sum(faulty.values()))
+    if min(counts) < FEWEST:
+        return [
+            _finding(
+                "note",
+                f"not decided: {counts[0]} episodes with a fault and {counts[1]} without, {FEWEST} of each are needed; "
+                "collect more into this dataset, with another --seed or more --repeat and --normal",
+            )
+        ]
+    if find_spec("sklearn") is None:
+        return [
+            _finding(
+                "warning",
+                "whether start times, order, length and files predict the fault was not tested, because scikit-learn "
+                f"is not installed; {how_to_install('evaluate')}",
+            )
+        ]
+    features = circumstances(views)
+    episodes = sorted(views)
+    score, p_value = predictability(features, np.array([faulty[episode] for episode in episodes]))
+    if p_value > LEVEL:
+        return []
+    return [
+        _finding(
+            "warning",
+            f"start time, order, length, files and healthy row counts predict the fault with balanced accuracy "
+            f"{score:.2f} (permutation p = {p_value:.3f}, at chance it would exceed {LEVEL}); one in "
+            f"{round(1 / LEVEL)} clean datasets shows this too; collect as many episodes again with another --seed and "
+            "verify again: what is no accident shows there too, and a method may then score by it",
+        )
+    ]
+
+
+def onset_findings(
+    views: Mapping[str, EpisodeView], onsets: Mapping[str, int | None], *, fewest: int = FEWEST
+) -> list[Finding]:
+    """Return a finding when imported views begin so long before their onset that a clock would find it.
+
+    Our own collections draw the onset; many benchmarks record as long before it as after it.
+    """
+    shares = []
+    for episode, onset in onsets.items():
+        start, end = views[episode].window
+        if onset is not None and views[episode].context.platform == IMPORTED:
+            shares.append((onset - start) / (end - start))
+    if len(shares) < fewest or float(np.std(shares)) > ONSET_SPREAD:
+        return []
+    return [
+        _finding(
+            "warning",
+            f"the onset lies at {np.mean(shares):.0%} of the view in all {len(shares)} imported episodes (standard "
+            f"deviation {np.std(shares):.1%}): the layout of the source tells it, so judge localization by the oracle "
+            "protocol and give no weight to detection",
+        )
+    ]
+
+
+def circumstances(views: Mapping[str, EpisodeView]) -> np.ndarray:
+    """Return one row per episode, in the order of sorted ids, of what is known without looking at signals."""
+    episodes = sorted(views)
+    tables = [*TABLES, *sorted({table for view in views.values() for table in view.tables} - TABLES.keys())]
+    starts = np.array([views[episode].window[0] for episode in episodes])
+    rows = []
+    for episode, order in zip(episodes, np.argsort(np.argsort(starts)), strict=True):
+        view = views[episode]
+        start, end = view.window
+        angle = 2 * np.pi * (start % _DAY_NS) / _DAY_NS
+        counts = [_reference_rows(view, table) if table in view.tables else None for table in tables]
+        present = [count is not None for count in counts]
+        filled = [np.log1p(count or 0) for count in counts]
+        rows.append([np.sin(angle), np.cos(angle), order, (end - start) / 1e9, *present, *filled])
+    return np.array(rows, dtype=float)
+
+
+def predictability(features: np.ndarray, faulty: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
+    """Return the balanced accuracy of a depth-2 tree in five folds, and its permutation p-value.
+
+    Shuffling ends early once it is clear that shuffled labels are predicted as well (Besag and Clifford, 1991).
+    """
+    rng = np.random.default_rng(seed)
+    fold = rng.permutation(np.arange(len(faulty)) % _FOLDS)
+    score = _fold_accuracy(features, faulty, fold)
+    as_good = 0
+    for shuffles in range(1, _SHUFFLES + 1):
+        as_good += _fold_accuracy(features, rng.permutation(faulty), fold) >= score
+        if as_good == _ENOUGH:
+            return score, as_good / shuffles
+    return score, (1 + as_good) / (1 + _SHUFFLES)
+
+
+def _fold_accuracy(features: np.ndarray, faulty: np.ndarray, fold: np.ndarray) -> float:
+    """Return the balanced accuracy of predictions for each fold by a tree that has not seen it."""
+    from sklearn.tree import DecisionTreeClassifier
+
+    predicted = np.empty(len(faulty), dtype=bool)
+    for number in range(_FOLDS):
+        held = fold == number
+        # Only two classes and few rows: balanced weights stop a tree from always giving the commoner answer.
+        tree = DecisionTreeClassifier(max_depth=2, min_samples_leaf=2, class_weight="balanced", random_state=0)
+        predicted[held] = tree.fit(features[~held], faulty[~held]).predict(features[held])
+    return float((predicted[faulty].mean() + (~predicted[~faulty]).mean()) / 2)
+
+
+def _reference_rows(view: EpisodeView, table: str) -> int:
+    column = time_column(table)
+    times = view.table(table, columns=[column])[column].cast(pa.int64()).to_numpy()
+    start, end = view.reference
+    return int(((times >= start) & (times < end)).sum())
+
+
+def _finding(severity: str, message: str) -> Finding:
+    return Finding(severity=severity, check="chance", episode=None, file=None, message=message)  # type: ignore[arg-type]
 
 
 def verify(root: Path | str, version: str | None = None, *, progress: Progress | None = None) -> list[Finding]:
@@ -40,7 +164,7 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
     schema, sorted, inside the view, without odd values, ids and gaps (`faultset.datasets.checks.telemetry`). Labels:
     inside the episode, targets among the candidates. Views: no trace of the fault's name, the injector or the journal
     (`faultset.datasets.checks.leaks`), and nothing in lengths, times and row counts that predicts whether there is a
-    fault (`faultset.datasets.checks.chance`).
+    fault (`faultset.datasets.checks.verification`).
 
     Parameters
     ----------
@@ -82,7 +206,7 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
     findings += onset_findings(views, {episode: label.inject_start_ns for episode, label in labels.items()})
     if len(sound) < len(dataset.episodes):
         findings.append(
-            _finding(
+            _verification_finding(
                 "note",
                 "leak",
                 f"views of {len(dataset.episodes) - len(sound)} of {len(dataset.episodes)} episodes were not "
@@ -92,7 +216,9 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
     return findings
 
 
-def _finding(severity: Any, check: str, message: str, episode: str | None = None, file: str | None = None) -> Finding:
+def _verification_finding(
+    severity: Any, check: str, message: str, episode: str | None = None, file: str | None = None
+) -> Finding:
     path = f"{EPISODES}/{episode}/{file}" if file is not None else None
     return Finding(severity=severity, check=check, episode=episode, file=path, message=message)
 
@@ -102,21 +228,21 @@ def _file_findings(root: Path, episode: str, records: Mapping[str, FileRecord]) 
     declared = _declared_tables(folder)
     present = set(file_names(folder)) if folder.is_dir() and not folder.is_symlink() else set()
     for name in sorted({*episode_files(declared)} - records.keys()):
-        yield _finding("error", "files", "the version does not list it", episode, name)
+        yield _verification_finding("error", "files", "the version does not list it", episode, name)
     for name in sorted(present - records.keys()):
-        yield _finding("error", "files", "is not part of the version; remove it", episode, name)
+        yield _verification_finding("error", "files", "is not part of the version; remove it", episode, name)
     for name, record in records.items():
         path = folder / name
         if name not in present:
-            yield _finding("error", "files", "is missing; restore it", episode, name)
+            yield _verification_finding("error", "files", "is missing; restore it", episode, name)
             continue
         try:
             problem = record_problem(path, record, FileStamp.of(path, root))
         except (DataError, PermissionError) as error:
-            yield _finding("error", "files", str(error), episode, name)
+            yield _verification_finding("error", "files", str(error), episode, name)
             continue
         if problem is not None:
-            yield _finding("error", "checksum", problem, episode, name)
+            yield _verification_finding("error", "checksum", problem, episode, name)
         if path.suffix == ".parquet":
             yield from _parquet_findings(path, episode, name, record, declared)
 
@@ -134,27 +260,27 @@ def _parquet_findings(
     known = declared.get(path.stem) or TRUTH_TABLES.get(path.stem)
     if known is None:
         message = "is no table of this schema version, and the context does not declare it"
-        yield _finding("error", "schema", message, episode, name)
+        yield _verification_finding("error", "schema", message, episode, name)
         return
     try:
         problem = rows_problem(path, record, known)
     except DataError as error:
         check = "schema" if isinstance(error, TableSchemaError) else "parquet"
-        yield _finding("error", check, str(error), episode, name)
+        yield _verification_finding("error", check, str(error), episode, name)
         return
     if problem is not None:
-        yield _finding("error", "checksum", problem, episode, name)
+        yield _verification_finding("error", "checksum", problem, episode, name)
 
 
 def _content_findings(root: Path, episode: str) -> list[Finding]:
     folder = root / EPISODES / episode
     try:
         found = [
-            _finding("error", _check_of(name, problem), problem, episode, name)
+            _verification_finding("error", _check_of(name, problem), problem, episode, name)
             for name, problem in content_problems(folder, episode)
         ]
     except DataError as error:
-        return [_finding("error", "context", str(error), episode)]
+        return [_verification_finding("error", "context", str(error), episode)]
     if not any(finding.check in ("context", "rows") for finding in found):
         found += _journal_findings(episode, Episode(id=episode, path=folder))
     return found
@@ -165,7 +291,7 @@ def _journal_findings(episode: str, opened: Episode) -> Iterator[Finding]:
     times = {table: view.table(table, [time_column(table)])[time_column(table)] for table in view.tables}
     objects = view.table("objects", ["time", "kind", "name"])
     for message in journal_messages(opened.journal, opened.label, times, objects):
-        yield _finding("error", "journal", message, episode, JOURNAL_FILE)
+        yield _verification_finding("error", "journal", message, episode, JOURNAL_FILE)
 
 
 def _declaration_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
@@ -176,14 +302,14 @@ def _declaration_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]
             other, schema = first.setdefault(added.name, (episode, added.schema))
             if not added.schema.equals(schema, check_metadata=True):
                 message = f"table {added.name} is declared otherwise than in episode {other}; read them apart"
-                yield _finding("warning", "schema", message, episode, table_file(added.name))
+                yield _verification_finding("warning", "schema", message, episode, table_file(added.name))
 
 
 def _source_findings(episode: str, evidence: pd.DataFrame) -> Iterator[Finding]:
     """Yield a finding for each source of telemetry that failed in an episode or lacks something."""
     for row in evidence[(evidence["check"] == "source") & ~evidence["passed"]].itertuples():
         message = f"the source of {row.subject} is not complete: {row.detail}"
-        yield _finding("warning", "source", message, episode)
+        yield _verification_finding("warning", "source", message, episode)
 
 
 def _check_of(name: str, problem: str) -> str:

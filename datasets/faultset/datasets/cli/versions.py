@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.command_line.console import comma_separated, command
+from faultset.core.command_line.console import OUTPUT_FILE, comma_separated, command
 from faultset.core.command_line.output import json_option, show_json, show_records
-from faultset.core.errors import DataError
+from faultset.core.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from faultset.datasets.dataset import Dataset
-    from faultset.datasets.episode import Episode
+    from faultset.datasets.dataset import Dataset, Episode
 
 dataset_argument = click.argument("dataset", type=click.Path(path_type=Path), metavar="DATASET")
 location_argument = click.argument("dataset", metavar="DATASET")
@@ -40,7 +39,7 @@ def show(dataset: str, version: str | None, as_json: bool) -> None:
       faultset dataset show faultset-data/
       faultset dataset show s3://bucket/data
     """
-    from faultset.datasets.remote.local_copies import opened_labels
+    from faultset.datasets.remote.file_systems import opened_labels
 
     with opened_labels(dataset, version) as opened:
         _show(opened, dataset, as_json)
@@ -101,7 +100,7 @@ def episodes(
       faultset dataset episodes core-1 --fault cpu-hog,none --app hotel
     """
     from faultset.datasets.derivation import EpisodeFilter, select_episodes
-    from faultset.datasets.remote.local_copies import opened_labels
+    from faultset.datasets.remote.file_systems import opened_labels
 
     conditions = EpisodeFilter(
         apps=comma_separated(*apps), faults=comma_separated(*faults), verdicts=comma_separated(*verdicts)
@@ -139,7 +138,7 @@ def verify(dataset: str, version: str | None, shortcuts: bool, as_json: bool) ->
 
     from faultset.core.command_line.progress import reported
     from faultset.datasets import verify as find
-    from faultset.datasets.remote.local_copies import local_folder
+    from faultset.datasets.remote.file_systems import local_folder
 
     with ExitStack() as stack:
         with reported("episodes copied") as progress:
@@ -199,7 +198,7 @@ def versions(dataset: str, as_json: bool) -> None:
     Example:
       faultset dataset versions faultset-data/
     """
-    from faultset.datasets.remote.local_copies import manifests
+    from faultset.datasets.remote.file_systems import manifests
 
     records = [
         {
@@ -305,3 +304,80 @@ def _split_rows(opened: Dataset) -> list[dict[str, Any]]:
         {"split": name, "key": split.key, "train": len(split.train), "test": len(split.test)}
         for name, split in opened.manifest.splits.items()
     ]
+
+
+@command()
+@dataset_argument
+@click.option("--episode", "episodes", metavar="ID", multiple=True, help="Episode to show; all by default. Repeatable.")
+@click.option("--out", type=OUTPUT_FILE, help="File to write.  [default: explorer.html]")
+@click.option(
+    "--results",
+    metavar="FOLDER",
+    type=click.Path(exists=True, path_type=Path),
+    help="Folder of an evaluation: show what its methods answered on each episode.",
+)
+@click.option("--without-truth", is_flag=True, help="Leave the labels out, for people who are to find the faults.")
+@click.option("--serve", is_flag=True, help="Write no file; serve the pages on this machine until Ctrl-C.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to serve on.  [default: a free one]")
+@version_option
+@json_option
+def explore(
+    dataset: Path,
+    episodes: tuple[str, ...],
+    out: Path | None,
+    results: Path | None,
+    without_truth: bool,
+    serve: bool,
+    port: int | None,
+    version: str | None,
+    as_json: bool,
+) -> None:
+    """Make a page to look at the episodes of DATASET: one HTML file that needs no network.
+
+    It shows client requests, the health of services, metrics, logs, traces, events and object states on one time axis.
+    The truth can be switched off, to diagnose episodes yourself and be scored. With --serve nothing is written, and
+    episodes are read when they are opened; only somebody who has the printed address can open them.
+
+    \b
+    Example:
+      faultset dataset explore faultset-data/
+      faultset dataset explore faultset-data/ --episode 01084746c57a --out one.html
+      faultset dataset explore faultset-data/ --results results/faultset-data
+    """
+    from faultset.core.command_line.progress import reported
+    from faultset.datasets import open_dataset
+    from faultset.datasets.explorer.answers import read_answers
+
+    if serve and episodes:
+        raise UsageError("--serve shows every episode; leave --episode out, or --serve")
+    if port is not None and not serve:
+        raise UsageError("--port is for --serve; add --serve, or leave --port out")
+    opened = open_dataset(dataset, version)
+    answers = None if results is None else read_answers(results)
+    if serve:
+        import asyncio
+
+        from faultset.datasets.explorer.server import serve as run
+
+        def started(address: str) -> None:
+            if as_json:
+                show_json({"address": address})
+                return
+            click.echo(f"{address}\nOpen this address in a browser on this machine; Ctrl-C ends the server.", err=True)
+
+        asyncio.run(run(opened, port=port or 0, truth=not without_truth, answers=answers, started=started))
+        return
+    from faultset.datasets.explorer.page import write_page
+
+    out = out or Path("explorer.html")
+    with reported("episodes") as progress:
+        size = write_page(
+            opened, out, episodes=episodes or None, truth=not without_truth, answers=answers, progress=progress
+        )
+    shown = sorted(set(episodes)) if episodes else list(opened.episodes)
+    if as_json:
+        show_json({"file": str(out), "bytes": size, "episodes": shown})
+        return
+    number = len(shown)
+    noun = "episode" if number == 1 else "episodes"
+    click.echo(f"{number} {noun} in {out}, {size / 1e6:.1f} MB. Open it in a browser.")

@@ -19,12 +19,15 @@ from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import UsageError
 from faultset.core.files import replacing, translate_write_errors
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.explorer.content.episode import content_json, episode_content, episode_row
+from faultset.datasets.explorer.content import Answers, content_json, episode_content, episode_row
 from faultset.datasets.format.storage import translate_disk_full
 
 LARGEST_FILE = 48 << 20
 """Characters of data that browsers open without a wait, on a phone too."""
-_SCRIPTS = ("elements.js", "axis.js", "list.js", "services.js", "telemetry.js", "traces.js", "diagnosis.js", "page.js")
+_SCRIPTS = tuple(
+    f"{name}.js"
+    for name in ("elements", "axis", "list", "services", "telemetry", "traces", "answers", "diagnosis", "page")
+)
 
 
 def write_page(
@@ -33,6 +36,7 @@ def write_page(
     *,
     episodes: Sequence[str] | None = None,
     truth: bool = True,
+    answers: Answers | None = None,
     progress: Progress | None = None,
 ) -> int:
     """Write a page about episodes of a dataset, and return its size in bytes.
@@ -45,6 +49,8 @@ def write_page(
         Ids; all of the version by default.
     truth
         Whether labels are in the page.
+    answers
+        What methods answered, by episode; see `faultset.datasets.explorer.answers.read_answers`.
     progress
         Told how many episodes are finished, and of how many.
 
@@ -61,7 +67,8 @@ def write_page(
     blocks = [_block("dataset", packed(dataset_content(dataset, chosen, truth=truth)))]
     size = len(blocks[0])
     for number, episode in enumerate(chosen):
-        blocks.append(_block(f"episode-{number}", packed(episode_content(dataset[episode], truth=truth))))
+        content = episode_content(dataset[episode], truth=truth, answers=answers)
+        blocks.append(_block(f"episode-{number}", packed(content)))
         size += len(blocks[-1])
         if size > LARGEST_FILE:
             raise UsageError(

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.explorer.content.episode import episode_content
+from faultset.datasets.explorer.content import Answers, episode_content
 from faultset.datasets.explorer.page import dataset_content, packed, page_text
 
 HOST = "127.0.0.1"
@@ -24,7 +24,9 @@ _HEADERS = {
 }
 
 
-def explorer_app(dataset: Dataset, token: str, *, truth: bool = True) -> web.Application:
+def explorer_app(
+    dataset: Dataset, token: str, *, truth: bool = True, answers: Answers | None = None
+) -> web.Application:
     """Return the application: the page, and each episode as deflated JSON; whoever lacks the token finds nothing.
 
     Parameters
@@ -33,6 +35,8 @@ def explorer_app(dataset: Dataset, token: str, *, truth: bool = True) -> web.App
         First part of every path.
     truth
         Whether labels are sent.
+    answers
+        What methods answered, by episode.
     """
     index = base64.b64encode(packed(dataset_content(dataset, dataset.episodes, truth=truth))).decode()
     text = page_text(f'<script type="application/octet-stream" id="dataset">{index}</script>\n', served=True)
@@ -53,7 +57,7 @@ def explorer_app(dataset: Dataset, token: str, *, truth: bool = True) -> web.App
         name = request.match_info["episode"]
         if name not in dataset.files:
             raise web.HTTPNotFound(headers=_HEADERS)
-        make = partial(_episode, dataset, name, truth)
+        make = partial(_episode, dataset, name, truth, answers)
         try:
             content = await asyncio.get_running_loop().run_in_executor(None, make)
         except DataError as error:
@@ -66,12 +70,19 @@ def explorer_app(dataset: Dataset, token: str, *, truth: bool = True) -> web.App
     return app
 
 
-def _episode(dataset: Dataset, name: str, truth: bool) -> bytes:
+def _episode(dataset: Dataset, name: str, truth: bool, answers: Answers | None) -> bytes:
     dataset.check_files(episodes=[name])
-    return packed(episode_content(dataset[name], truth=truth))
+    return packed(episode_content(dataset[name], truth=truth, answers=answers))
 
 
-async def serve(dataset: Dataset, *, port: int = 0, truth: bool = True, started: Callable[[str], None]) -> None:
+async def serve(
+    dataset: Dataset,
+    *,
+    port: int = 0,
+    truth: bool = True,
+    answers: Answers | None = None,
+    started: Callable[[str], None],
+) -> None:
     """Serve a dataset on the loopback interface until the task is cancelled.
 
     Parameters
@@ -82,7 +93,7 @@ async def serve(dataset: Dataset, *, port: int = 0, truth: bool = True, started:
         Told the address of the page, which holds the token.
     """
     token = secrets.token_urlsafe(16)
-    runner = web.AppRunner(explorer_app(dataset, token, truth=truth), access_log=None)
+    runner = web.AppRunner(explorer_app(dataset, token, truth=truth, answers=answers), access_log=None)
     await runner.setup()
     try:
         site = web.TCPSite(runner, HOST, port)

@@ -1,19 +1,29 @@
-"""Wide tables for training: features in one file per episode, labels in a file apart."""
+"""Regular frames of metrics: wide tables, UCR time series and windows for training."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from faultset.core.errors import DataError
 from faultset.core.files import parquet_path
+from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.exports.exporter import ExportOptions
+from faultset.datasets.exports.exporter import ExportOptions, first_of_each_app
+from faultset.datasets.exports.library_tables import SIDES, SPLIT
+from faultset.datasets.training.columns import ColumnFinder, FeatureColumns
+from faultset.datasets.training.features import step_count, step_features
+from faultset.datasets.training.windows import EpisodeWindows, WindowBatch
 
 FEATURES = "features"
 _LABEL_FIELDS = ("fault", "no_fault_kind", "verdict", "system_level", "fault_type")
@@ -81,3 +91,249 @@ class WideParquet(_Wide):
         # with hundreds of columns of a few rows, descriptions of columns would take more than numbers
         path = stem.with_suffix(".parquet")
         pq.write_table(table, parquet_path(path), compression="zstd", write_statistics=False, store_schema=False)
+
+
+_NO_FAULT = "none"
+
+
+def filled_frame(dataset: Dataset, episode: str, options: ExportOptions) -> pd.DataFrame:
+    """Return the wide metrics without gaps: the last number is held, then the next, then zero."""
+    frame = dataset.view(episode).wide(options.step_s, options.roles)
+    frame.columns = pd.Index([f"{service}/{metric}" for service, metric in frame.columns])
+    return frame.ffill().bfill().fillna(0.0)
+
+
+class TSBADExport:
+    """`<number>_<dataset>_id_<number>_<app>_tr_<steps>_1st_<step>.csv`: channels, then `Label`; one file an episode.
+
+    The steps of the reference are for training. An episode without a fault has no first anomaly, which the name of a
+    file has to say.
+    """
+
+    def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
+        self._dataset, self._options, self._folder = dataset, options, folder
+        self._files: list[tuple[str, str]] = []
+
+    def unavailable_reason(self, episode: str) -> str | None:
+        """Refuse what has no anomaly."""
+        label = self._dataset.label(episode)
+        return "TSB-AD has no place for an episode without a fault" if label.onset_ns is None else None
+
+    def write(self, episode: str) -> None:
+        """Write one episode; a step is an anomaly when it ends after the onset."""
+        frame = filled_frame(self._dataset, episode, self._options)
+        context, onset = self._dataset.view(episode).context, self._dataset.label(episode).onset_ns
+        assert onset is not None  # such an episode is left out
+        ends = frame.index.as_unit("ns").asi8 + round(self._options.step_s * SECOND_NS)  # type: ignore[attr-defined]
+        labels = (ends > onset).astype(np.int64)
+        train = int((ends <= context.reference_end_ns).sum())
+        first = int(np.argmax(labels)) if labels.any() else len(labels)
+        number = len(self._files) + 1
+        words = [_word(self._dataset.root.resolve().name), _word(context.app)]
+        name = f"{number:03d}_{words[0]}_id_{number}_{words[1]}_tr_{train}_1st_{first}.csv"
+        columns = {column: frame[column].to_numpy() for column in frame.columns} | {"Label": labels}
+        pyarrow.csv.write_csv(pa.table(columns), self._folder / name)
+        self._files.append((name, episode))
+
+    def finish(self) -> None:
+        """Write which file is which episode."""
+        rows = "".join(f"{name},{episode}\n" for name, episode in self._files)
+        (self._folder / "episodes.csv").write_text(f"file_name,episode\n{rows}", encoding="utf-8")
+
+
+def _word(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9-]+", "-", text)
+
+
+class TimeSeriesFiles:
+    """`faultset_TRAIN.ts` and `faultset_TEST.ts`: an episode is a case, its fault the class, a column a dimension.
+
+    All cases have the same dimensions and lengths; a column that an episode lacks is missing (`?`) in all of it. The
+    sides are those of the split `by-episode`.
+    """
+
+    def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
+        self._dataset, self._options, self._folder = dataset, options, folder
+        self._test = set(dataset.splits.get(SPLIT, {}).get("test", ()))
+        self._columns: set[str] = set()
+        self._steps: dict[str, int] = {}
+        self._members: dict[str, list[str]] = {}
+
+    def unavailable_reason(self, episode: str) -> str | None:
+        """Return None: whether lengths are equal is seen when all are known."""
+        return None
+
+    def prepare(self, episode: str) -> None:
+        """Note columns and length of one episode."""
+        frame = filled_frame(self._dataset, episode, self._options)
+        self._columns |= set(frame.columns)
+        self._steps[episode] = len(frame)
+
+    def write(self, episode: str) -> None:
+        """Append one episode to the file of its side."""
+        columns = sorted(self._columns)
+        if not self._members:
+            self._begin(columns)
+        side = "test" if episode in self._test else "train"
+        self._members[side].append(episode)
+        frame = filled_frame(self._dataset, episode, self._options).reindex(columns=columns)
+        dimensions = ":".join(_numbers(frame[name].to_numpy()) for name in columns)
+        with self._file(side).open("a", encoding="utf-8") as file:
+            file.write(f"{dimensions}:{_fault(self._dataset, episode)}\n")
+
+    def finish(self) -> None:
+        """Write the names of the dimensions, and the episodes in the order of the cases."""
+        for side, episodes in self._members.items():
+            rows = "".join(f"{episode}\n" for episode in episodes)
+            (self._folder / f"{side}_episodes.txt").write_text(rows, encoding="utf-8")
+        names = json.dumps(sorted(self._columns), indent=1) + "\n"
+        (self._folder / "dimensions.json").write_text(names, encoding="utf-8")
+
+    def _begin(self, columns: list[str]) -> None:
+        lengths = set(self._steps.values())
+        if len(lengths) > 1:
+            raise DataError(
+                f"the cases of a .ts file must be equally long, these episodes have {min(lengths)} to {max(lengths)} "
+                'steps; make a version of episodes of one length with "faultset dataset filter"'
+            )
+        classes = sorted({_fault(self._dataset, episode) for episode in self._steps})
+        for side in SIDES:
+            self._members[side] = []
+            self._file(side).write_text(
+                "@problemName faultset\n@timeStamps false\n@missing true\n@univariate false\n"
+                f"@dimensions {len(columns)}\n@equalLength true\n@seriesLength {min(lengths)}\n"
+                f"@classLabel true {' '.join(classes)}\n@data\n",
+                encoding="utf-8",
+            )
+
+    def _file(self, side: str) -> Path:
+        return self._folder / f"faultset_{side.upper()}.ts"
+
+
+def _fault(dataset: Dataset, episode: str) -> str:
+    return _word(dataset.label(episode).fault or _NO_FAULT)
+
+
+def _numbers(values: npt.NDArray[np.float64]) -> str:
+    return ",".join("?" if np.isnan(value) else repr(value) for value in values.tolist())
+
+
+LENGTH = 32
+"""Steps in a window."""
+_BATCH = 256
+
+
+class WindowsExport:
+    """`<side>/` with `values.npy` and `mask.npy` [window, step, feature], `labels.npy` [window, step], and more.
+
+    `ends_ns.npy`, `groups.npy` and `episodes.npy` have one entry a window, and so has `services.npy` of windows per
+    service. Windows follow each other step by step. The columns are those of training episodes, and are named in
+    `columns.json`. `numpy.load(path, mmap_mode="r")` reads only the windows that are asked for.
+    """
+
+    has_services = True
+
+    def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
+        self._dataset, self._options, self._folder = dataset, options, folder
+        self._test = set(dataset.splits.get(SPLIT, {}).get("test", ()))
+        self._finder = _finder(options)
+        self.prepare = None if self._finder is None else self._find_columns
+        self._sides: dict[str, _Side] = {}
+
+    def unavailable_reason(self, episode: str) -> str | None:
+        """Refuse an episode that is shorter than a window."""
+        start_ns, end_ns = self._dataset.view(episode).window
+        steps = (end_ns - start_ns) / SECOND_NS / self._options.step_s
+        return None if steps >= LENGTH else f"a window has {LENGTH} steps, and an episode of {steps:.0f} holds none"
+
+    def expected_bytes(self, episodes: Sequence[str]) -> int:
+        """Compute the size of all windows, with the columns that the first episode of each application has."""
+        finder, views = _finder(self._options), [self._dataset.view(episode) for episode in episodes]
+        for episode in first_of_each_app(self._dataset, episodes):
+            if finder is not None:
+                finder.add(self._dataset.view(episode))
+            else:  # its columns are known, and reading it shows how long the others take
+                step_features(self._dataset.view(episode), self._columns(None))
+        windows = sum(
+            (step_count(view, self._options.step_s) - LENGTH + 1) * (len(view.services) if finder is None else 1)
+            for view in views
+        )
+        return windows * LENGTH * len(self._columns(finder)) * (np.dtype(np.float32).itemsize + np.dtype(bool).itemsize)
+
+    def write(self, episode: str) -> None:
+        """Write the windows of one episode."""
+        if not self._sides:
+            self._begin()
+        side = self._sides["test" if episode in self._test else "train"]
+        side.write(episode)
+
+    def finish(self) -> None:
+        """Write which window is of which episode."""
+        for side in self._sides.values():
+            side.close()
+
+    def _find_columns(self, episode: str) -> None:
+        if episode not in self._test and self._finder is not None:
+            self._finder.add(self._dataset.view(episode))
+
+    def _begin(self) -> None:
+        episodes = [episode for episode in self._dataset.episodes if self.unavailable_reason(episode) is None]
+        members = {side: [one for one in episodes if (one in self._test) == (side == "test")] for side in SIDES}
+        if not members["train"]:
+            raise DataError("no episode of the training side has a window; choose a shorter --step")
+        columns = self._columns(self._finder)
+        (self._folder / "columns.json").write_text(json.dumps(columns.names, indent=1) + "\n", encoding="utf-8")
+        for side, episodes in members.items():
+            if episodes:
+                windows = EpisodeWindows(self._dataset, episodes, columns, length=LENGTH)
+                self._sides[side] = _Side(self._folder / side, windows)
+
+    def _columns(self, finder: ColumnFinder | None) -> FeatureColumns:
+        if finder is not None:
+            return finder.columns()
+        return FeatureColumns.per_service(step_s=self._options.step_s, roles=self._options.roles)
+
+
+class _Side:
+    """The arrays of one side, filled from the first window to the last."""
+
+    def __init__(self, folder: Path, windows: EpisodeWindows) -> None:
+        folder.mkdir()
+        shape, width = (len(windows), LENGTH), len(windows.columns)
+        self._arrays = {
+            "values": _array(folder / "values.npy", np.dtype(np.float32), (*shape, width)),
+            "mask": _array(folder / "mask.npy", np.dtype(bool), (*shape, width)),
+            "labels": _array(folder / "labels.npy", np.dtype(np.int8), shape),
+            "ends_ns": _array(folder / "ends_ns.npy", np.dtype(np.int64), shape[:1]),
+            "groups": _array(folder / "groups.npy", np.dtype(np.int64), shape[:1]),
+        }
+        self._folder, self._windows = folder, windows
+        self._names: dict[str, list[str]] = {"episodes": []}
+        if windows.columns.is_per_service:
+            self._names["services"] = []
+
+    def write(self, episode: str) -> None:
+        for batch in self._windows.episode_batches(episode, _BATCH):
+            self._write(batch)
+
+    def _write(self, batch: WindowBatch) -> None:
+        first = len(self._names["episodes"])
+        for name, array in self._arrays.items():
+            array[first : first + len(batch)] = getattr(batch, name)
+        for name, texts in self._names.items():
+            texts += getattr(batch, name)
+
+    def close(self) -> None:
+        for array in self._arrays.values():
+            array.flush()
+        for name, texts in self._names.items():
+            np.save(self._folder / f"{name}.npy", np.array(texts))
+
+
+def _finder(options: ExportOptions) -> ColumnFinder | None:
+    """Return what finds the columns; None where they are known without looking at episodes."""
+    return None if options.per_service else ColumnFinder(step_s=options.step_s, roles=options.roles)
+
+
+def _array(path: Path, kind: np.dtype, shape: tuple[int, ...]) -> np.memmap:
+    return np.lib.format.open_memmap(path, mode="w+", dtype=kind, shape=shape)

@@ -13,11 +13,19 @@ import pyarrow as pa
 from pydantic import ConfigDict, Field
 
 from faultset.core.errors import DataError
-from faultset.core.printable import printable, quoted
+from faultset.core.printable import quoted
 from faultset.core.reading.documents import LIMIT_BYTES, STRICT, checked, parse_object
 from faultset.core.reading.regular_files import read_regular
-from faultset.datasets.format.names import LONGEST_VIEW_NS, EpisodeId, IntervalS, Name, TimeNs
-from faultset.datasets.format.schemas import READ_VERSIONS, SCHEMA_VERSION, TABLES, AddedTable
+from faultset.datasets.format.schemas import (
+    LONGEST_VIEW_NS,
+    SCHEMA_VERSION,
+    TABLES,
+    AddedTable,
+    EpisodeId,
+    IntervalS,
+    Name,
+    TimeNs,
+)
 
 CONTEXT_FILE = "context.json"
 IMPORTED = "imported"
@@ -102,19 +110,10 @@ class EpisodeContext:
         content: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
         for entry in fields(self):
             content[entry.name] = getattr(self, entry.name)
-        content["source_intervals_s"] = dict(self.source_intervals_s)
         content["metric_roles"] = [dict(row) for row in self.metric_roles]
-        if not self.reference_moved_ns:
-            del content["reference_moved_ns"]
         content["added_tables"] = [asdict(added) for added in self.added_tables]
-        if not self.added_tables:
-            del content["added_tables"]
-        content["workload"] = dict(self.workload)
-        if not self.workload:
-            del content["workload"]
-        content["stores"] = dict(self.stores)
-        if not self.stores:
-            del content["stores"]
+        for name in ("source_intervals_s", "workload", "stores"):
+            content[name] = dict(content[name])
         return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
     @classmethod
@@ -139,21 +138,16 @@ def read_context(episode_path: Path) -> EpisodeContext:
     path = Path(episode_path) / CONTEXT_FILE
     if not path.is_symlink() and not path.exists():
         raise DataError(
-            f"{printable(episode_path)} is not an episode: it has no {CONTEXT_FILE}; "
-            "give a folder under DATASET/episodes"
+            f"{episode_path} is not an episode: it has no {CONTEXT_FILE}; give a folder under DATASET/episodes"
         )
     return EpisodeContext.from_json(read_regular(path, limit_bytes=LIMIT_BYTES), origin=str(path))
 
 
 def check_schema_version(found: object, origin: str) -> None:
-    """Raise DataError when `found` is no schema version that this release reads."""
-    if type(found) is int and found in READ_VERSIONS:
+    """Raise DataError unless `found` is the schema version of this release."""
+    if type(found) is int and found == SCHEMA_VERSION:
         return
-    if type(found) is int and found > SCHEMA_VERSION:
-        remedy = "upgrade faultset to a release that reads it"
-    else:
-        remedy = "read it with the release that wrote it, or collect it again"
     raise DataError(
-        f"{printable(origin)} has schema version {quoted(found)}, this release of faultset reads versions "
-        f"{READ_VERSIONS[0]} to {SCHEMA_VERSION}; {remedy}"
+        f"{origin} has schema version {quoted(found)}, this release of faultset reads version "
+        f"{SCHEMA_VERSION}; read it with the release that wrote it, or collect it again"
     )

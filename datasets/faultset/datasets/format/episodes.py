@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,16 +17,15 @@ from faultset.core.errors import DataError
 from faultset.core.files import flush, write_text
 from faultset.core.json_text import canonical_json
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext
-from faultset.datasets.format.names import check_episode_id
-from faultset.datasets.format.ordering import in_one_chunk, order_of
 from faultset.datasets.format.schemas import (
     EVIDENCE,
     LABEL,
     LABEL_JSON_FIELDS,
-    LATER_COLUMNS,
     TABLES,
     TRUTH_TABLES,
     AddedTable,
+    check_episode_id,
+    time_column,
     without_episode,
 )
 from faultset.datasets.format.storage import (
@@ -34,9 +35,119 @@ from faultset.datasets.format.storage import (
     SMALLEST,
     Compression,
     translate_disk_full,
-    with_missing_columns,
     write_parquet,
 )
+
+WRITTEN = "written"
+"""Name of the journal's note that holds the digest."""
+
+
+def run_digest(times: Mapping[str, pa.ChunkedArray], *, view_start_ns: int, inject_start_ns: int | None) -> str:
+    """Return a digest of how many rows each table has and from when to when.
+
+    Parameters
+    ----------
+    times
+        The column of each table that places its rows in time.
+    inject_start_ns
+        When the fault was injected; None without a fault.
+    """
+    spans = {table: _span(column) for table, column in times.items()}
+    known = {"tables": spans, "view_start_ns": view_start_ns, "inject_start_ns": inject_start_ns}
+    return hashlib.sha256(canonical_json(known).encode()).hexdigest()
+
+
+def _span(column: pa.ChunkedArray) -> list[int | None]:
+    stamps = column.cast(pa.int64()).to_numpy()
+    return [len(stamps), int(stamps.min()), int(stamps.max())] if len(stamps) else [0, None, None]
+
+
+SERIES_COLUMNS = ("metric", "service", "pod", "container", "labels")
+"""What identifies a metric series, in the order in which the table is sorted."""
+_LARGEST = np.iinfo(np.int64).max
+
+
+def order_of(table: str, rows: pa.Table) -> np.ndarray | None:
+    """Return the numbers of a table's rows in the order in which it is stored; None when they are in it."""
+    return _series_order(rows) if table == "metrics" else _time_order(rows, time_column(table))
+
+
+def in_one_chunk(table: pa.Table) -> pa.Table:
+    """Return a table in which each column has one chunk, and so one dictionary."""
+    if all(column.num_chunks == 1 for column in table.columns):
+        return table
+    return table.unify_dictionaries().combine_chunks()
+
+
+def _series_order(rows: pa.Table) -> np.ndarray | None:
+    """Return the order by series and time; None when the rows are in it."""
+    times = rows["time"].cast(pa.int64()).to_numpy()
+    if _in_series_order(rows, times):
+        return None
+    series = np.zeros(len(rows), dtype=np.int64)
+    for name in SERIES_COLUMNS:
+        ranks = _ranks(rows[name])
+        size = int(ranks.max(initial=0)) + 1
+        if int(series.max(initial=0)) + 1 > _LARGEST // size:
+            # Numbers of all combinations would not fit: number those that occur.
+            series = np.unique(series, return_inverse=True)[1].astype(np.int64)
+        series = series * size + ranks
+    return np.lexsort([times, series])
+
+
+def _in_series_order(rows: pa.Table, times: np.ndarray) -> bool:
+    """Say whether the rows are sorted by series and time, by comparing the first rows of the series only."""
+    if not len(rows):
+        return True
+    change = np.zeros(len(rows), dtype=bool)
+    change[0] = True
+    codes = []
+    for name in SERIES_COLUMNS:
+        array = as_array(rows[name])
+        code = array.indices.fill_null(-1) if array.null_count else array.indices
+        codes.append((code.to_numpy(zero_copy_only=False), array.dictionary))
+        if len(array.dictionary) > 1 or array.null_count not in (0, len(array)):
+            change[1:] |= codes[-1][0][1:] != codes[-1][0][:-1]
+    if np.any((times[1:] < times[:-1]) & ~change[1:]):
+        return False
+    starts = np.flatnonzero(change)
+    if len(starts) > len(rows) // 4 + 1:
+        return False
+    heads = []
+    for code, dictionary in codes:
+        words = ["", *dictionary.to_pylist()]
+        # Nulls come first, also before empty words.
+        heads.append([(number >= 0, words[number + 1]) for number in code[starts].tolist()])
+    keys = list(zip(*heads, strict=True))
+    return all(first < second for first, second in pairwise(keys))
+
+
+def as_array(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array; copied only where it has several chunks."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    array = column.combine_chunks()
+    return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+
+
+def _time_order(rows: pa.Table, column: str) -> np.ndarray | None:
+    times = rows[column].cast(pa.int64()).to_numpy()
+    return None if np.all(times[1:] >= times[:-1]) else np.argsort(times, kind="stable")
+
+
+def _ranks(column: pa.ChunkedArray) -> np.ndarray:
+    """Return a number per row that sorts as the row's string does; nulls first."""
+    if not len(column):
+        return np.zeros(0, dtype=np.int32)
+    array = as_array(column)
+    if len(array.dictionary) < 2 and array.null_count in (0, len(array)):
+        return np.zeros(len(array), dtype=np.int32)
+    words = np.asarray(array.dictionary.to_pylist(), dtype=object)
+    ranks = np.empty(len(words), dtype=np.int32)
+    ranks[np.argsort(words)] = np.arange(1, len(words) + 1, dtype=np.int32)
+    codes = array.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return np.where(codes < 0, 0, ranks[codes]) if len(words) else np.zeros(len(codes), dtype=np.int32)
+
 
 EPISODES = "episodes"
 TELEMETRY = "telemetry"
@@ -245,8 +356,6 @@ def _conformed(table: str, wanted: pa.Schema, batch: pa.RecordBatch | pa.Table) 
     rows = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
     if "episode" in rows.column_names:
         rows = rows.drop_columns(["episode"])
-    later = [name for name in LATER_COLUMNS.get(table, ()) if name not in rows.column_names]
-    rows = with_missing_columns(rows, wanted, [*rows.column_names, *later])
     if set(rows.column_names) != set(wanted.names):
         missing = sorted(set(wanted.names) - set(rows.column_names))
         extra = sorted(set(rows.column_names) - set(wanted.names))

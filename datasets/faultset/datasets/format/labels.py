@@ -4,19 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+import pyarrow as pa
 from pydantic import ConfigDict, Field
 
+from faultset.core.errors import DataError
 from faultset.core.printable import printable
-from faultset.core.reading.documents import STRICT, checked
+from faultset.core.reading.documents import STRICT, checked, json_lines, parse_object
+from faultset.core.reading.regular_files import read_regular
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.alarm_place import AlarmPlace
-from faultset.datasets.format.names import EpisodeId, Name, TimeNs
+from faultset.datasets.format.episodes import JOURNAL_FILE, table_file
+from faultset.datasets.format.schemas import EVIDENCE, LABEL, LABEL_JSON_FIELDS, EpisodeId, Name, TimeNs
+from faultset.datasets.format.storage import TRUTH_LIMITS, open_table, translate_damage
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlarmPlace:
+    """The service whose metric raised an alarm; where a fault shows, which need not be where it is."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    service: Name
+    """Service on which it was seen."""
+    metric: Name | None = None
+    """Stored name of the metric, or a pattern with `*` for several statistics of it; None where it is not known."""
+
 
 NoFaultKind = Literal["plain", "disturbed", "sham", "unlabelled"]
 Verdict = Literal["manifest", "latent", "silent", "unknown", "none"]
-_FORMER_KEYS = {"disturbance": "harmless_change"}
 _Whole = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 
 
@@ -240,12 +261,10 @@ class Label:
             A field is not what it must be; `origin` names the file.
         """
         fields = _with_suffix(row, LABEL_TIMES)
-        fields["faults"] = [_fault_fields(one) for one in row.get("faults") or ()]
+        fields["faults"] = [_fault_fields(one) for one in row["faults"] or ()]
         for cause in row["root_causes"] or ():
             if isinstance(cause, dict) and cause.get("accepted") is None:
                 cause["accepted"] = []
-        if row["no_fault_kind"] == "disturbed":
-            fields["parameters"] = {_FORMER_KEYS.get(key, key): value for key, value in row["parameters"].items()}
         return checked(fields, cls, origin)
 
     def as_row(self) -> dict[str, Any]:
@@ -265,7 +284,7 @@ def joined(names: Iterable[str]) -> str:
 
 
 def _fault_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    intervals = [_with_suffix(one, INTERVAL_TIMES) for one in row.get("intervals") or ()]
+    intervals = [_with_suffix(one, INTERVAL_TIMES) for one in row["intervals"] or ()]
     return _with_suffix(row, FAULT_TIMES) | {"intervals": intervals}
 
 
@@ -292,3 +311,60 @@ FAULT_TIMES = _times_of(LabelledFault)
 """The same of every fault in it."""
 INTERVAL_TIMES = _times_of(LabelledInterval)
 """The same of its intervals."""
+
+
+def read_label(episode_path: Path | str) -> Label:
+    """Return what really happened in an episode; raise DataError when the file is missing or damaged."""
+    path = Path(episode_path) / table_file("label")
+    with open_table(path, "label", LABEL) as file, translate_damage(path):
+        rows = file.metadata.num_rows
+        if rows != 1:
+            raise DataError(f"{path} must have one row, it has {rows}; restore the file")
+        table = file.read(use_threads=False)
+        table.validate(full=True)
+        row = {
+            name: _with_numbers(column)[0].as_py()
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        }
+    for name in LABEL_JSON_FIELDS:
+        row[name] = parse_object(row[name] or "", f"field {name} of {path}")
+    for fault in row.get("faults") or ():
+        fault["parameters"] = parse_object(fault["parameters"] or "", f"parameters of a fault in {path}")
+    return Label.from_row(row, origin=str(path))
+
+
+def _with_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = _times_as_numbers(column.type)
+    return column if kind is column.type or kind == column.type else column.cast(kind)
+
+
+@lru_cache
+def _times_as_numbers(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_list(kind):
+        return pa.list_(_times_as_numbers(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _times_as_numbers(field.type)) for field in kind])
+    return kind
+
+
+def read_evidence(episode_path: Path | str) -> pd.DataFrame:
+    """Return the checks that were made on an episode and what they saw."""
+    return evidence_table(episode_path).to_pandas()
+
+
+def evidence_table(episode_path: Path | str) -> pa.Table:
+    """Return the same as an Arrow table; raise DataError when the file is missing or damaged."""
+    path = Path(episode_path) / table_file("evidence")
+    with open_table(path, "evidence", EVIDENCE) as file, translate_damage(path):
+        table = file.read(use_threads=False)
+        table.validate(full=True)
+    return table
+
+
+def read_journal(episode_path: Path | str) -> list[dict[str, Any]]:
+    """Return the records of what was done to the platform, in order; lines torn by a crash are left out."""
+    path = Path(episode_path) / JOURNAL_FILE
+    content = read_regular(path, limit_bytes=TRUTH_LIMITS.file_bytes, below=path.parents[1])
+    return list(json_lines(content, str(path)))

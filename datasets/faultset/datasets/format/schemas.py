@@ -8,18 +8,62 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import lru_cache
+from typing import Annotated, ClassVar
 
 import pyarrow as pa
-from pydantic import ConfigDict
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
 from faultset.core.errors import DataError
+from faultset.core.printable import quoted
 from faultset.core.reading.documents import STRICT
-from faultset.datasets.format.names import Name
 
-SCHEMA_VERSION = 4
-"""What is written; version 2 added `objects.data`, version 3 `label.faults`, version 4 `intervals` of each of them."""
-READ_VERSIONS = (1, 2, 3, 4)
+_EPISODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
+_LONGEST = 1000
+_DAY_NS = 86_400 * 1_000_000_000
+LONGEST_VIEW_NS = 31 * _DAY_NS
+
+
+def _readable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("should be printable text")
+    return text
+
+
+Name = Annotated[str, StringConstraints(max_length=_LONGEST), AfterValidator(_readable)]
+"""Printable text of at most a thousand characters."""
+EpisodeId = Annotated[str, StringConstraints(pattern=f"^{_EPISODE_ID.pattern}$")]
+"""An opaque id, which is also the name of a folder: letters, digits and `-`."""
+VersionName = Annotated[str, StringConstraints(pattern=r"^(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})$")]
+EpisodeFile = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^(context\.json|telemetry/[a-z][a-z0-9_]{0,39}\.parquet|truth/[a-z]+\.(parquet|jsonl))$"
+    ),
+]
+"""Path of a file below its episode's folder."""
+TimeNs = Annotated[int, Field(ge=0, lt=1 << 62)]
+"""Nanoseconds since 1970."""
+Count = Annotated[int, Field(ge=0, lt=1 << 62)]
+IntervalS = Annotated[float, Field(ge=0.001, le=LONGEST_VIEW_NS / 1e9)]
+"""Sampling interval in seconds."""
+
+
+def is_episode_id(text: str) -> bool:
+    """Whether a text may be the id of an episode."""
+    return _EPISODE_ID.fullmatch(text) is not None
+
+
+def check_episode_id(text: str) -> None:
+    """Raise DataError for a text that cannot be the id of an episode."""
+    if not is_episode_id(text):
+        raise DataError(
+            f'episode id {quoted(text)} must consist of letters, digits and "-", at most a hundred; choose another'
+        )
+
+
+SCHEMA_VERSION = 1
+"""Version of the layout of files and tables; readers refuse any other."""
 
 TIME = pa.timestamp("ns", tz="UTC")
 NAME = pa.dictionary(pa.int32(), pa.string())
@@ -115,9 +159,6 @@ TABLES: dict[str, pa.Schema] = {
     "requests": REQUESTS,
 }
 
-LATER_COLUMNS: dict[str, tuple[str, ...]] = {"objects": ("data",), "label": ("faults",)}
-"""Columns that files of an earlier schema version do not have; they are null there."""
-
 
 def time_column(table: str) -> str:
     """Return the name of the column that places a table's rows in time."""
@@ -210,6 +251,7 @@ LABEL_JSON_FIELDS = ("parameters", "workload", "host", "clock_offsets")
 TRUTH_TABLES: dict[str, pa.Schema] = {"label": LABEL, "evidence": EVIDENCE}
 
 
+@lru_cache
 def stored(schema: pa.Schema) -> pa.Schema:
     """Return the schema as it stands in a file: plain strings where memory holds dictionaries.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +18,7 @@ from faultset.core.errors import DataError, DiskFullError
 from faultset.core.files import flush, is_disk_full, parquet_path
 from faultset.core.printable import printable
 from faultset.core.reading.regular_files import regular_stat, unreadable
-from faultset.datasets.format.schemas import LATER_COLUMNS, SCHEMA_VERSION, TRUTH_TABLES, dictionary_columns, stored
+from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_TABLES, dictionary_columns, stored
 
 _ORDERS = ("metric", "time", "scheduled")
 """Columns by which tables are sorted; limits of others skip no row group and cost time."""
@@ -177,37 +177,14 @@ def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence
     with translate_damage(path):
         try:
             file = pq.ParquetFile(parquet_path(path), read_dictionary=dictionaries or None)
-        except KeyError:  # an older file lacks a column
-            names = pq.read_schema(parquet_path(path)).names
-            file = pq.ParquetFile(parquet_path(path), read_dictionary=[name for name in dictionaries if name in names])
+        except KeyError:  # it lacks one of the columns
+            file = pq.ParquetFile(parquet_path(path))
         with _closed_on_error(file):
             _check_claims(path, file.metadata, size, limits)
-            found = file.schema_arrow
-            problem = next(schema_differences(_as_written(table, schema, found.names), found), None)
+            problem = next(schema_differences(stored(schema), file.schema_arrow), None)
             if problem is not None:
-                raise TableSchemaError(f"{printable(path)} is not a table {table}: {problem}; restore the file")
+                raise TableSchemaError(f"{path} is not a table {table}: {problem}; restore the file")
         return file
-
-
-def with_missing_columns(rows: pa.Table, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return rows with the columns of a schema, all or those named; what an older file lacks is null."""
-    wanted = schema.names if columns is None else columns
-    if rows.column_names == list(wanted):
-        return rows
-    for name in [name for name in wanted if name not in rows.column_names]:
-        rows = rows.append_column(schema.field(name), pa.nulls(len(rows), schema.field(name).type))
-    return rows.select(list(wanted))
-
-
-def _as_written(table: str, schema: pa.Schema, found: Collection[str]) -> pa.Schema:
-    """Return a schema as the release had it that wrote a file with the columns found."""
-    later = LATER_COLUMNS.get(table, ())
-    return _without(schema, tuple(name for name in later if name in schema.names and name not in found))
-
-
-@lru_cache
-def _without(schema: pa.Schema, lacking: tuple[str, ...]) -> pa.Schema:
-    return stored(pa.schema([field for field in schema if field.name not in lacking]))
 
 
 @contextmanager
@@ -224,14 +201,14 @@ def _check_claims(path: Path, metadata: pq.FileMetaData, size: int, limits: Tabl
     rows = metadata.num_rows
     if not 0 <= rows <= min(limits.rows, _ROWS_PER_BYTE * size):
         raise DataError(
-            f"{printable(path)} says that it has {rows:,} rows in {size:,} bytes, wanted are at most "
+            f"{path} says that it has {rows:,} rows in {size:,} bytes, wanted are at most "
             f"{min(limits.rows, _ROWS_PER_BYTE * size):,}; restore the file"
         )
     unpacked = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
     most = max(_SMALL_BYTES, _LARGEST_RATIO * size)
     if not 0 <= unpacked <= most:
         raise DataError(
-            f"{printable(path)} says that it unpacks from {size:,} to {unpacked:,} bytes, wanted are at most {most:,}; "
+            f"{path} says that it unpacks from {size:,} to {unpacked:,} bytes, wanted are at most {most:,}; "
             "restore the file"
         )
 
@@ -253,14 +230,14 @@ def schema_differences(wanted: pa.Schema, found: pa.Schema) -> Iterator[str]:
 
 
 def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Compare types but for what other writers do (wide strings) and what older releases lack (a struct's field)."""
+    """Compare types, with wide strings of other writers taken as strings."""
     if pa.types.is_list(wanted) or pa.types.is_large_list(wanted):
         listed = pa.types.is_list(found) or pa.types.is_large_list(found)
         return listed and _same_type(found.value_type, wanted.value_type)
     if pa.types.is_struct(wanted):
-        kinds = {field.name: field.type for field in wanted}
-        return pa.types.is_struct(found) and all(
-            field.name in kinds and _same_type(field.type, kinds[field.name]) for field in found
+        return pa.types.is_struct(found) and (
+            [field.name for field in found] == [field.name for field in wanted]
+            and all(map(_same_type, (field.type for field in found), (field.type for field in wanted)))
         )
     return str(found).replace("large_", "") == str(wanted)
 
@@ -275,7 +252,7 @@ def translate_damage(path: Path) -> Iterator[None]:
     except _UNREADABLE as error:
         reason = printable(str(error).splitlines()[0][:160]) if str(error) else type(error).__name__
         raise DataError(
-            f"{printable(path)} is truncated or damaged ({reason}); restore it or collect the episode again"
+            f"{path} is truncated or damaged ({reason}); restore it or collect the episode again"
         ) from error
 
 

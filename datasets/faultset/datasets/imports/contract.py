@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
+
+from faultset.core.errors import DataError
 
 Batches = Callable[[], Iterable[pa.RecordBatch | pa.Table]]
 """Gives one table in pieces, without the column `episode`, each time it is called."""
@@ -59,6 +65,33 @@ class DataIssue:
     place: str
     found: str
     handling: str
+
+
+_collected: ContextVar[list[DataIssue] | None] = ContextVar("collected", default=None)
+
+
+def report_issues(find: Callable[[], Iterable[DataIssue]]) -> None:
+    """Report data issues while cases are found or read.
+
+    Parameters
+    ----------
+    find
+        Looks for the issues. It is called only while `collect_issues` is active: an import does not pay for it.
+    """
+    issues = _collected.get()
+    if issues is not None:
+        issues.extend(find())
+
+
+@contextmanager
+def collect_issues() -> Iterator[list[DataIssue]]:
+    """Collect the issues that are reported within the block."""
+    issues: list[DataIssue] = []
+    token = _collected.set(issues)
+    try:
+        yield issues
+    finally:
+        _collected.reset(token)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +153,10 @@ class ForeignEpisode:
 
 
 class ImportFormat(Protocol):
-    """A layout of foreign data. Made without arguments; holds no data; every method may be called in any process."""
+    """A layout of foreign data. Made without arguments; holds no data; every method may be called in any process.
+
+    `cases` and `load` report what is surprising about the data with `report_issues`.
+    """
 
     name: str
     """As the user types it: `rcaeval`."""
@@ -145,6 +181,71 @@ class ImportFormat(Protocol):
         """Read one case; raise DataError, naming the file, for one that cannot be imported."""
         ...
 
-    def data_issues(self, path: Path, cases: Sequence[Case]) -> Sequence[DataIssue]:
-        """Look at the data at a path, and at the cases found there, and report its data issues; import nothing."""
-        ...
+
+def choose_input(cases: Sequence[Case], name: str | None, title: str) -> Sequence[Case]:
+    """Return the cases so that those with a candidate of that name are read from it; the others stay as they are.
+
+    Parameters
+    ----------
+    name
+        Name of a file; None for the file that the format prefers.
+    title
+        Name of the format in the error.
+
+    Raises
+    ------
+    DataError
+        No case has a candidate of that name.
+    """
+    if name is None:
+        return cases
+    candidates = sorted({candidate for case in cases for candidate in case.candidates})
+    if not candidates:
+        raise DataError(f"{title} data has one version of each file; leave out --input")
+    if name not in candidates:
+        raise DataError(f"no case can be read from {name}; choose one of {', '.join(candidates)}")
+    return [
+        replace(case, candidates=(name, *(other for other in case.candidates if other != name)))
+        if name in case.candidates
+        else case
+        for case in cases
+    ]
+
+
+def count_inputs(cases: Sequence[Case]) -> dict[str, int]:
+    """Return how many cases are read from each file, of those that have a choice."""
+    return dict(sorted(Counter(case.candidates[0] for case in cases if case.candidates).items()))
+
+
+def describe_inputs(cases: Sequence[Case]) -> str:
+    """Return a sentence on the files that cases are read from; empty where there is no choice."""
+    counts = count_inputs(cases)
+    if not counts:
+        return ""
+    if len(counts) == 1:
+        return f"Input file: {next(iter(counts))}."
+    files = (f"{name} ({count} {'case' if count == 1 else 'cases'})" for name, count in counts.items())
+    return f"Input files: {', '.join(files)}."
+
+
+def input_issues(cases: Sequence[Case]) -> Iterator[DataIssue]:
+    """Yield an issue for each case that could be read from several files, with the one that is read."""
+    for case in cases:
+        if len(case.candidates) > 1:
+            yield DataIssue(
+                severity="warning",
+                place=case.key,
+                found=f"It has several input files: {', '.join(sorted(case.candidates))}.",
+                handling=f"{case.candidates[0]} is read; --input FILE chooses another.",
+            )
+
+
+def input_evidence(case: Case, foreign: ForeignEpisode, importer: str) -> list[dict[str, Any]]:
+    """Return a row of evidence for each file that an episode was read from, relative to the folder of its case."""
+    folders = [path if path.is_dir() else path.parent for path in case.paths]
+    base = os.path.commonpath(folders) if folders else ""
+    names = {Path(os.path.relpath(path, base)).as_posix() for path in foreign.inputs or case.paths}
+    return [
+        {"check": "input", "subject": name, "time": None, "passed": True, "detail": f"read by the importer {importer}"}
+        for name in sorted(names)
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +12,20 @@ import pyarrow as pa
 
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError
-from faultset.datasets.checks.gaps import find_common_gap
+from faultset.datasets.checks.telemetry import find_common_gap
 from faultset.datasets.format.manifests import VERSIONS
 from faultset.datasets.format.schemas import time_column
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, ImportFormat
-from faultset.datasets.imports.inputs import choose_input, describe_inputs, input_issues
-from faultset.datasets.imports.registry import describe_nearest, format_names, recognised
+from faultset.datasets.imports.contract import (
+    Case,
+    DataIssue,
+    ForeignEpisode,
+    ImportFormat,
+    choose_input,
+    collect_issues,
+    describe_inputs,
+    input_issues,
+)
+from faultset.datasets.imports.registry import describe_nearest, format_names, reading, recognised
 from faultset.datasets.imports.windows import EMPTY_VIEW
 
 
@@ -75,9 +83,10 @@ def examine(
             "Give the folder that was unpacked"
         )
     first = found[0]
-    cases = choose_input(first.cases(path), input_file, first.title)
-    issues = [*input_issues(cases), *first.data_issues(path, cases)]
-    refused = {issue.place for issue in issues if issue.severity == "error"}
+    with collect_issues() as issues:
+        with reading(first, str(path)):
+            cases = choose_input(first.cases(path), input_file, first.title)
+        issues += [*input_issues(cases), *_telemetry_issues(first, cases, progress)]
     others = f"It also looks like {', '.join(one.title for one in found[1:])}." if len(found) > 1 else ""
     count = f"{path} holds {len(cases)} {first.title} {'case' if len(cases) == 1 else 'cases'}."
     summary = " ".join(filter(None, (count, describe_inputs(cases), others)))
@@ -87,33 +96,23 @@ def examine(
         cases=len(cases),
         summary=f"{summary}\n{first.weakness}".rstrip("\n"),
         next=f"faultset dataset import {first.name} {shlex.quote(str(path))} OUT{option}",
-        data_issues=_gathered([*issues, *_telemetry_issues(first, cases, refused, progress)]),
+        data_issues=_gathered(issues),
     )
 
 
-def _telemetry_issues(
-    importer: ImportFormat, cases: Sequence[Case], refused: Collection[str], progress: Progress | None
-) -> Iterator[DataIssue]:
-    """Yield what cannot be imported, and gaps that all series of metrics have in common, once for all cases.
-
-    Parameters
-    ----------
-    refused
-        Places of errors that the format has reported itself.
-    """
+def _telemetry_issues(importer: ImportFormat, cases: Sequence[Case], progress: Progress | None) -> Iterator[DataIssue]:
+    """Read all cases; yield those that cannot be imported, and gaps common to all series of metrics."""
     gaps: dict[str, str] = {}
     steps = StepCounter(len(cases), progress)
     for case in cases:
-        if case.key not in refused:
-            try:
+        try:
+            with reading(importer, case.key):
                 gap = _common_gap(importer.load(case))
-            except DataError as error:
-                yield DataIssue(
-                    severity="error", place=case.key, found=str(error), handling="The case cannot be imported."
-                )
-            else:
-                if gap is not None:
-                    gaps[case.key] = gap
+        except DataError as error:
+            yield DataIssue(severity="error", place=case.key, found=str(error), handling="The case cannot be imported.")
+        else:
+            if gap is not None:
+                gaps[case.key] = gap
         steps.add()
     if gaps:
         first, gap = next(iter(gaps.items()))
@@ -160,7 +159,7 @@ def _gathered(data_issues: Iterable[DataIssue]) -> tuple[DataIssue, ...]:
 
 
 def _own(path: Path, name: str) -> Examination:
-    from faultset.datasets.checks.references import reference_messages
+    from faultset.datasets.checks.telemetry import reference_messages
     from faultset.datasets.dataset import Dataset
     from faultset.datasets.format.versions import read_manifest
 

@@ -14,19 +14,69 @@ from pydantic import ConfigDict
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, UsageError
 from faultset.core.files import replace_text, translate_write_errors
-from faultset.core.locks.folder_lock import LOCK, locked
+from faultset.core.locks import LOCK, locked
+from faultset.core.printable import size_text
 from faultset.core.reading.documents import STRICT, read_document
+from faultset.core.times import duration_text
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE
-from faultset.datasets.format.names import EpisodeId, Name
+from faultset.datasets.format.schemas import EpisodeId, Name
 from faultset.datasets.format.storage import translate_disk_full
-from faultset.datasets.format.summaries import EpisodeSummary
-from faultset.datasets.format.versions import complete_episodes, create_version, list_versions, read_manifest
-from faultset.datasets.imports.case_episodes import episode_id
-from faultset.datasets.imports.case_processes import imported_cases, worker_count
-from faultset.datasets.imports.contract import Case, ImportFormat
-from faultset.datasets.imports.costs import ImportCost, estimate_cost
-from faultset.datasets.imports.inputs import choose_input, count_inputs
-from faultset.datasets.imports.registry import format_named
+from faultset.datasets.format.versions import (
+    EpisodeSummary,
+    complete_episodes,
+    create_version,
+    list_versions,
+    read_manifest,
+)
+from faultset.datasets.imports.cases import episode_id, imported_cases, worker_count
+from faultset.datasets.imports.contract import Case, ImportFormat, choose_input, count_inputs
+from faultset.datasets.imports.registry import format_named, reading
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportCost:
+    """Size of an import and what it takes."""
+
+    cases: int
+    """Cases of the source."""
+    waiting: int
+    """Cases that are not imported yet."""
+    faulty: int
+    """Cases with a fault."""
+    healthy: int
+    """Cases without a fault; of the others only reading them tells."""
+    workers: int
+    """Number of cases that are read at once."""
+    seconds: float
+    """Estimated time of the import."""
+    disk_bytes: int
+    """Estimated size of the new episodes."""
+
+    def __str__(self) -> str:
+        unknown = self.cases - self.faulty - self.healthy
+        counts = f"{self.faulty} with a fault, {self.healthy} without" + (f", {unknown} unknown" if unknown else "")
+        already = "" if self.waiting == self.cases else f", {self.waiting} of them to import"
+        noun = "case" if self.cases == 1 else "cases"
+        return (
+            f"{self.cases} {noun} ({counts}){already}: about {duration_text(self.seconds)} and "
+            f"{size_text(self.disk_bytes)}, {self.workers} at a time"
+        )
+
+
+def estimate_cost(
+    cases: Sequence[Case], waiting: int, workers: int, case_seconds: float, case_bytes: int
+) -> ImportCost:
+    """Return what an import takes when every case takes what one has taken."""
+    return ImportCost(
+        cases=len(cases),
+        waiting=waiting,
+        faulty=sum(case.has_fault is True for case in cases),
+        healthy=sum(case.has_fault is False for case in cases),
+        workers=workers,
+        seconds=case_seconds * waiting / workers,
+        disk_bytes=case_bytes * waiting,
+    )
+
 
 IMPORTS = "imports"
 _RECORD_BYTES = 64 << 20
@@ -112,7 +162,9 @@ def import_dataset(
         raise DataError(f"there is nothing at {path}; give the folder of the {found.title} data")
     if workers is not None and workers < 1:
         raise UsageError(f"an import needs at least one worker, not {workers}")
-    cases = choose_input(_checked(found, path, found.cases(path)), input_file, found.title)
+    with reading(found, str(path)):
+        cases = found.cases(path)
+    cases = choose_input(_checked(found, path, cases), input_file, found.title)
     with translate_write_errors(out):
         _refuse_other_data(out)
         with translate_disk_full(out):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from faultset.core.errors import UsageError
+from faultset.core.errors import DataError, FaultsetError, UsageError
 from faultset.core.plugins import load_plugin, load_plugins, plugins, require_class
 from faultset.datasets.imports.archives import missing_of, names_in
 from faultset.datasets.imports.contract import ImportFormat
-from faultset.datasets.imports.guarded import GuardedFormat
 
 GROUP = "faultset.importers"
+_log = logging.getLogger(__name__)
 
 
 def format_names() -> list[str]:
@@ -26,7 +29,31 @@ def format_named(name: str) -> ImportFormat:
 
 def recognised(path: Path) -> list[ImportFormat]:
     """Return every format that a path looks like."""
-    return [found for found in load_plugins(GROUP, _made).values() if found.recognises(path)]
+    return [importer for importer in load_plugins(GROUP, _made).values() if is_recognised(importer, path)]
+
+
+def is_recognised(importer: ImportFormat, path: Path) -> bool:
+    """Return whether a format recognises a path; what cannot be looked at is not recognised."""
+    try:
+        return importer.recognises(path)
+    except Exception:
+        _log.debug("%s", path, exc_info=True)
+        return False
+
+
+@contextmanager
+def reading(importer: ImportFormat, origin: str) -> Iterator[None]:
+    """Turn whatever a format did not foresee in its data into one sentence that names the origin."""
+    try:
+        yield
+    except FaultsetError:
+        raise
+    except Exception as error:
+        _log.debug("%s", origin, exc_info=True)
+        reason = (str(error).splitlines() or [""])[0][:200]
+        raise DataError(
+            f"{origin} cannot be read as {importer.title} data ({type(error).__name__}: {reason}); restore its files"
+        ) from error
 
 
 def describe_nearest(path: Path) -> str:
@@ -49,8 +76,8 @@ def describe_nearest(path: Path) -> str:
 
 
 def _made(name: str, loaded: Any) -> ImportFormat:
-    require_class(loaded, "layout", "recognises", "cases", "load", "data_issues")
+    require_class(loaded, "layout", "recognises", "cases", "load")
     made: ImportFormat = loaded()
     if made.name != name:
         raise UsageError(f'the format calls itself "{made.name}", and both names must be the same')
-    return GuardedFormat(made)
+    return made

@@ -18,7 +18,7 @@ import numpy as np
 
 from faultset.core.errors import DataError
 from faultset.core.reading.regular_files import FileStamp, regular_stat
-from faultset.datasets.cache.folder import cached_path, keep_file
+from faultset.datasets.cache import cached_path, keep_file
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import table_file
 

@@ -14,14 +14,13 @@ from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.manifests import VERSIONS
-from faultset.datasets.format.summaries import hashes_below
-from faultset.datasets.format.versions import complete_episodes
-from faultset.datasets.imports.case_processes import import_or_say_why
-from faultset.datasets.imports.contract import DataIssue, ImportFormat
+from faultset.datasets.format.versions import complete_episodes, hashes_below
+from faultset.datasets.imports.cases import import_or_say_why
+from faultset.datasets.imports.contract import DataIssue, ImportFormat, collect_issues
 from faultset.datasets.imports.importer import import_dataset
-from faultset.datasets.imports.registry import format_named
+from faultset.datasets.imports.registry import format_named, is_recognised, reading
 from faultset.datasets.testing.mutations import mutated, mutation_seeds
-from faultset.datasets.validation.episodes import check_content
+from faultset.datasets.validation import check_content
 
 _DAMAGED_FILES = 12
 _COMPLETE_EVERY = 6
@@ -87,7 +86,13 @@ def _check_cases(found: ImportFormat, sample: Path) -> None:
 
 
 def _check_issues(found: ImportFormat, sample: Path) -> None:
-    for issue in found.data_issues(sample, found.cases(sample)):
+    with collect_issues() as issues:
+        for case in found.cases(sample):
+            try:
+                found.load(case)
+            except DataError:
+                continue
+    for issue in issues:
         assert isinstance(issue, DataIssue), f"{found.name} reports {issue!r}, which is no DataIssue"
         assert issue.found, f"{found.name} reports an issue that says nothing"
         assert issue.handling, f"{found.name} does not say what it does about: {issue.found}"
@@ -134,8 +139,9 @@ def _check_mutations(name: str, sample: Path, folder: Path) -> None:
         file.write_bytes(mutated(whole, rng))
         started = time.monotonic()
         try:
-            if found.recognises(copy):
-                found.data_issues(copy, found.cases(copy))
+            if is_recognised(found, copy):
+                with collect_issues(), reading(found, str(copy)):
+                    found.cases(copy)
             if seed % _COMPLETE_EVERY:
                 _import_cases(found, copy, out)
             else:
@@ -160,8 +166,11 @@ def _check_mutations(name: str, sample: Path, folder: Path) -> None:
 
 def _import_cases(found: ImportFormat, sample: Path, out: Path) -> None:
     """Write the episodes as an import does, without what is the same for every format: lock, record and version."""
-    for case in found.cases(sample):
-        import_or_say_why(found, case, out)
+    with reading(found, str(sample)):
+        cases = found.cases(sample)
+    for case in cases:
+        with collect_issues():
+            import_or_say_why(found, case, out)
 
 
 def _check_sound(out: Path) -> None:

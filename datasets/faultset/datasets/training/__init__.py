@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from faultset.core.code.lazy_names import lazy_names
+from faultset.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from faultset.datasets.training.columns import FeatureColumns, Modality
     from faultset.datasets.training.features import StepFeatures
-    from faultset.datasets.training.folds import Fold
+    from faultset.datasets.training.folds import EpisodeLabel, Fold, dataset_folds, episode_labels
     from faultset.datasets.training.frameworks import jax_batches, polars_tables, tf_dataset, torch_dataset
-    from faultset.datasets.training.sides import EpisodeLabel, dataset_folds, episode_labels
     from faultset.datasets.training.windows import EpisodeWindows, WindowBatch
 
 __all__ = [
@@ -41,15 +40,15 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "EpisodeLabel": "faultset.datasets.training.sides",
+        "EpisodeLabel": "faultset.datasets.training.folds",
         "EpisodeWindows": "faultset.datasets.training.windows",
         "FeatureColumns": "faultset.datasets.training.columns",
         "Fold": "faultset.datasets.training.folds",
         "Modality": "faultset.datasets.training.columns",
         "StepFeatures": "faultset.datasets.training.features",
         "WindowBatch": "faultset.datasets.training.windows",
-        "dataset_folds": "faultset.datasets.training.sides",
-        "episode_labels": "faultset.datasets.training.sides",
+        "dataset_folds": "faultset.datasets.training.folds",
+        "episode_labels": "faultset.datasets.training.folds",
         "jax_batches": "faultset.datasets.training.frameworks",
         "polars_tables": "faultset.datasets.training.frameworks",
         "tf_dataset": "faultset.datasets.training.frameworks",

@@ -13,7 +13,7 @@ from faultset.core.errors import UsageError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.training.columns import FeatureColumns
 from faultset.datasets.training.features import Ints, Mask, StepFeatures, Values, step_count, step_features
-from faultset.datasets.training.sides import episode_labels
+from faultset.datasets.training.folds import episode_labels
 
 if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset

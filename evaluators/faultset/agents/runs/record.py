@@ -19,7 +19,7 @@ from faultset.core.reading.regular_files import regular_stat
 from faultset.datasets.format.storage import translate_damage
 
 RUNS_VERSION = 1
-"""Layout of both tables; raised when a column changes."""
+"""Version of the layout of both tables."""
 Status = Literal[
     "ok", "no_answer", "invalid", "unparsed", "step_limit", "token_limit", "cost_limit", "timeout", "harness_error",
     "cheated",

@@ -30,7 +30,7 @@ from faultset.agents.interface.session import INSTRUCTIONS
 from faultset.agents.runs.record import CANDIDATES, CLUSTER, QUESTION, AskedQuestion
 from faultset.agents.solvers.model_agents import react
 from faultset.core.errors import PlatformError, UsageError
-from faultset.core.interpreter import python_command
+from faultset.core.processes import python_command
 
 _MESSAGE_LIMIT = 200
 _POLL_S = 0.5

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from faultset.core.command_line.completion import complete_names
-from faultset.core.command_line.console import DURATION, comma_separated, command
+from faultset.core.command_line.console import DURATION, comma_separated, command, complete_names
 from faultset.core.command_line.output import json_option, show_json
 from faultset.core.errors import UsageError
+from faultset.core.times import duration_text
 from faultset.evaluators.cli.compare import gate_options, text_console, wrapped
 
 if TYPE_CHECKING:
@@ -236,11 +236,10 @@ class _Progress:
 def _words_of(start: EvaluationStart) -> str:
     """Say what an evaluation will do and about how long that takes."""
     episodes, methods = start.episodes, len(start.baselines)
-    minutes = start.expected_s / 60
     return (
         f"{episodes} episodes ({start.faulty} with a fault, {episodes - start.faulty} without), "
         f"{methods} {'method' if methods == 1 else 'methods'}, {start.answers:,} answers: about "
-        f"{f'{minutes:.0f} min' if minutes >= 1.5 else f'{max(1, round(start.expected_s))} s'}, "
+        f"{duration_text(start.expected_s)}, "
         f"{start.workers} at a time"
     )
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as arrow_compute
 
-from faultset.core.scratch import scratch
+from faultset.core.processes import scratch
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import EPISODES, TELEMETRY, table_file
 from faultset.datasets.format.schemas import TIME, time_column

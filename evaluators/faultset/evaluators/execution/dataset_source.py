@@ -18,16 +18,15 @@ from typing import NamedTuple
 
 from faultset.core.errors import DataError
 from faultset.core.files import replacing
-from faultset.core.scratch import make_scratch
-from faultset.datasets.checks.references import ReferenceGaps, gap_messages, reference_gaps
+from faultset.core.processes import make_scratch
+from faultset.datasets.checks.telemetry import ReferenceGaps, gap_messages, reference_gaps
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import EPISODES, TRUTH, table_file
+from faultset.datasets.format.labels import read_label
 from faultset.datasets.format.manifests import VERSIONS
-from faultset.datasets.format.truth import read_label
-from faultset.datasets.remote.file_systems import fetch, is_url, local_path
-from faultset.datasets.remote.local_copies import opened_labels
-from faultset.datasets.validation.episodes import check_content
+from faultset.datasets.remote.file_systems import fetch, is_url, local_path, opened_labels
+from faultset.datasets.validation import check_content
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.file_cache import cached_or_read
 from faultset.evaluators.results.truth import Truth, truth_of

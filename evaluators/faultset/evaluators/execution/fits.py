@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from faultset.core.code.identity import own_digest
+from faultset.core.code_identity import own_digest
 from faultset.core.errors import DataError
 from faultset.core.reading.documents import checked, parse_json
 from faultset.evaluators.execution.batches import (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from faultset.core.dask_clients import connected, lost_errors, quiet
 from faultset.core.errors import DataError, PlatformError
-from faultset.core.scratch import scratch
+from faultset.core.processes import scratch
 from faultset.evaluators.execution.batches import PROGRESS_TOPIC, EpisodeBatch, RunContext, report_progress
 from faultset.evaluators.execution.dataset_source import DatasetSource, forget_fetched
 from faultset.evaluators.execution.fits import used_again

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faultset.core.code.identity import CodeIdentity, code_identity, code_places, own_digest, plugin_identity
+from faultset.core.code_identity import CodeIdentity, code_identity, code_places, own_digest, plugin_identity
 from faultset.core.files import parquet_path
 from faultset.core.plugins import load_plugins, plugins
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from faultset.datasets.format.alarm_place import AlarmPlace
 from faultset.datasets.format.context import IMPORTED
+from faultset.datasets.format.labels import AlarmPlace
 from faultset.datasets.training.folds import cluster_of, problems_of
 
 if TYPE_CHECKING:

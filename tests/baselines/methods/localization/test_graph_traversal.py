@@ -23,7 +23,7 @@ from faultset.baselines.methods.localization.graph_traversal import (
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.format.alarm_place import AlarmPlace
+from faultset.datasets.format.labels import AlarmPlace
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.results.truth import Truth, truth_of
 from tests.baselines.conversations import SECOND, START, conversation, spoken

@@ -10,7 +10,7 @@ from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.journal.undo import undo_all
 from faultset.collector.platforms.journal.undo_operations import merge, reverse_change, undo_of_delete
 from faultset.core.errors import PlatformError
-from faultset.core.reading.json_lines import read_json_lines
+from faultset.core.json_text import read_json_lines
 
 OBJECT = {"spec": {"replicas": 1, "selector": {"a": "b"}, "ports": [{"port": 1}]}, "metadata": {"labels": {}}}
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from faultset.datasets.format.labels import read_label
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.format.truth import read_label
 from faultset.datasets.views import EpisodeView
 
 FEWEST_SPANS = 15

@@ -17,7 +17,7 @@ from cluster_campaigns import COLLECT, SHORT, await_phase
 from faultset.collector.ipc.processes import tail
 from faultset.collector.platforms.kubernetes.api.client import Api, path_of
 from faultset.collector.platforms.kubernetes.api.namespaces import ours
-from faultset.datasets.format.truth import read_label
+from faultset.datasets.format.labels import read_label
 from faultset.datasets.views import EpisodeView
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

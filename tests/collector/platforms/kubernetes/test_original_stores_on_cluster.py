@@ -16,7 +16,7 @@ from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.host import KubernetesHost
 from faultset.collector.platforms.local.host import LocalHost
 from faultset.core.errors import PlatformError
-from faultset.datasets.format.truth import read_label
+from faultset.datasets.format.labels import read_label
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

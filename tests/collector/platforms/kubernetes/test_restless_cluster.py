@@ -19,7 +19,7 @@ from cluster_campaigns import COLLECT, SHORT, await_phase
 
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.namespaces import ours
-from faultset.datasets.format.truth import read_journal, read_label
+from faultset.datasets.format.labels import read_journal, read_label
 from faultset.datasets.views import EpisodeView
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

@@ -30,7 +30,7 @@ from faultset.baselines.features.service_latency import (
 from faultset.baselines.features.windows import Windows, localization_windows
 from faultset.baselines.stats.scaling import Matrix, deviations, median_and_mad
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.alarm_place import AlarmPlace
+from faultset.datasets.format.labels import AlarmPlace
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

@@ -27,8 +27,7 @@ from faultset.collector.verdicts.client_requests import ComparisonWindows, as_se
 from faultset.collector.verdicts.deliveries import SPAN_COLUMNS, deliveries
 from faultset.collector.verdicts.latent import threshold_for
 from faultset.collector.verdicts.verdict import Judgement, judge
-from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, EpisodeWriter
-from faultset.datasets.format.run_digests import WRITTEN, run_digest
+from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, WRITTEN, EpisodeWriter, run_digest
 from faultset.datasets.format.schemas import TABLES, time_column, without_episode
 from faultset.datasets.metrics.roles import Catalogue
 from faultset.datasets.views import EpisodeView

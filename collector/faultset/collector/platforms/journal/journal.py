@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.platforms.journal.undo_operations import UndoOperation
-from faultset.core.reading.json_lines import read_json_lines
+from faultset.core.json_text import read_json_lines
 
 
 class Journal:

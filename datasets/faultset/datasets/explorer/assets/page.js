@@ -70,12 +70,13 @@ function episodePage(episode) {
   const sections = [
     section("clients", "Client requests", episode.clients ? clientLanes(axis, episode.clients) : absent("client requests")),
     section("services", "Services", healthLanes(axis, episode.map, metrics.choose, causes), mapKey(causes), serviceMap(axis, episode.map, metrics.choose, causes)),
+    episode.answers && section("answers", "Answers of methods", episode.answers.length ? answerSection(axis, episode.answers, causes) : h("p", { class: "soft" }, "No method was evaluated on this episode.")),
     section("metrics", "Metrics", episode.metrics.length ? metrics.parts : absent("metrics")),
     section("logs", "Log lines", episode.logs ? logSection(axis, episode.logs) : absent("log lines")),
     section("traces", "Traces", episode.traces ? traceSection(axis, episode.traces) : absent("traces")),
     section("events", "Events", episode.events.length ? eventSection(axis, episode.events) : absent("events")),
     section("objects", "Object states", episode.objects.length ? objectSection(axis, episode.objects) : absent("changes of object states")),
-  ];
+  ].filter(Boolean);
   root.append(
     h("nav", { class: "steps", "aria-label": "Episodes" }, h("a", { href: "#" }, "All episodes"), step(-1, "← Previous"), step(1, "Next →")),
     h("h1", {}, h("span", { class: "mono" }, episode.id), h("small", {}, `${episode.app} on ${episode.platform}, ${episode.start} UTC`)),

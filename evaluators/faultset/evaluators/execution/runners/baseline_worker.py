@@ -116,7 +116,7 @@ class _BaselineWorker:
         return pickle.loads(blob.data)
 
     def _answer(self, request: AnswerRequest, spec: BaselineSpec, clock: _Clock) -> CheckedAnswer:
-        from faultset.datasets.checks.references import missing_evidence
+        from faultset.datasets.checks.telemetry import missing_evidence
         from faultset.evaluators.execution.runners import answers
         from faultset.evaluators.execution.runners.views import Cache, SharedView, readable_tables
 
@@ -169,7 +169,7 @@ class _BaselineWorker:
         import cloudpickle
 
         from faultset.baselines.api.contract import Labelled
-        from faultset.datasets.checks.references import missing_evidence
+        from faultset.datasets.checks.telemetry import missing_evidence
         from faultset.evaluators.execution.runners.answers import CannotAnswer, InvalidAnswer
         from faultset.evaluators.execution.runners.views import TrainingSet, readable_tables
 

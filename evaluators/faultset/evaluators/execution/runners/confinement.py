@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from faultset.core.landlock import confine, landlock_version
-from faultset.datasets.cache.folder import FOLDER as CACHE_FOLDER
+from faultset.datasets.cache import FOLDER as CACHE_FOLDER
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import EPISODES, TELEMETRY
 from faultset.datasets.format.versions import VERSIONS

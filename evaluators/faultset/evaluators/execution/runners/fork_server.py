@@ -22,8 +22,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import NoReturn
 
-from faultset.core.processes import adopt_orphans, die_with_parent
-from faultset.core.scratch import make_scratch
+from faultset.core.processes import adopt_orphans, die_with_parent, make_scratch
 from faultset.evaluators.execution.runners import process_trees
 from faultset.evaluators.execution.runners.messages import (
     EMPTY_BLOB,

@@ -17,7 +17,7 @@ from pydantic_core import from_json
 
 from faultset.core.printable import printable
 from faultset.core.reading.documents import STRICT, validation_sentence
-from faultset.datasets.format.alarm_place import AlarmPlace
+from faultset.datasets.format.labels import AlarmPlace
 from faultset.evaluators.results.rows import ResultRow, Status
 from faultset.evaluators.results.stored_answers import StoredAnswer
 from faultset.evaluators.results.truth import Truth

@@ -20,8 +20,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
-from faultset.core.interpreter import import_path, python_command
-from faultset.core.scratch import remove_abandoned
+from faultset.core.processes import import_path, python_command, remove_abandoned
 from faultset.evaluators.execution.runners import process_trees
 from faultset.evaluators.execution.runners.messages import (
     HEADER_BYTES,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from faultset.baselines.api.registry import BaselineSpec
-    from faultset.datasets.format.alarm_place import AlarmPlace
+    from faultset.datasets.format.labels import AlarmPlace
 
 CACHE_BYTES = 256 << 20
 _OBJECT_BYTES = 80

@@ -18,7 +18,7 @@ from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.objects import Objects
 from faultset.collector.platforms.kubernetes.telemetry.discovery import discover
 from faultset.collector.spec.manifests import manifests
-from faultset.datasets.format.truth import read_label
+from faultset.datasets.format.labels import read_label
 from faultset.datasets.views import EpisodeView
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

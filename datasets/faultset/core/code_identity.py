@@ -1,0 +1,305 @@
+"""Identity of code: the files that a class consists of, and their hash."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from faultset.core.plugins import Plugin, find_distribution, name_and_version
+
+OWN = "faultset"
+_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([^\n]*))", re.M)
+_SKIPPED = ("__pycache__", ".git", ".venv")
+
+
+def distribution_of(module: str, plugin: Plugin | None) -> metadata.Distribution | None:
+    """Return the distribution that a module belongs to: the one that announces it, else the one that installed it."""
+    top = module.partition(".")[0]
+    name = None
+    if plugin is not None and plugin.value.partition(":")[0].partition(".")[0] == top:
+        name = plugin.distribution.rpartition(" ")[0]
+    elif top == OWN:
+        name = OWN
+    elif _is_shared(Path(str(sys.modules[module].__file__))):
+        name = next(iter(_owners().get(top, ())), None)
+    if name is None:
+        return None
+    return find_distribution(name)
+
+
+@functools.cache
+def _owners() -> dict[str, list[str]]:
+    return {name: list(owners) for name, owners in metadata.packages_distributions().items()}
+
+
+def files_of(module: ModuleType, distribution: metadata.Distribution | None, within: str) -> Iterator[tuple[str, Path]]:
+    """Yield name and place of the files that count, each once."""
+    path = Path(str(module.__file__))
+    top = module.__name__.partition(".")[0]
+    if top == OWN:
+        yield from _closure(module.__name__, within or OWN)
+        return
+    root = _import_root(module, path)
+    for unit in units_of(module, distribution):
+        yield from files_below(unit, root) if unit.is_dir() else [(unit.name, unit)]
+
+
+def units_of(module: ModuleType, distribution: metadata.Distribution | None) -> Iterator[Path]:
+    """Yield the package or file that a module belongs to, then those beside it that it imports, directly or not."""
+    path = Path(str(module.__file__))
+    root = _import_root(module, path)
+    beside = _beside(root, distribution)
+    waiting, seen = [path if root == path.parent else root / module.__name__.partition(".")[0]], set()
+    while waiting:
+        unit = waiting.pop()
+        if unit in seen:
+            continue
+        seen.add(unit)
+        yield unit
+        files = [file for _, file in files_below(unit, root)] if unit.is_dir() else [unit]
+        for file in files:
+            if file.suffix == ".py":
+                waiting += [one for imported, _ in _imports(file) if (one := beside(imported.partition(".")[0]))]
+
+
+def _import_root(module: ModuleType, path: Path) -> Path:
+    """Return the folder that must be on the path for the module to be found; a script's own folder."""
+    if module.__name__ == "__main__":
+        return path.parent
+    depth = module.__name__.count(".") + (path.name == "__init__.py")
+    return path.parents[depth]
+
+
+def _is_shared(path: Path) -> bool:
+    """Whether a path lies where many distributions are installed together."""
+    installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    return any(part in ("site-packages", "dist-packages") for part in path.parts) or any(
+        path.is_relative_to(folder) for folder in installed
+    )
+
+
+def _beside(root: Path, distribution: metadata.Distribution | None) -> Callable[[str], Path | None]:
+    """Return what finds modules and packages that belong together with those in a folder."""
+    own: set[str] | None = None
+    if _is_shared(root):
+        files = (distribution.files or ()) if distribution is not None else ()
+        own = {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py"}
+
+    def find(top: str) -> Path | None:
+        if not top or top == OWN or (own is not None and top not in own):
+            return None
+        folder, file = root / top, root / f"{top}.py"
+        if (folder / "__init__.py").is_file():
+            return folder
+        return file if file.is_file() else None
+
+    return find
+
+
+@functools.cache
+def _own_file(name: str) -> str | None:
+    """Return the file of a module of faultset; None for what is no module."""
+    relative = name.replace(".", "/").removeprefix(f"{OWN}/")
+    for folder in sys.modules[OWN].__path__:
+        for file in (f"{folder}/{relative}.py", f"{folder}/{relative}/__init__.py"):
+            if os.path.isfile(file):
+                return file
+    return None
+
+
+def _closure(module: str, within: str) -> Iterator[tuple[str, Path]]:
+    """Yield the files of a module of faultset and of those that it imports, directly or not."""
+    waiting, seen = [module], set()
+    while waiting:
+        name = waiting.pop()
+        file = None if name in seen else _own_file(name)
+        seen.add(name)
+        if file is None:
+            continue
+        yield f"{name.replace('.', '/')}.py", Path(file)
+        for imported, names in _imports(Path(file)):
+            reached = (imported, *(f"{imported}.{part}" for part in names))
+            waiting += [one for one in reached if one == within or one.startswith(f"{within}.")]
+
+
+def _imports(file: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the modules that a file imports, with the names it takes from each; relative ones are left out."""
+    try:
+        return _imports_at(str(file), file.stat().st_mtime_ns)
+    except OSError:
+        return ()
+
+
+@functools.lru_cache(maxsize=4096)
+def _imports_at(path: str, changed_ns: int) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    found = []
+    for source, names, modules in _IMPORT.findall(Path(path).read_text(encoding="utf-8", errors="replace")):
+        if source and not source.startswith("."):
+            found.append((source, tuple(re.findall(r"\w+", names))))
+        for module in modules.split(",") if modules else ():
+            words = module.split()
+            if words:
+                found.append((words[0], ()))
+    return tuple(found)
+
+
+def files_below(folder: Path, root: Path) -> list[tuple[str, Path]]:
+    """Return every file below a folder but caches, named relative to the root; links are not followed."""
+    found = []
+    for where, folders, names in os.walk(folder):
+        folders[:] = sorted(one for one in folders if one not in _SKIPPED)
+        for name in names:
+            path = Path(where, name)
+            if not name.endswith((".pyc", ".pyo")) and path.is_file():
+                found.append((path.relative_to(root).as_posix(), path))
+    return found
+
+
+UNINSTALLED = "no distribution"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeIdentity:
+    """What a piece of code is, independent of where it lies."""
+
+    distribution: str
+    """Name and version of the distribution that it belongs to, or `UNINSTALLED`."""
+    digest: str
+    """The first 12 hexadecimal digits of the SHA-256 of its files."""
+
+    def __str__(self) -> str:
+        return f"{self.distribution} sha256:{self.digest}"
+
+    @property
+    def built_in(self) -> bool:
+        """Whether it comes with faultset itself."""
+        return self.distribution.rpartition(" ")[0] == OWN
+
+
+def code_identity(thing: Any, plugin: Plugin | None = None, *, within: str = "") -> CodeIdentity:
+    """Identify the code of a module, class, function or object.
+
+    Of an installed extension the whole package counts. Of a module in no package count the file and what it imports
+    from modules beside it; of faultset's own code the module and what it imports of faultset.
+
+    Parameters
+    ----------
+    thing
+        A module, a class, a function, a `functools.partial` of one, or an instance of a class.
+    plugin
+        The entry point that announces it, where there is one.
+    within
+        Only imports of this package are followed, for code of faultset.
+    """
+    module = thing if isinstance(thing, ModuleType) else sys.modules.get(_module_name(thing))
+    path = getattr(module, "__file__", None)
+    bound = _arguments(thing)
+    if module is None or path is None or not os.path.isfile(path):
+        return CodeIdentity(distribution=UNINSTALLED, digest=_digest([("", _own_text(thing)), ("arguments", bound)]))
+    distribution = distribution_of(module.__name__, plugin)
+    files = dict(files_of(module, distribution, within))
+    content = [(name, _content(path)) for name, path in sorted(files.items())]
+    owner = name_and_version(distribution) if distribution is not None else UNINSTALLED
+    return CodeIdentity(distribution=owner, digest=_digest([*content, ("arguments", bound)]))
+
+
+def plugin_identity(plugin: Plugin, *, within: str = "") -> CodeIdentity:
+    """Identify the code that an entry point names, by its module; imports that module."""
+    import importlib
+
+    return code_identity(importlib.import_module(plugin.value.partition(":")[0]), plugin, within=within)
+
+
+def code_places(thing: Any, plugin: Plugin | None = None) -> tuple[Path, ...]:
+    """Return the packages and files that the code of an extension lies in; none for what no file holds."""
+    module = sys.modules.get(_module_name(thing))
+    path = getattr(module, "__file__", None)
+    if module is None or path is None or not os.path.isfile(path):
+        return ()
+    return tuple(units_of(module, distribution_of(module.__name__, plugin)))
+
+
+def path_identity(path: Path) -> CodeIdentity:
+    """Identify a file, or a folder with everything in it, that belongs to no distribution."""
+    path = Path(path)
+    files = files_below(path, path.parent) if path.is_dir() else [(path.name, path)]
+    # the name of the file or folder is where it lies, not what it is
+    content = [(name.partition("/")[2], _content(file)) for name, file in sorted(files)]
+    return CodeIdentity(distribution=UNINSTALLED, digest=_digest(content))
+
+
+def own_digest() -> str:
+    """Hash every file of faultset that is installed here; of a checkout, as it is at this moment."""
+    folders = [Path(folder) for folder in sys.modules[OWN].__path__]
+    files = [one for folder in folders if folder.is_dir() for one in files_below(folder, folder.parent)]
+    return _digest((name, _content(path)) for name, path in sorted(files))
+
+
+def _module_name(thing: Any) -> str:
+    if isinstance(thing, functools.partial):
+        return _module_name(thing.func)
+    name = getattr(thing, "__module__", None)
+    return name if isinstance(name, str) else type(thing).__module__
+
+
+def _arguments(thing: Any) -> bytes:
+    if not isinstance(thing, functools.partial):
+        return b""
+    return repr((thing.args, sorted(thing.keywords.items()))).encode() + _arguments(thing.func)
+
+
+def _digest(content: Iterable[tuple[str, bytes]]) -> str:
+    total = hashlib.sha256()
+    for name, data in content:
+        if data or name:
+            total.update(f"{name}\0{len(data)}\0".encode())
+            total.update(data)
+    return total.hexdigest()[:12]
+
+
+def _content(path: Path) -> bytes:
+    """Return the hash of a file's content, read again only when the file has changed."""
+    try:
+        stat = path.stat()
+        return _content_at(str(path), stat.st_mtime_ns, stat.st_size)
+    except OSError:
+        return b"unreadable"
+
+
+@functools.lru_cache(maxsize=4096)
+def _content_at(path: str, changed_ns: int, size: int) -> bytes:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def _own_text(thing: Any) -> bytes:
+    """Return the source of what no file holds, such as a class of a notebook; its byte code where there is none."""
+    thing = thing.func if isinstance(thing, functools.partial) else thing
+    try:
+        return inspect.getsource(thing).encode()
+    except (OSError, TypeError):
+        return repr(list(_codes(thing))).encode()
+
+
+def _codes(thing: Any) -> Iterator[tuple[Any, ...]]:
+    members = vars(thing).values() if isinstance(thing, type) else [thing]
+    for member in members:
+        code = getattr(member, "__code__", None)
+        if isinstance(code, CodeType):
+            yield _plain_code(code)
+
+
+def _plain_code(code: CodeType) -> tuple[Any, ...]:
+    constants = [_plain_code(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
+    return code.co_code.hex(), code.co_names, constants

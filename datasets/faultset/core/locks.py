@@ -1,0 +1,276 @@
+"""Locks: a folder has one writer, on this machine and on others, and a new folder appears whole."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import platform
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+import psutil
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from faultset.core.errors import DataError
+
+ProcessState = Literal["alive", "dead", "unknown"]
+_Word = Annotated[str, Field(max_length=256, pattern=r"^[\x20-\x7e]*$")]
+
+
+class ProcessIdentity(BaseModel):
+    """A process among those of all machines, containers and boots that share a folder.
+
+    Attributes
+    ----------
+    host
+        Name of the machine or container.
+    machine
+        Id of the installed system; empty where there is none.
+    boot
+        Id that the kernel gave itself when it started.
+    pid_namespace
+        Within it process ids mean something.
+    started
+        When the process started, in the kernel's ticks after the boot, which no change of the clock moves.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    host: _Word
+    machine: _Word
+    boot: _Word
+    pid_namespace: _Word
+    pid: Annotated[int, Field(gt=0, lt=2**31)]
+    started: Annotated[int, Field(ge=0, lt=2**63)]
+
+    @classmethod
+    def current(cls) -> Self:
+        """Return the identity of this process."""
+        return cls(
+            host=platform.node(),
+            machine=_read("/etc/machine-id"),
+            boot=_read("/proc/sys/kernel/random/boot_id"),
+            pid_namespace=_pid_namespace(),
+            pid=os.getpid(),
+            started=_start_of(os.getpid()),
+        )
+
+    def state(self) -> ProcessState:
+        """Say whether the process runs; unknown when it belongs to another machine or container."""
+        here = ProcessIdentity.current()
+        if self.host != here.host or self.pid_namespace != here.pid_namespace:
+            return "unknown"
+        if self.boot != here.boot:
+            # the same system, started anew
+            return "dead" if self.machine and self.machine == here.machine else "unknown"
+        try:
+            # where process 1 reaps nobody, a process that ended stays as a zombie
+            is_dead = psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE or _start_of(self.pid) != self.started
+        except psutil.NoSuchProcess:
+            is_dead = True
+        return "dead" if is_dead else "alive"
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii", errors="replace").strip()[:256]
+    except OSError:
+        return ""
+
+
+def _pid_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _start_of(pid: int) -> int:
+    """Return when a process started; raise psutil.NoSuchProcess."""
+    try:
+        return int(
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
+        )
+    except (OSError, IndexError):
+        return int(psutil.Process(pid).create_time() * 100)
+
+
+LOCK = ".lock"
+_LARGEST_BYTES = 4096
+_POLL_S = 0.2
+
+
+class LockRecord(BaseModel):
+    """Content of a lock file: who writes, and what that process is doing."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    owner: ProcessIdentity
+    activity: str = Field(max_length=40, pattern=r"^[a-z ]+$")
+
+
+@contextmanager
+def locked(
+    root: Path,
+    activity: str,
+    *,
+    wait_s: float = 30.0,
+    take_over: bool = False,
+    notify: Callable[[str], None] = lambda sentence: None,
+) -> Iterator[int]:
+    """Hold a folder's lock; yield its descriptor, which a child process may inherit in order to hold it too.
+
+    Parameters
+    ----------
+    root
+        The folder, which exists.
+    activity
+        What this process is doing there, for instance `collect`.
+    wait_s
+        How long to wait for processes whose parent, the owner, is dead: they are about to end.
+    take_over
+        Take the lock of an owner on another machine or in another container, of which nothing can be known here.
+    notify
+        Called with a sentence before a wait.
+
+    Raises
+    ------
+    DataError
+        Somebody else writes or may write, or the folder cannot be locked.
+    """
+    try:
+        descriptor = _opened(root, time.monotonic() + wait_s, notify)
+    except OSError as error:
+        raise DataError(f"{root} cannot be locked for writing ({error.strerror}); name a folder that can") from None
+    try:
+        record = _read_record(root, descriptor)
+        if record is not None:
+            _refuse_living(root, record, take_over)
+        text = LockRecord(owner=ProcessIdentity.current(), activity=activity).model_dump_json().encode()
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, text, 0)
+        except OSError as error:
+            raise DataError(f"{root} cannot be locked for writing ({error.strerror}); name a folder that can") from None
+        try:
+            yield descriptor
+        finally:
+            with contextlib.suppress(OSError):
+                (root / LOCK).unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _opened(root: Path, deadline: float, notify: Callable[[str], None]) -> int:
+    """Return the descriptor of the folder's lock file with the kernel's lock on it."""
+    has_said = False
+    while True:
+        descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise DataError(f"{root / LOCK} must be a plain file; remove it")
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(FileNotFoundError):
+                # an owner that ended meanwhile has removed the file, and another may have made it anew
+                if os.path.samestat(os.fstat(descriptor), os.stat(root / LOCK, follow_symlinks=False)):
+                    return descriptor
+            os.close(descriptor)
+            continue
+        except BlockingIOError:
+            record = _read_record(root, descriptor)
+            os.close(descriptor)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL):
+                raise DataError(f"the file system of {root} cannot lock files; name a folder on another one") from None
+            raise
+        except DataError:
+            os.close(descriptor)
+            raise
+        if record is None or record.owner.state() != "dead" or time.monotonic() > deadline:
+            raise DataError(_in_use(root, record))
+        if not has_said:
+            notify(f"waiting for the episodes of an ended {record.activity} into {root} to undo what they did")
+            has_said = True
+        time.sleep(_POLL_S)
+
+
+def _read_record(root: Path, descriptor: int) -> LockRecord | None:
+    """Return what the file says; None when its writer has not got that far."""
+    content = os.pread(descriptor, _LARGEST_BYTES + 1, 0)
+    if not content:
+        return None
+    try:
+        if len(content) > _LARGEST_BYTES:
+            raise ValueError
+        return LockRecord.model_validate_json(content)
+    except (ValidationError, ValueError):
+        raise DataError(f"{root / LOCK} is no lock of faultset; remove it if nothing writes into the folder") from None
+
+
+def _refuse_living(root: Path, record: LockRecord, take_over: bool) -> None:
+    state = record.owner.state()
+    if state == "alive" and record.owner != ProcessIdentity.current():
+        raise DataError(_in_use(root, record))
+    if state == "unknown" and not take_over:
+        raise DataError(
+            f"{root} was locked by {record.activity} ({record.owner}: another machine or container), which may still "
+            f"run; once it has ended, run 'faultset recover --out {root} --break-lock'"
+        )
+
+
+def _in_use(root: Path, record: LockRecord | None) -> str:
+    by = f"{record.activity} ({record.owner})" if record else "another process"
+    return f"{root} is being written by {by}; wait for it to end, or name another folder"
+
+
+@contextmanager
+def new_folder(out: Path, activity: str) -> Iterator[Path]:
+    """Yield an empty folder that becomes `out` when the block ends without an error, and is removed otherwise.
+
+    Parameters
+    ----------
+    out
+        Folder to make; it must not exist, or be empty.
+    activity
+        What this process is doing there, for whoever finds the folder locked.
+
+    Raises
+    ------
+    DataError
+        There is something at `out`, or another process is writing it.
+    """
+    if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
+        raise DataError(f"{out} exists and is not empty; give a new folder")
+    scratch = out.with_name(f".{out.name}.incomplete")
+    scratch.mkdir(parents=True, exist_ok=True)
+    if scratch.is_symlink() or (any(scratch.iterdir()) and not (scratch / LOCK).is_file()):
+        raise DataError(f"{scratch} is in the way and was not made by faultset; remove it, or give another folder")
+    folder = scratch / out.name
+    try:
+        with locked(scratch, activity):
+            # what a process that was killed has left
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            try:
+                yield folder
+                if out.exists():
+                    out.rmdir()
+                folder.rename(out)
+            finally:
+                # after an error the lock file stays, and is this process's own
+                shutil.rmtree(folder, ignore_errors=True)
+                (scratch / LOCK).unlink(missing_ok=True)
+    finally:
+        with contextlib.suppress(OSError):
+            scratch.rmdir()

@@ -1,1 +1,0 @@
-"""Locks on folders, and the processes that own them."""

@@ -1,0 +1,384 @@
+"""A small synthetic dataset for tests, documentation and first tries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from faultset.core.json_text import canonical_json
+from faultset.core.times import SECOND_NS
+from faultset.datasets.format.context import EpisodeContext
+from faultset.datasets.format.episodes import EpisodeWriter
+from faultset.datasets.format.schemas import TABLES
+from faultset.datasets.format.versions import create_version
+
+SERVICES = ("frontend", "search", "geo", "rate", "profile", "recommendation")
+CALLS = (
+    ("frontend", "search"),
+    ("frontend", "profile"),
+    ("frontend", "recommendation"),
+    ("search", "geo"),
+    ("search", "rate"),
+)
+FAULTS = ("cpu-hog", "slow-disk")
+START_NS = 1_760_000_000_000_000_000
+
+
+class Scenario:
+    """What happens in one synthetic episode.
+
+    Parameters
+    ----------
+    number
+        Number of the episode in its dataset; odd ones have a fault.
+    rng
+        Decides everything else.
+    baseline_s, fault_s
+        Length of the two halves of the view in seconds.
+    """
+
+    def __init__(self, number: int, rng: np.random.Generator, baseline_s: int, fault_s: int) -> None:
+        self.rng = rng
+        self.id = "e" + "".join(f"{value:02x}" for value in rng.integers(0, 256, 5))
+        self.fault = FAULTS[(number // 2) % len(FAULTS)] if number % 2 else None
+        self.target = SERVICES[1 + (number // 2) % (len(SERVICES) - 1)]
+        self.length_s = baseline_s + fault_s
+        self.start = START_NS + int(rng.integers(0, 86_400)) * SECOND_NS
+        self.end = self.start + self.length_s * SECOND_NS
+        self.reference_end = self.start + int(0.8 * baseline_s * SECOND_NS)
+        onset = baseline_s * rng.uniform(0.8, 1.2)
+        self.onset = self.start + int(onset * SECOND_NS)
+        self.pods = {name: f"{name}-{self._word(9)}-{self._word(5)}" for name in SERVICES}
+
+    @property
+    def is_faulty(self) -> bool:
+        """Whether the episode has a fault."""
+        return self.fault is not None
+
+    def _word(self, letters: int) -> str:
+        return "".join(self.rng.choice(list("bcdfghjklmnpqrstvwxz2456789"), letters))
+
+    def strength(self, service: str, times: np.ndarray) -> np.ndarray:
+        """Return how much of the fault a service feels at each time: 1 at the target, less at those that call it."""
+        if self.fault is None:
+            return np.zeros(len(times))
+        felt = {self.target: 1.0}
+        for _ in SERVICES:
+            felt |= {
+                caller: max(felt.get(caller, 0.0), 0.4 * felt[callee]) for caller, callee in CALLS if callee in felt
+            }
+        return np.where(times >= self.onset, felt.get(service, 0.0), 0.0)
+
+
+Rows = dict[str, list[Any]]
+"""Column -> its values."""
+
+
+def telemetry_tables(scenario: Scenario) -> dict[str, pa.Table]:
+    """Return every telemetry table of an episode."""
+    makers = {
+        "metrics": _metrics,
+        "spans": _spans,
+        "logs": _logs,
+        "events": _events,
+        "objects": _objects,
+        "requests": _requests,
+    }
+    return {name: _table(name, make(scenario)) for name, make in makers.items()}
+
+
+@dataclass(frozen=True)
+class _Level:
+    """What a metric of a service hovers around."""
+
+    name: str
+    kind: str
+    healthy: float
+    noise: float
+    container: bool = True
+
+
+_LEVELS = (
+    _Level("container_cpu_usage_seconds_total", "counter", 0.12, 0.02),
+    _Level("container_memory_working_set_bytes", "gauge", 48e6, 4e5),
+    _Level("container_threads", "gauge", 9.0, 0.4),
+    _Level("container_network_receive_bytes_total", "counter", 5.2e4, 5e3, container=False),
+    _Level("container_network_transmit_bytes_total", "counter", 6.1e4, 5e3, container=False),
+    _Level("http_server_active_requests", "gauge", 1.0, 0.5),
+    _Level("up", "gauge", 1.0, 0.0),
+)
+
+
+def _metrics(scenario: Scenario) -> Rows:
+    rows: Rows = {name: [] for name in TABLES["metrics"].names if name != "episode"}
+    for service in SERVICES:
+        jitter = scenario.rng.uniform(0.1, 0.2)
+        times = scenario.start + ((np.arange(scenario.length_s) + jitter) * SECOND_NS).astype(np.int64)
+        felt = scenario.strength(service, times)
+        own = felt * (service == scenario.target)
+        for level in _LEVELS:
+            values = level.healthy + level.noise * scenario.rng.standard_normal(scenario.length_s)
+            if level.name == "container_cpu_usage_seconds_total":
+                values = values + own * (0.6 if scenario.fault == "cpu-hog" else 0.1)
+            if level.name == "http_server_active_requests":
+                values = np.round(np.abs(values + 6 * felt))
+            if level.kind == "counter":
+                values = 100.0 + np.cumsum(np.maximum(values, 0.0))
+            _add(scenario, rows, service, times, level, {}, values)
+        count = scenario.rng.poisson(20, scenario.length_s).astype(float)
+        mean = 0.012 * np.exp(0.1 * scenario.rng.standard_normal(scenario.length_s)) * (1 + 9 * felt)
+        failed = np.where(felt >= 1.0, np.round(0.1 * count), 0.0)
+        for status, share in (("200", count - failed), ("500", failed)):
+            family = "http_server_request_duration_seconds"
+            labels = {"http_request_method": "GET", "http_response_status_code": status}
+            for part, values in (("count", share), ("sum", share * mean)):
+                level = _Level(f"{family}_{part}", part, 0.0, 0.0)
+                _add(scenario, rows, service, times, level, labels, np.cumsum(values))
+    return rows
+
+
+def _add(
+    scenario: Scenario,
+    rows: Rows,
+    service: str,
+    times: np.ndarray,
+    level: _Level,
+    labels: Mapping[str, str],
+    values: np.ndarray,
+) -> None:
+    number = len(times)
+    rows["time"].extend(times.tolist())
+    rows["value"].extend(values.tolist())
+    for name, value in {
+        "service": service,
+        "pod": scenario.pods[service],
+        "container": service if level.container else None,
+        "metric": level.name,
+        "labels": canonical_json(labels),
+        "kind": level.kind,
+    }.items():
+        rows[name].extend([value] * number)
+
+
+def _spans(scenario: Scenario) -> Rows:
+    rows: Rows = {name: [] for name in TABLES["spans"].names if name != "episode"}
+    for moment in np.sort(scenario.rng.integers(scenario.start, scenario.end - SECOND_NS, 4 * scenario.length_s)):
+        trace = scenario.rng.bytes(16).hex()
+        _span(scenario, rows, int(moment), trace, None, None, "frontend")
+    return rows
+
+
+def _span(
+    scenario: Scenario, rows: Rows, time: int, trace: str, parent: str | None, caller: str | None, service: str
+) -> int:
+    felt = float(scenario.strength(service, np.array([time]))[0]) * (service == scenario.target)
+    span = scenario.rng.bytes(8).hex()
+    failed = bool(felt >= 1.0 and scenario.rng.random() < 0.1)
+    inner = 0
+    for source, callee in CALLS:
+        if source == service and scenario.rng.random() < 0.7:
+            inner += _span(scenario, rows, time + inner + 1_000_000, trace, span, service, callee)
+    duration = inner + int(scenario.rng.gamma(4.0, 1e6) * (1 + 12 * felt))
+    for name, value in {
+        "time": time,
+        "trace_id": trace,
+        "span_id": span,
+        "parent_span_id": parent,
+        "service": service,
+        "reported_service": service,
+        "peer_service": None,
+        "pod": scenario.pods[service],
+        "operation": f"GET /{service}",
+        "kind": "server",
+        "duration_ns": duration,
+        "status": "error" if failed else "unset",
+        "status_code": 500 if failed else 200,
+        "attributes": canonical_json({"caller": caller} if caller else {}),
+    }.items():
+        rows[name].append(value)
+    return duration
+
+
+def _logs(scenario: Scenario) -> Rows:
+    rows: Rows = {name: [] for name in TABLES["logs"].names if name != "episode"}
+    for service in SERVICES:
+        for moment in np.sort(scenario.rng.integers(scenario.start, scenario.end, 2 * scenario.length_s)):
+            felt = float(scenario.strength(service, np.array([moment]))[0]) >= 1.0
+            bad = felt and scenario.rng.random() < 0.5
+            number = int(scenario.rng.integers(1, 400))
+            text = f"deadline exceeded after {number + 1000} ms" if bad else f"served request in {number} us"
+            for name, value in {
+                "time": int(moment),
+                "service": service,
+                "pod": scenario.pods[service],
+                "container": service,
+                "level": "error" if bad else "info",
+                "message": text,
+                "trace_id": None,
+                "span_id": None,
+            }.items():
+                rows[name].append(value)
+    return rows
+
+
+def _events(scenario: Scenario) -> Rows:
+    service = str(scenario.rng.choice(SERVICES))
+    return {
+        "time": [int(scenario.rng.integers(scenario.start, scenario.end))],
+        "type": ["Normal"],
+        "reason": ["ScalingReplicaSet"],
+        "kind": ["Deployment"],
+        "name": [service],
+        "service": [service],
+        "message": [f"Scaled up replica set {scenario.pods[service].rpartition('-')[0]} to 1"],
+        "count": [1],
+    }
+
+
+def _objects(scenario: Scenario) -> Rows:
+    times = range(scenario.start, scenario.end, 10 * SECOND_NS)
+    rows: Rows = {name: [] for name in TABLES["objects"].names if name != "episode"}
+    for time in times:
+        for service in SERVICES:
+            rows["time"].append(time)
+            rows["kind"].append("Deployment")
+            rows["name"].append(service)
+            rows["service"].append(service)
+            rows["state"].append(canonical_json({"replicas": 1, "readyReplicas": 1}))
+            rows["data"].append(None)
+    return rows
+
+
+def _requests(scenario: Scenario) -> Rows:
+    scheduled = np.sort(scenario.rng.integers(scenario.start, scenario.end - SECOND_NS, 5 * scenario.length_s))
+    felt = scenario.strength("frontend", scheduled)
+    failed = scenario.rng.random(len(scheduled)) < 0.4 * felt
+    latency = scenario.rng.gamma(4.0, 4e6, len(scheduled)) * (1 + 9 * felt)
+    return {
+        "scheduled": scheduled.tolist(),
+        "sent": (scheduled + 50_000).tolist(),
+        "endpoint": ["GET /hotels"] * len(scheduled),
+        "latency_ns": latency.astype(np.int64).tolist(),
+        "status": np.where(failed, 500, 200).tolist(),
+        "outcome": np.where(failed, "http_error", "ok").tolist(),
+    }
+
+
+def _table(name: str, rows: Mapping[str, list[Any]]) -> pa.Table:
+    schema = pa.schema([field for field in TABLES[name] if field.name != "episode"])
+    arrays = [
+        pa.array(rows[field.name], type=pa.string()).dictionary_encode()
+        if pa.types.is_dictionary(field.type)
+        else pa.array(rows[field.name], type=field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def label_of(scenario: Scenario) -> dict[str, Any]:
+    """Return the label of an episode."""
+    faulty = scenario.fault is not None
+    cause = {"kind": "Deployment", "name": scenario.target, "service": scenario.target, "accepted": [scenario.target]}
+    return {
+        "fault": scenario.fault,
+        "no_fault_kind": None if faulty else "plain",
+        "targets": [scenario.target] if faulty else [],
+        "root_causes": [cause] if faulty else [],
+        "system_level": "Hardware" if faulty else None,
+        "fault_type": "Operation Error" if faulty else None,
+        "paper_number": None,
+        "category": "symptomatic" if faulty else None,
+        "parameters": {"share": 0.6} if scenario.fault == "cpu-hog" else {},
+        "inject_start": scenario.onset if faulty else None,
+        "inject_done": scenario.onset + 20_000_000 if faulty else None,
+        "effective": scenario.onset + SECOND_NS if faulty else None,
+        "recover_start": scenario.end + SECOND_NS if faulty else None,
+        "recover_done": scenario.end + 2 * SECOND_NS if faulty else None,
+        "healthy_again": scenario.end + 10 * SECOND_NS if faulty else None,
+        "view_start": scenario.start,
+        "view_end": scenario.end,
+        "reference_end": scenario.reference_end,
+        "verdict": "manifest" if faulty else "none",
+        "first_manifest": scenario.onset + 2 * SECOND_NS if faulty else None,
+        "profile": "custom",
+        "workload": {"name": "synthetic", "rate_rps": 5.0},
+        "seed": int(scenario.rng.integers(0, 2**31)),
+        "host": {"parallel": 1},
+        "clock_offsets": json.dumps({}),
+    }
+
+
+def evidence_of(scenario: Scenario) -> list[dict[str, Any]]:
+    """Return the checks that would have been made."""
+    if scenario.fault is None:
+        return []
+    return [
+        {
+            "check": "injection",
+            "subject": f"Deployment/{scenario.target}",
+            "time": scenario.onset + SECOND_NS,
+            "passed": True,
+            "statistic": None,
+            "p_value": None,
+            "detail": "synthetic",
+        }
+    ]
+
+
+_WITHOUT_INTERVAL = ("spans", "logs", "events", "requests")
+
+
+def write_example_dataset(
+    root: Path | str, *, episodes: int = 4, seed: int = 0, baseline_s: int = 60, fault_s: int = 60
+) -> str:
+    """Write a synthetic dataset and its version 1.0.0, and return the version.
+
+    Every second episode has a fault that shows on its target: CPU and latency rise, spans are slow and fail, the
+    log complains, and callers feel it. The provenance says that the data is synthetic: good for trying code, not
+    for judging methods.
+
+    Parameters
+    ----------
+    root
+        Dataset folder, made when it does not exist.
+    episodes
+        How many; odd ones (the second, the fourth, ...) have a fault.
+    seed
+        Equal seeds write equal episodes.
+    baseline_s, fault_s
+        Length of the two halves of the view in seconds, at least 10 each.
+    """
+    root = Path(root)
+    sequences = np.random.SeedSequence(seed).spawn(episodes)
+    for number, sequence in enumerate(sequences):
+        _write(Scenario(number, np.random.default_rng(sequence), baseline_s, fault_s), root)
+    provenance = {"synthetic": True, "generator": "faultset.datasets.examples", "seed": seed}
+    return create_version(root, provenance=provenance)
+
+
+def _write(scenario: Scenario, root: Path) -> None:
+    with EpisodeWriter(root, scenario.id) as writer:
+        for table, rows in telemetry_tables(scenario).items():
+            writer.write_table(table, [rows])
+        writer.write_context(
+            EpisodeContext(
+                episode=scenario.id,
+                app="example",
+                platform="synthetic",
+                view_start_ns=scenario.start,
+                view_end_ns=scenario.end,
+                reference_end_ns=scenario.reference_end,
+                source_intervals_s={"metrics": 1.0, "objects": 10.0} | dict.fromkeys(_WITHOUT_INTERVAL, None),
+                services=SERVICES,
+                calls=CALLS,
+                workload_entry="frontend",
+            )
+        )
+        writer.write_truth(label_of(scenario), evidence_of(scenario), None)
+        writer.commit()

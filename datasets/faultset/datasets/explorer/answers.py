@@ -1,0 +1,64 @@
+"""What methods answered on each episode, read from the results of an evaluation."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from faultset.core.errors import DataError
+from faultset.core.files import parquet_path
+
+RESULTS_FILE = "results.parquet"
+_COLUMNS = ("baseline", "kind", "episode", "task", "protocol", "seed", "status", "alarm_ns", "ranking", "answer")
+_PROTOCOLS = ("detected", "oracle")
+_SHOWN_SERVICES = 3
+
+
+def read_answers(results: Path) -> dict[str, list[dict[str, Any]]]:
+    """Read the answers of an evaluation, by episode; of a method with several seeds the first.
+
+    Parameters
+    ----------
+    results
+        Folder that `evaluate` wrote, or its `results.parquet`.
+
+    Raises
+    ------
+    DataError
+        There are no results, or they are damaged.
+    """
+    path = results / RESULTS_FILE if results.is_dir() else results
+    try:
+        rows = pq.read_table(parquet_path(path), columns=list(_COLUMNS)).to_pylist()
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise DataError(f"{path} cannot be read as results ({error}); give a folder that evaluate wrote") from error
+    if rows and set(_COLUMNS) - set(rows[0]):
+        raise DataError(f"{path} lacks columns of results; give a folder that evaluate wrote")
+    answers: dict[str, dict[tuple[str, ...], dict[str, Any]]] = defaultdict(dict)
+    for row in sorted(rows, key=lambda row: (row["task"], row["baseline"], row["protocol"], row["seed"])):
+        if row["protocol"] in _PROTOCOLS:
+            key = row["task"], row["baseline"], row["protocol"]
+            answers[row["episode"]].setdefault(key, _answer(row))
+    return {episode: list(by_key.values()) for episode, by_key in answers.items()}
+
+
+def _answer(row: Mapping[str, Any]) -> dict[str, Any]:
+    ranking = json.loads(row["ranking"] or "{}")
+    named = json.loads(row["answer"] or "{}") if row["task"] == "rca" else {}
+    return {
+        "task": row["task"],
+        "method": row["baseline"],
+        "kind": row["kind"],
+        "protocol": row["protocol"],
+        "status": row["status"],
+        "alarm_ns": row["alarm_ns"],
+        "services": sorted(ranking, key=lambda name: (-ranking[name], name))[:_SHOWN_SERVICES],
+        "level": named.get("system_level"),
+        "type": named.get("fault_type"),
+    }

@@ -1,0 +1,132 @@
+"""All that the explorer shows of one episode."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import pandas as pd
+
+from faultset.core.times import SECOND_NS
+from faultset.datasets.dataset import Episode
+from faultset.datasets.explorer.health import TimeGrid, client_requests, metric_lines, service_map
+from faultset.datasets.explorer.records import events, log_lines_by_kind, object_changes, trace_examples
+
+Answers = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Episode -> answers of methods."""
+_TIMES = ("inject_start_ns", "effective_ns", "first_manifest_ns", "recover_start_ns")
+
+
+def episode_row(episode: Episode, *, truth: bool) -> dict[str, Any]:
+    """Return what the list of episodes says of one; nothing but context, label and the version is read."""
+    context = episode.context
+    row: dict[str, Any] = {
+        "id": episode.id,
+        "app": context.app,
+        "platform": context.platform,
+        "start": _iso(context.view_start_ns),
+        "seconds": (context.view_end_ns - context.view_start_ns) / SECOND_NS,
+        "rows": {
+            path.partition("/")[2].removesuffix(".parquet"): record.rows
+            for path, record in episode.files.items()
+            if record.rows is not None and path.startswith("telemetry/")
+        },
+    }
+    if truth:
+        label = episode.label
+        row["truth"] = {
+            "fault": label.fault,
+            "none": label.no_fault_kind,
+            "targets": label.targets,
+            "verdict": label.verdict,
+            "level": label.system_level,
+            "type": label.fault_type,
+        }
+    return row
+
+
+def episode_content(episode: Episode, *, truth: bool, answers: Answers | None = None) -> dict[str, Any]:
+    """Return everything that the page draws of an episode.
+
+    Parameters
+    ----------
+    truth
+        Whether label and evidence are among it.
+    answers
+        What methods answered, by episode; without it the page has no answers.
+    """
+    view = episode.view
+    context = view.context
+    grid = TimeGrid.of(context)
+    content: dict[str, Any] = {
+        "id": episode.id,
+        "app": context.app,
+        "platform": context.platform,
+        "start": _iso(context.view_start_ns),
+        "seconds": (context.view_end_ns - context.view_start_ns) / SECOND_NS,
+        "reference": grid.seconds(context.reference_end_ns),
+        "step": grid.step_s,
+        "steps": grid.steps,
+        "services": context.services,
+        "clients": client_requests(view, grid),
+        "map": service_map(view, grid),
+        "metrics": metric_lines(view, grid),
+        "logs": log_lines_by_kind(view, grid),
+        "traces": trace_examples(view, grid),
+        "events": events(view, grid),
+        "objects": object_changes(view, grid),
+    }
+    if answers is not None:
+        content["answers"] = [
+            {**answer, "alarm": None if answer["alarm_ns"] is None else grid.seconds(answer["alarm_ns"])}
+            for answer in answers.get(episode.id, ())
+        ]
+    if truth:
+        content["truth"] = _truth(episode, grid)
+    return content
+
+
+def content_json(content: Any) -> str:
+    """Return JSON text, without numbers that JSON does not have."""
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} has no place in JSON")
+
+
+def _truth(episode: Episode, grid: TimeGrid) -> dict[str, Any]:
+    label = episode.label
+    evidence = episode.evidence
+    found: dict[str, Any] = {
+        "fault": label.fault,
+        "none": label.no_fault_kind,
+        "targets": label.targets,
+        "causes": [asdict(cause) for cause in label.root_causes],
+        "level": label.system_level,
+        "type": label.fault_type,
+        "category": label.category,
+        "verdict": label.verdict,
+        "parameters": json.dumps(dict(label.parameters), ensure_ascii=False),
+    }
+    found |= {name.removesuffix("_ns"): grid.seconds(getattr(label, name)) for name in _TIMES}
+    found["evidence"] = [
+        {
+            "check": row["check"],
+            "subject": row["subject"],
+            "time": None if pd.isna(row["time"]) else grid.seconds(row["time"].value),
+            "passed": bool(row["passed"]),
+            "detail": row["detail"],
+        }
+        for row in evidence.to_dict("records")
+    ]
+    return found
+
+
+def _iso(time_ns: int) -> str:
+    return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime("%Y-%m-%d %H:%M:%S")

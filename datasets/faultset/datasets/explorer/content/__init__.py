@@ -1,1 +1,0 @@
-"""What the explorer shows of one episode, as plain lists and numbers."""

@@ -1,0 +1,291 @@
+"""Health of services and clients over the view, on one grid of time."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from faultset.core.times import SECOND_NS
+from faultset.datasets.format.context import EpisodeContext
+from faultset.datasets.recorded_tables import read_frame, read_table, read_wide
+from faultset.datasets.status_codes import is_error_code
+from faultset.datasets.training.columns import service_calls
+from faultset.datasets.views import EpisodeView
+
+MOST_STEPS = 480
+"""More than a screen has room for."""
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeGrid:
+    """Equal steps over a view."""
+
+    start_ns: int
+    """Start of the view, UTC nanoseconds."""
+    step_s: float
+    """Length of a step in seconds."""
+    steps: int
+    """Number of steps."""
+
+    @classmethod
+    def of(cls, context: EpisodeContext) -> TimeGrid:
+        """Return a grid of whole sampling intervals, with at most `MOST_STEPS` steps."""
+        seconds = (context.view_end_ns - context.view_start_ns) / SECOND_NS
+        sampling = context.sampling_step_s
+        step_s = sampling * max(1, math.ceil(seconds / sampling / MOST_STEPS))
+        return cls(start_ns=context.view_start_ns, step_s=step_s, steps=max(1, math.ceil(seconds / step_s)))
+
+    def cells(self, times_ns: Ints) -> Ints:
+        """Return the step of every time; times outside of the view go to its first or last step."""
+        found = (times_ns - self.start_ns) // round(self.step_s * SECOND_NS)
+        return np.clip(found, 0, self.steps - 1)
+
+    def counts(self, times_ns: Ints) -> list[int]:
+        """Count times by step."""
+        return np.bincount(self.cells(times_ns), minlength=self.steps).tolist()
+
+    def seconds(self, time_ns: int | None) -> float | None:
+        """Return a time as seconds since the start of the view."""
+        return None if time_ns is None else round((time_ns - self.start_ns) / SECOND_NS, 3)
+
+
+def rounded(values: npt.NDArray[np.float64], digits: int = 4) -> list[float | None]:
+    """Return numbers with a few significant digits, fit for JSON: what is no finite number is None."""
+    finite = np.isfinite(values)
+    safe = np.where(finite & (values != 0), np.abs(values), 1.0)
+    scale = 10.0 ** np.clip(digits - 1 - np.floor(np.log10(safe)), -300, 300)
+    with np.errstate(over="ignore", invalid="ignore"):
+        short = np.round(values * scale) / scale
+    short = np.where(np.isfinite(short), short, values)
+    return [
+        (int(value) if value == int(value) and abs(value) < 1e15 else value) if keep else None
+        for value, keep in zip(short.tolist(), finite.tolist(), strict=True)
+    ]
+
+
+NO_CALLS, OK, SLOW, FAILING, SILENT = range(5)
+"""States of a service in one step."""
+FAILING_SHARE = 0.05
+SLOW_FACTOR = 2.0
+"""How much slower than in nine tenths of the reference's steps is called slow."""
+EXPECTED_CALLS = 5.0
+"""So many calls must have been expected in vain before a service is called silent."""
+_SPANS = ("time", "service", "kind", "duration_ns", "status", "status_code")
+Floats = npt.NDArray[np.float64]
+
+
+def service_map(view: EpisodeView, grid: TimeGrid) -> dict[str, Any]:
+    """Return services with their place on the map and their state in every step, and the calls between them.
+
+    The state of a service is judged from calls to it as its callers saw them. Where nobody's calls to it were recorded,
+    as for the entry, it is judged from its own answers.
+    """
+    calls = service_calls(view)
+    ends = calls["edge"].str.split("->", n=1, expand=True).reindex(columns=[0, 1])
+    calls = calls.assign(caller=ends[0], service=ends[1])
+    answers = _answers(view)
+    seen = set(calls["service"].dropna())
+    rows = pd.concat(
+        [calls[["service", "end", "seconds", "failed"]], answers[~answers["service"].isin(seen)]], ignore_index=True
+    )
+    rows["step"] = grid.cells(rows["end"].to_numpy(dtype=np.int64))
+    groups = dict(iter(rows.groupby("service")))
+    edges = calls.groupby(["caller", "service"]).size() if len(calls) else pd.Series(dtype=int)
+    declared = dict.fromkeys(view.calls)
+    found = [(str(caller), str(callee)) for caller, callee in edges.index]
+    pairs = list(dict.fromkeys([*declared, *found]))
+    names = list(dict.fromkeys([*view.services, *(name for pair in pairs for name in pair)]))
+    places = layered(names, pairs, view.context.workload_entry)
+    split = max(1, min(grid.steps, int((view.reference[1] - grid.start_ns) / SECOND_NS / grid.step_s)))
+    return {
+        "nodes": [
+            {"name": name, "layer": places[name][0], "place": places[name][1]} | _health(groups.get(name), grid, split)
+            for name in names
+        ],
+        "edges": [
+            {"from": caller, "to": callee, "calls": int(edges.get((caller, callee), 0))} for caller, callee in pairs
+        ],
+    }
+
+
+def _answers(view: EpisodeView) -> pd.DataFrame:
+    table = read_table(view, "spans", _SPANS)
+    text = {
+        name: table[name].cast(pa.string()).to_numpy(zero_copy_only=False) for name in ("service", "kind", "status")
+    }
+    frame = pd.DataFrame(text)
+    frame["end"] = table["time"].cast(pa.int64()).to_numpy() + table["duration_ns"].to_numpy()
+    frame["seconds"] = table["duration_ns"].to_numpy() / 1e9
+    code = table["status_code"].fill_null(0).to_numpy()
+    frame["failed"] = ((frame["status"] == "error") | is_error_code(code)).astype(float)
+    return frame.loc[(frame["kind"] == "server") & frame["service"].notna(), ["service", "end", "seconds", "failed"]]
+
+
+def _health(rows: pd.DataFrame | None, grid: TimeGrid, split: int) -> dict[str, Any]:
+    """Return state, calls, failed calls and mean milliseconds in every step."""
+    if rows is None or rows.empty:
+        nothing = [0] * grid.steps
+        return {"state": nothing, "calls": nothing, "failed": nothing, "ms": [None] * grid.steps}
+    step = rows["step"].to_numpy()
+    calls = np.bincount(step, minlength=grid.steps).astype(float)
+    failed = np.bincount(step, rows["failed"].to_numpy(), minlength=grid.steps).astype(float)
+    total = np.bincount(step, rows["seconds"].to_numpy() * 1e3, minlength=grid.steps)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = total / calls
+    return {
+        "state": states(calls, failed, mean, split).tolist(),
+        "calls": calls.astype(int).tolist(),
+        "failed": failed.astype(int).tolist(),
+        "ms": rounded(mean),
+    }
+
+
+def states(calls: Floats, failed: Floats, mean: Floats, split: int) -> npt.NDArray[np.int64]:
+    """Judge every step of one service by its calls, failed calls and mean duration.
+
+    Parameters
+    ----------
+    calls, failed, mean
+        One number for each step; the mean is NaN where there were no calls.
+    split
+        Steps of the reference, with which later ones are compared.
+    """
+    state = np.where(calls > 0, OK, NO_CALLS)
+    known = mean[:split][~np.isnan(mean[:split])]
+    if len(known):
+        with np.errstate(invalid="ignore"):
+            state[(calls > 0) & (mean > SLOW_FACTOR * np.quantile(known, 0.9))] = SLOW
+    state[(calls > 0) & (failed >= FAILING_SHARE * calls) & (failed > 0)] = FAILING
+    usual = calls[:split].mean()
+    if usual > 0:
+        width = max(int(np.ceil(EXPECTED_CALLS / usual)), 1 + _longest_pause(calls[:split]))
+        sums = np.concatenate([np.zeros(width), np.cumsum(calls)])
+        quiet = sums[width:] - sums[:-width] == 0
+        quiet[:width] = False
+        state[quiet] = SILENT
+    return state
+
+
+def _longest_pause(calls: Floats) -> int:
+    """Return the number of steps in the longest stretch without a call."""
+    there = np.flatnonzero(np.concatenate([[1.0], calls, [1.0]]))
+    return int(np.diff(there).max()) - 1
+
+
+def layered(names: Sequence[str], calls: Sequence[tuple[str, str]], entry: str) -> Mapping[str, tuple[int, int]]:
+    """Place services in layers by their distance from the entry, each near its callers.
+
+    Examples
+    --------
+    >>> dict(layered(["a", "b", "c", "lonely"], [("a", "b"), ("b", "c")], "a"))
+    {'a': (0, 0), 'b': (1, 0), 'c': (2, 0), 'lonely': (3, 0)}
+    """
+    callees: dict[str, list[str]] = defaultdict(list)
+    for caller, callee in calls:
+        callees[caller].append(callee)
+    called = {callee for _, callee in calls}
+    depth: dict[str, int] = {}
+    front = [entry] if entry in names else []
+    front += [name for name in names if name not in called and callees[name] and name != entry]
+    level = 0
+    while front:
+        depth |= dict.fromkeys(front, level)
+        level += 1
+        front = list(dict.fromkeys(callee for name in front for callee in callees[name] if callee not in depth))
+    last = level
+    layers: dict[int, list[str]] = defaultdict(list)
+    for name in names:
+        layers[depth.get(name, last)].append(name)
+    found: dict[str, tuple[int, int]] = {}
+    for number in sorted(layers):
+        above = {
+            name: [found[caller][1] for caller, callee in calls if callee == name and caller in found]
+            for name in layers[number]
+        }
+        middle = {name: sum(places) / len(places) if places else 0.0 for name, places in above.items()}
+        for place, name in enumerate(sorted(layers[number], key=lambda name: middle[name])):
+            found[name] = (number, place)
+    return found
+
+
+_RATED = {"counter": "/s"}
+
+
+def metric_lines(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
+    """Return levels and rates, a line for each service and metric; one that never moves is its single value.
+
+    Metrics without a service, and lines without a number, are left out.
+    """
+    frame = read_wide(view, grid.step_s)
+    catalogue = view.catalogue
+    values = frame.to_numpy(dtype=float)
+    lines = []
+    for number, (service, metric) in enumerate(frame.columns):
+        column = values[: grid.steps, number]
+        known = column[~np.isnan(column)]
+        if not len(known) or not service:
+            continue
+        plain = str(metric).partition("{")[0]
+        row = catalogue.find(plain)
+        if row is None:
+            unit = "s" if plain.endswith("_mean") else "/s" if plain.endswith("_rate") else ""
+        else:
+            unit = ("" if row.unit == "1" else row.unit) + _RATED.get(row.kind, "")
+        # a rate has no number in its first step
+        constant = len(known) >= len(column) - 1 and not np.isnan(column[-1]) and (known == known[0]).all()
+        lines.append(
+            {
+                "service": str(service),
+                "metric": str(metric),
+                "role": catalogue.role_of(str(metric)),
+                "unit": unit,
+                "values": rounded(known[:1])[0] if constant else rounded(column),
+            }
+        )
+    return lines
+
+
+def client_requests(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
+    """Count requests by step and outcome, with latency in milliseconds; None where none were recorded."""
+    frame = read_frame(view, "requests", ("scheduled", "endpoint", "latency_ns", "status", "outcome"))
+    if frame.empty:
+        return None
+    frame = frame.assign(step=grid.cells(frame["scheduled"].to_numpy()), ms=frame["latency_ns"] / 1e6)
+    outcome = frame["outcome"].astype(str)
+    frame["ok"], frame["unfinished"] = outcome == "ok", outcome == "unfinished"
+    frame["failed"] = ~frame["ok"] & ~frame["unfinished"]
+    counts = {
+        kind: np.bincount(frame.loc[frame[kind], "step"], minlength=grid.steps).tolist()
+        for kind in ("ok", "failed", "unfinished")
+    }
+    quantiles = frame.groupby("step")["ms"].quantile(np.array([0.5, 0.95])).unstack().reindex(range(grid.steps))
+    return counts | {
+        "p50": rounded(quantiles[0.5].to_numpy(dtype=float)),
+        "p95": rounded(quantiles[0.95].to_numpy(dtype=float)),
+        "endpoints": _endpoints(frame, view.reference[1]),
+    }
+
+
+def _endpoints(frame: pd.DataFrame, reference_end_ns: int) -> list[dict[str, Any]]:
+    """Summarise each endpoint, in the reference and after it."""
+    rows = []
+    for endpoint, requests in frame.groupby("endpoint", observed=True):
+        row: dict[str, Any] = {"endpoint": str(endpoint)}
+        before = requests["scheduled"] < reference_end_ns
+        for part, chosen in (("before", requests[before]), ("after", requests[~before])):
+            row[part] = {
+                "requests": len(chosen),
+                "failed": int(chosen["failed"].sum()),
+                "ms": rounded(np.array([chosen["ms"].median()], dtype=float))[0],
+            }
+        rows.append(row)
+    return rows

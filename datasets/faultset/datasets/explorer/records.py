@@ -1,0 +1,257 @@
+"""Log templates, changes of objects and example traces, a few of many."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from faultset.core.times import SECOND_NS
+from faultset.datasets.explorer.health import TimeGrid, rounded
+from faultset.datasets.log_masks import masked_column
+from faultset.datasets.recorded_tables import read_frame, read_table
+from faultset.datasets.status_codes import is_error_code
+from faultset.datasets.views import EpisodeView
+
+MOST_TEMPLATES = 150
+EXAMPLES = 3
+LONGEST_LINE = 600
+"""Characters of an example that are shown."""
+_BAD = ("error", "fatal")
+
+
+def log_lines_by_kind(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
+    """Count lines by level and by template; None where no lines were recorded.
+
+    Of many templates those are kept that are errors, that are new after the reference, or whose rate has changed most.
+    """
+    table = read_table(view, "logs", ("time", "service", "level", "message"))
+    if not len(table):
+        return None
+    frame = pd.DataFrame(
+        {
+            "time": table["time"].cast(pa.int64()).to_numpy(),
+            "service": table["service"].cast(pa.string()).fill_null("").to_numpy(zero_copy_only=False),
+            "level": table["level"].cast(pa.string()).fill_null("").to_numpy(zero_copy_only=False),
+            "template": masked_column(table["message"]).to_numpy(zero_copy_only=False),
+            "row": np.arange(len(table)),
+        }
+    ).sort_values("time", kind="stable", ignore_index=True)
+    frame["step"] = grid.cells(frame["time"].to_numpy())
+    level = frame["level"]
+    kinds = {"error": level.isin(_BAD), "warning": level == "warning"}
+    kinds["other"] = ~kinds["error"] & ~kinds["warning"]
+    levels = {name: np.bincount(frame.loc[rows, "step"], minlength=grid.steps).tolist() for name, rows in kinds.items()}
+    templates, left_out = _templates(frame, table["message"], view, grid)
+    return {"levels": levels, "templates": templates, "left_out": left_out}
+
+
+def _templates(
+    frame: pd.DataFrame, messages: pa.ChunkedArray, view: EpisodeView, grid: TimeGrid
+) -> tuple[list[dict[str, Any]], int]:
+    start_ns, split_ns = view.reference
+    keys = ["service", "level", "template"]
+    frame = frame.assign(before=frame["time"] < split_ns, number=frame.groupby(keys, sort=False).ngroup())
+    found = frame.groupby("number").agg(
+        service=("service", "first"),
+        level=("level", "first"),
+        template=("template", "first"),
+        lines=("time", "size"),
+        before=("before", "sum"),
+        first=("time", "first"),
+    )
+    ratio = (view.window[1] - split_ns) / max(split_ns - start_ns, 1)
+    after = found["lines"] - found["before"]
+    change = np.abs(np.log((after + 1) / (found["before"] * ratio + 1)))
+    found = found.assign(change=change, bad=found["level"].isin(_BAD), new=found["before"] == 0)
+    chosen = found.sort_values(["bad", "new", "change", "lines"], ascending=False, kind="stable").head(MOST_TEMPLATES)
+    kept = frame[frame["number"].isin(chosen.index)]
+    by_number: dict[Hashable, pd.DataFrame] = dict(iter(kept.groupby("number")))
+    rows = []
+    for number, row in chosen.iterrows():
+        lines = by_number[number]
+        spread = np.unique(np.linspace(0, len(lines) - 1, EXAMPLES).astype(int))
+        rows.append(
+            {
+                "service": row["service"],
+                "level": row["level"],
+                "text": row["template"][:LONGEST_LINE],
+                "lines": int(row["lines"]),
+                "before": int(row["before"]),
+                "first": grid.seconds(int(row["first"])),
+                "change": round(float(row["change"]), 3),
+                "counts": np.bincount(lines["step"], minlength=grid.steps).tolist(),
+                "examples": [
+                    [grid.seconds(int(lines["time"].iloc[place])), _line(messages, int(lines["row"].iloc[place]))]
+                    for place in spread
+                ],
+            }
+        )
+    return rows, len(found) - len(chosen)
+
+
+def _line(messages: pa.ChunkedArray, row: int) -> str:
+    return messages[row].as_py()[:LONGEST_LINE]
+
+
+MOST_ROWS = 1_000
+_LONGEST = 300
+
+
+def events(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
+    """Return the first events of an episode in order of time."""
+    columns = ("time", "type", "reason", "kind", "name", "service", "message", "count")
+    frame = read_frame(view, "events", columns).head(MOST_ROWS)
+    frame = frame.astype(object).where(frame.notna(), None)
+    rows = [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+    return [row | {"time": grid.seconds(row["time"])} for row in rows]
+
+
+def object_changes(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
+    """Return when objects appeared, changed or were not seen any more, with the fields that changed."""
+    frame = read_frame(view, "objects", ("time", "kind", "name", "service", "state"))
+    if frame.empty:
+        return []
+    frame = frame.sort_values(["kind", "name", "time"], kind="stable", ignore_index=True)
+    for name in ("kind", "service"):
+        frame[name] = frame[name].astype(object)
+    frame = frame.where(frame.notna(), None)
+    same = (frame["kind"] == frame["kind"].shift()) & (frame["name"] == frame["name"].shift())
+    before = frame["state"].shift()
+    interval_ns = (view.context.source_intervals_s.get("objects") or 10.0) * SECOND_NS
+    late = frame["time"].astype(np.int64) > view.window[0] + 1.5 * interval_ns
+    changed = same & (before != frame["state"])
+    last = frame[~same.shift(-1, fill_value=False)]
+    gone = last[last["time"].astype(np.int64) < view.window[1] - 2.5 * interval_ns]
+    rows = [_change(frame.loc[number], before[number], grid) for number in frame.index[changed]]
+    rows += [_row(one, grid) | {"what": "appeared", "fields": []} for _, one in frame[~same & late].iterrows()]
+    rows += [_row(one, grid) | {"what": "last seen", "fields": []} for _, one in gone.iterrows()]
+    return sorted(rows, key=lambda row: row["time"])[:MOST_ROWS]
+
+
+def _row(row: pd.Series, grid: TimeGrid) -> dict[str, Any]:
+    return {"time": grid.seconds(row["time"]), "kind": row["kind"], "name": row["name"], "service": row["service"]}
+
+
+def _change(row: pd.Series, before: str, grid: TimeGrid) -> dict[str, Any]:
+    old, new = _fields(before), _fields(row["state"])
+    fields = [
+        [key, _text(old.get(key)), _text(new.get(key))]
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    ]
+    return _row(row, grid) | {"what": "changed", "fields": fields}
+
+
+def _fields(state: str) -> Mapping[str, Any]:
+    found = json.loads(state)
+    return _flat("", found) if isinstance(found, dict) else {"": found}
+
+
+def _flat(prefix: str, value: Any) -> dict[str, Any]:
+    """Return nested fields under dotted names."""
+    if isinstance(value, dict) and value:
+        return {name: one for key, inner in value.items() for name, one in _flat(f"{prefix}.{key}", inner).items()}
+    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        named = {str(one.get("name", place)): one for place, one in enumerate(value)}
+        return _flat(prefix, named)
+    return {prefix.removeprefix("."): value}
+
+
+def _text(value: Any) -> str:
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:_LONGEST]
+
+
+MOST_TRACES = 30
+"""Of each of the two kinds."""
+MOST_SPANS = 300
+_COLUMNS = (
+    "time", "trace_id", "span_id", "parent_span_id", "service", "peer_service", "operation", "kind", "duration_ns",
+    "status", "status_code",
+)  # fmt: skip
+
+
+def trace_examples(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
+    """Return failing traces, spread over the time, and the slowest of the others; None without spans."""
+    spans = read_frame(view, "spans", _COLUMNS)
+    if spans.empty:
+        return None
+    spans["end"] = spans["time"] + spans["duration_ns"]
+    spans["failed"] = (spans["status"].astype(str) == "error") | is_error_code(spans["status_code"].fillna(0))
+    traces = spans.groupby("trace_id", sort=False).agg(
+        start=("time", "min"), end=("end", "max"), spans=("time", "size"), failed=("failed", "sum")
+    )
+    traces["ns"] = traces["end"] - traces["start"]
+    failing = traces[traces["failed"] > 0].sort_values("start")
+    if len(failing) > MOST_TRACES:
+        failing = failing.iloc[np.unique(np.linspace(0, len(failing) - 1, MOST_TRACES).astype(int))]
+    slow = traces[traces["failed"] == 0].nlargest(MOST_TRACES, "ns")
+    chosen = [*failing.index, *slow.index]
+    groups = dict(iter(spans[spans["trace_id"].isin(set(chosen))].groupby("trace_id")))
+    return {
+        "total": len(traces),
+        "failing": int((traces["failed"] > 0).sum()),
+        "traces": [_trace(str(trace), traces.loc[trace], groups[trace], grid) for trace in chosen],
+    }
+
+
+def _trace(trace: str, facts: pd.Series, spans: pd.DataFrame, grid: TimeGrid) -> dict[str, Any]:
+    start = int(facts["start"])
+    kept = spans.head(MOST_SPANS)
+    place = {span: number for number, span in enumerate(kept["span_id"])}
+    parent = [place.get(one) if one is not None else None for one in kept["parent_span_id"]]
+    texts = {name: kept[name].astype(object).where(kept[name].notna(), None).tolist() for name in _TEXTS}
+    begin = rounded((kept["time"].to_numpy() - start) / 1e6)
+    length = rounded(kept["duration_ns"].to_numpy() / 1e6)
+    code = [None if pd.isna(value) else int(value) for value in kept["status_code"]]
+    depth = _depths(parent)
+    return {
+        "id": trace,
+        "at": grid.seconds(start),
+        "ms": rounded(np.array([facts["ns"] / 1e6]))[0],
+        "count": int(facts["spans"]),
+        "failed": int(facts["failed"]),
+        "spans": [
+            [
+                depth[n], texts["service"][n], texts["operation"][n], texts["kind"][n], texts["peer_service"][n],
+                begin[n], length[n], texts["status"][n], code[n],
+            ]
+            for n in _in_order(parent, len(kept))
+        ],
+    }  # fmt: skip
+
+
+_TEXTS = ("service", "operation", "kind", "peer_service", "status")
+
+
+def _in_order(parent: list[int | None], count: int) -> list[int]:
+    """Return spans, each before its children in order of time; none twice, whatever the parents say."""
+    children: dict[int | None, list[int]] = {}
+    for number in range(count):
+        children.setdefault(parent[number], []).append(number)
+    order: list[int] = []
+    seen: set[int] = set()
+    for first in [*children.get(None, []), *range(count)]:
+        stack = [first]
+        while stack:
+            number = stack.pop()
+            if number not in seen:
+                seen.add(number)
+                order.append(number)
+                stack += reversed(children.get(number, []))
+    return order
+
+
+def _depths(parent: list[int | None]) -> list[int]:
+    """Return how deep each span lies; parents that form a circle end at their number."""
+    depths = []
+    for number in range(len(parent)):
+        depth, above = 0, parent[number]
+        while above is not None and depth < len(parent):
+            depth, above = depth + 1, parent[above]
+        depths.append(min(depth, 40))
+    return depths

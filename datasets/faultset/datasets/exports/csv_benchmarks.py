@@ -1,0 +1,337 @@
+"""The CSV layouts of AIOpsLab and OpenRCA."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.csv as pacsv
+
+from faultset.core.times import SECOND_NS
+from faultset.datasets.dataset import Dataset
+from faultset.datasets.exports.exporter import ExportOptions
+from faultset.datasets.format.labels import Label
+from faultset.datasets.imports.formats.aiopslab import LABEL_FILE
+from faultset.datasets.imports.formats.openrca_rows import LOCAL, SLOT_NS
+from faultset.datasets.kubectl.kinds import workload_of_pod
+from faultset.datasets.views import EpisodeView
+
+pc: Any = pyarrow.compute
+# Its functions are made at import, where type checkers do not see them.
+
+
+def write_csv(table: pa.Table, path: Path) -> None:
+    """Write a table as CSV with text in quotes; the folders above it are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plain = [field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in table.schema]
+    pacsv.write_csv(table.cast(pa.schema(plain)), path)
+
+
+def lines_with_level(logs: pa.Table) -> pa.ChunkedArray:
+    """Return messages with their level before them, for layouts that have no column for it.
+
+    Parameters
+    ----------
+    logs
+        Rows of the table `logs`, with the columns `level` and `message`.
+    """
+    level = logs["level"].cast(pa.string())
+    return pc.coalesce(pc.binary_join_element_wise(level, logs["message"], ": "), logs["message"])
+
+
+def services_of(spans: pa.Table) -> pa.ChunkedArray:
+    """Return the service of each span, or what the process called itself where no workload owns it."""
+    return pc.coalesce(spans["service"].cast(pa.string()), spans["reported_service"].cast(pa.string()))
+
+
+# Its functions are made at import, where type checkers do not see them.
+
+_INSTANCE = "recording:10250"
+"""Stands where the observer names the scraped node, which no recording holds."""
+_HELD_LABELS = frozenset({"cpu", "interface"})
+_MICRO = 1_000
+
+
+class AIOpsLabExport:
+    """Folders `<episode>/telemetry_data_<time>` with `metric`, `trace`, `log` and `label.json`."""
+
+    def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
+        self._dataset = dataset
+        self._folder = folder
+
+    def unavailable_reason(self, episode: str) -> str | None:
+        """Refuse what AIOpsLab has no place for: services without pods and spans, and several faults."""
+        if len(self._dataset.label(episode).faults) > 1:
+            return "a problem of AIOpsLab has one fault, and the episode has several"
+        view = self._dataset.view(episode)
+        sampled = _words(view.table("metrics", ["pod"])["pod"])
+        if sampled == {None}:
+            return "AIOpsLab has no place for metrics without pods"
+        pods = sampled | _words(view.table("logs", ["pod"])["pod"])
+        named: set[str | None] = {workload_of_pod(pod) for pod in pods if pod is not None}
+        named |= _words(services_of(view.table("spans", ["service", "reported_service"])))
+        unnamed = [target for target in self._dataset.label(episode).targets if target not in named]
+        return "AIOpsLab has no place for a target that no pod or span is named after" if unnamed else None
+
+    def write(self, episode: str) -> None:
+        """Write what the observer would have written at the end of an episode, and its label."""
+        view, label = self._dataset.view(episode), self._dataset.label(episode)
+        seconds = view.window[1] // SECOND_NS
+        stamp = f"{datetime.fromtimestamp(seconds, UTC):%Y%m%d_%H%M%S}"
+        folder = self._folder / episode / f"telemetry_data_{stamp}"
+        _write_metrics(view.table("metrics"), folder / "metric" / f"metric_{stamp}" / "container")
+        write_csv(_traces(view.table("spans")), folder / "trace" / f"traces_{seconds}.csv")
+        write_csv(_logs(view.table("logs"), view.context.app), folder / "log" / f"log_{seconds}.csv")
+        text = json.dumps(_label(label), indent=1, sort_keys=True) + "\n"
+        (folder / LABEL_FILE).write_text(text, encoding="utf-8")
+
+    def finish(self) -> None:
+        """Write nothing: no file is about all exports."""
+
+
+def _words(column: pa.ChunkedArray) -> set[str | None]:
+    return set(pc.unique(column.cast(pa.string())).to_pylist())
+
+
+def _write_metrics(metrics: pa.Table, folder: Path) -> None:
+    """Write a file for each metric whose series a pod and an interface tell apart."""
+    words = pc.unique(metrics["labels"].cast(pa.string())).to_pylist()
+    read = {word: json.loads(word) for word in words}
+    held = pa.array([word for word, labels in read.items() if set(labels) <= _HELD_LABELS], pa.string())
+    inside = pc.and_(pc.is_valid(metrics["pod"]), pc.is_in(metrics["labels"].cast(pa.string()), held))
+    rows = metrics.filter(inside)
+    names, labels = rows["metric"].cast(pa.string()), rows["labels"].cast(pa.string())
+    interfaces = [read[word].get("interface") for word in words]
+    interface = pa.array(interfaces, pa.string()).take(pc.index_in(labels, pa.array(words, pa.string())))
+    table = pa.table(
+        {
+            "timestamp": pc.divide(rows["time"].cast(pa.int64()), SECOND_NS),
+            "cmdb_id": pc.binary_join_element_wise(_INSTANCE, rows["pod"].cast(pa.string()), "."),
+            "kpi_name": pc.coalesce(pc.binary_join_element_wise(names, interface, "."), names),
+            "value": rows["value"],
+        }
+    )
+    for metric in pc.unique(names).to_pylist():
+        file = re.sub(r"[^A-Za-z0-9_:.-]+", "_", metric)
+        write_csv(table.filter(pc.equal(names, metric)), folder / f"kpi_{file}.csv")
+
+
+def _traces(spans: pa.Table) -> pa.Table:
+    return pa.table(
+        {
+            "trace_id": spans["trace_id"],
+            "span_id": spans["span_id"],
+            "parent_span": pc.coalesce(spans["parent_span_id"], pa.scalar("ROOT")),
+            "service_name": services_of(spans),
+            "operation_name": spans["operation"].cast(pa.string()),
+            "start_time": pc.divide(spans["time"].cast(pa.int64()), _MICRO),
+            "duration": pc.divide(pc.add(spans["duration_ns"], _MICRO // 2), _MICRO),
+            "has_error": pc.if_else(pc.equal(spans["status"].cast(pa.string()), "error"), "True", "False"),
+            "response": pc.coalesce(spans["status_code"].cast(pa.string()), pa.scalar("Unknown")),
+        }
+    )
+
+
+def _logs(logs: pa.Table, app: str) -> pa.Table:
+    numbers = pa.array(np.arange(len(logs)))
+    times = logs["time"].cast(pa.int64())
+    return pa.table(
+        {
+            "": numbers,
+            "log_id": numbers.cast(pa.string()),
+            "timestamp": pc.divide(times.cast(pa.float64(), safe=False), float(SECOND_NS)),
+            "date": pc.strftime(times.cast(pa.timestamp("ns", tz="UTC")), "%Y-%m-%dT%H:%M:%SZ"),
+            "pod_name": logs["pod"].cast(pa.string()),
+            "container_name": logs["container"].cast(pa.string()),
+            "namespace": pa.array([app] * len(logs), pa.string()),
+            "node_name": pa.array([""] * len(logs), pa.string()),
+            "message": lines_with_level(logs),
+        }
+    )
+
+
+def _label(label: Label) -> dict[str, Any]:
+    if label.fault is None:
+        return {"fault": None}
+    assert label.onset_ns is not None
+    moment = datetime.fromtimestamp(label.onset_ns // SECOND_NS, UTC)
+    told: dict[str, Any] = {
+        "fault": label.fault,
+        "targets": list(label.targets),
+        "inject_time": f"{moment:%Y-%m-%dT%H:%M:%S}.{label.onset_ns % SECOND_NS // 1_000_000:03d}+00:00",
+        "system_level": label.system_level,
+        "fault_type": label.fault_type,
+        "metric": next((cause.metric for cause in label.root_causes if cause.metric), None),
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+# Its functions are made at import, where type checkers do not see them.
+
+TASKS = {
+    "task_1": ("time",),
+    "task_2": ("reason",),
+    "task_3": ("component",),
+    "task_4": ("time", "reason"),
+    "task_5": ("time", "component"),
+    "task_6": ("component", "reason"),
+    "task_7": ("time", "component", "reason"),
+}
+"""Name of a task -> what it asks for."""
+_ASKED = {
+    "time": "root cause occurrence datetime",
+    "component": "root cause component",
+    "reason": "root cause reason",
+}
+_SCORED = {
+    "time": "The {which} root cause occurrence time is within 1 minutes (i.e., <=1min) of {value}",
+    "component": "The {which} predicted root cause component is {value}",
+    "reason": "The {which} predicted root cause reason is {value}",
+}
+_LEVELS = {"Node": "node", "Pod": "pod"}
+_MILLI = 1_000_000
+
+
+class OpenRCAExport:
+    """Folders `<app>/<episode>` with `record.csv`, `query.csv` and `telemetry/<day>/{metric,trace,log}`."""
+
+    def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
+        self._dataset = dataset
+        self._options = options
+        self._folder = folder
+
+    def unavailable_reason(self, episode: str) -> str | None:
+        """Refuse what OpenRCA has no place for: episodes without a fault."""
+        fault = self._dataset.label(episode).fault
+        return "OpenRCA has no place for an episode without a fault" if fault is None else None
+
+    def write(self, episode: str) -> None:
+        """Write one system: its record, its seven queries, and its telemetry by local days."""
+        view, label = self._dataset.view(episode), self._dataset.label(episode)
+        root = self._folder / view.context.app.replace("/", "-") / episode
+        records = _records(label)
+        write_csv(pa.Table.from_pylist(records), root / "record.csv")
+        write_csv(pa.Table.from_pylist(list(_queries(label, records))), root / "query.csv")
+        wide = view.wide(max(1.0, self._options.step_s), self._options.roles)
+        for kind, file, clock, table in (
+            ("metric", "metric_container", SECOND_NS, _metrics(wide)),
+            ("trace", "trace_span", _MILLI, _spans(view)),
+            ("log", "log_service", SECOND_NS, _openrca_logs(view)),
+        ):
+            for day, rows in _days(table):
+                moments = pc.divide(rows["time_ns"], clock)
+                rows = rows.set_column(rows.schema.get_field_index("time_ns"), "timestamp", moments)
+                write_csv(rows, root / "telemetry" / day / kind / f"{file}.csv")
+
+    def finish(self) -> None:
+        """Write nothing: no file is about all systems."""
+
+
+def _local(time_ns: int) -> datetime:
+    return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).astimezone(LOCAL)
+
+
+def _records(label: Label) -> list[dict[str, Any]]:
+    """Return a row for each service at fault; components are services."""
+    onset = label.onset_ns
+    assert onset is not None  # an episode without a fault is left out
+    causes = {cause.service: cause for cause in label.root_causes}
+    faults = {one.target: one.fault for one in label.faults}
+    return [
+        {
+            "level": _LEVELS.get(cause.kind, "service"),
+            "component": service,
+            "timestamp": onset / SECOND_NS,
+            "datetime": f"{_local(onset):%Y-%m-%d %H:%M:%S}",
+            "reason": faults.get(service, label.fault),
+        }
+        for service, cause in causes.items()
+    ]
+
+
+def _queries(label: Label, records: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
+    onset = label.onset_ns
+    assert onset is not None
+    start = onset // SLOT_NS * SLOT_NS
+    when = f"{_local(start):%B %d, %Y, from %H:%M} to {_local(start + SLOT_NS):%H:%M}"
+    number = "one failure" if len(records) == 1 else f"failures of {len(records)} components"
+    for task, asked in TASKS.items():
+        wanted = " and the ".join(_ASKED[name] for name in asked)
+        lines = [
+            _SCORED[name].format(
+                which="only" if len(records) == 1 else f"{place}-th",
+                value=record["datetime" if name == "time" else name],
+            )
+            for place, record in enumerate(records, start=1)
+            for name in asked
+        ]
+        yield {
+            "task_index": task,
+            "instruction": f"On {when} (UTC+8), the system had {number}. Find the {wanted}.",
+            "scoring_points": "\n".join(lines) + "\n",
+        }
+
+
+def _metrics(wide: pd.DataFrame) -> pa.Table:
+    times = pd.DatetimeIndex(wide.index).as_unit("ns").asi8
+    owners = [str(service) for service, _ in wide.columns]
+    names = [str(metric) for _, metric in wide.columns]
+    rows = len(times)
+    table = pa.table(
+        {
+            "time_ns": pa.array(np.tile(times, len(names)), pa.int64()),
+            "cmdb_id": pa.array(np.repeat(owners, rows).tolist(), pa.string()),
+            "kpi_name": pa.array(np.repeat(names, rows).tolist(), pa.string()),
+            "value": pa.array(wide.to_numpy(dtype=float).T.reshape(-1), from_pandas=True),
+        }
+    )
+    return table.filter(pc.is_valid(table["value"]))
+
+
+def _spans(view: EpisodeView) -> pa.Table:
+    spans = view.table("spans")
+    protocol = pc.if_else(pc.greater_equal(spans["status_code"], 100), "http", "rpc")
+    outcome = pc.if_else(pc.equal(spans["status"].cast(pa.string()), "error"), "error", "ok")
+    return pa.table(
+        {
+            "time_ns": spans["time"].cast(pa.int64()),
+            "cmdb_id": services_of(spans),
+            "span_id": spans["span_id"],
+            "trace_id": spans["trace_id"],
+            "duration": pc.divide(pc.add(spans["duration_ns"], _MICRO // 2), _MICRO),
+            "type": pc.coalesce(protocol, pa.scalar("")),
+            "status_code": pc.coalesce(spans["status_code"].cast(pa.string()), outcome),
+            "operation_name": spans["operation"].cast(pa.string()),
+            "parent_span": pc.coalesce(spans["parent_span_id"], pa.scalar("")),
+        }
+    )
+
+
+def _openrca_logs(view: EpisodeView) -> pa.Table:
+    logs = view.table("logs")
+    return pa.table(
+        {
+            "log_id": pa.array(np.arange(1, len(logs) + 1)),
+            "time_ns": logs["time"].cast(pa.int64()),
+            "cmdb_id": pc.coalesce(logs["service"].cast(pa.string()), logs["pod"].cast(pa.string())),
+            "log_name": logs["container"].cast(pa.string()),
+            "value": lines_with_level(logs),
+        }
+    )
+
+
+def _days(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the rows of each local day with the name of its folder."""
+    offset = LOCAL.utcoffset(None)
+    times = table["time_ns"].to_numpy()
+    days = (times // SECOND_NS + int(offset.total_seconds())) // 86_400
+    for day in np.unique(days):
+        yield f"{datetime.fromtimestamp(int(day) * 86_400, UTC):%Y_%m_%d}", table.filter(pa.array(days == day))

@@ -1,0 +1,221 @@
+"""Layouts that describe the Parquet files of a version to other libraries: Croissant, Hugging Face and DuckDB."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from faultset.datasets.dataset import Dataset
+from faultset.datasets.exports.exporter import ExportOptions
+from faultset.datasets.format.cards import KEEP_MARK, card_text
+from faultset.datasets.format.episodes import EPISODES, table_file
+from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, AddedTable, stored
+
+SPLIT = "by-episode"
+SIDES = ("train", "test")
+
+
+class TablesBySplit:
+    """`<side>/<episode>/<folder>/<table>.parquet`, byte for byte as the dataset has them; without a split all is train.
+
+    Attributes
+    ----------
+    rows
+        (table, side) -> rows in the files that were copied.
+    """
+
+    def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
+        self.dataset = dataset
+        self.folder = folder
+        self.rows: dict[tuple[str, str], int] = {}
+        self.added: dict[str, AddedTable] = {}
+        self._test = set(dataset.splits.get(SPLIT, {}).get("test", ()))
+
+    def unavailable_reason(self, episode: str) -> str | None:
+        """Return None: every episode fits."""
+        return None
+
+    def write(self, episode: str) -> None:
+        """Copy the tables of one episode."""
+        side = "test" if episode in self._test else "train"
+        found = self.dataset[episode]
+        self.added |= {table.name: table for table in found.context.added_tables}
+        for name, record in found.files.items():
+            if not name.endswith(".parquet"):
+                continue
+            target = self.folder / side / episode / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(found.path / name, target)
+            key = (target.stem, side)
+            self.rows[key] = self.rows.get(key, 0) + (record.rows or 0)
+
+    def tables(self) -> dict[str, list[str]]:
+        """Return the sides on which each table has rows; a table without any is left out."""
+        found: dict[str, list[str]] = {}
+        for side in SIDES:
+            for (table, place), rows in self.rows.items():
+                if place == side and rows:
+                    found.setdefault(table, []).append(side)
+        return found
+
+    def glob(self, table: str, side: str) -> str:
+        """Return the pattern that the files of a table match."""
+        return f"{side}/*/{table_file(table)}"
+
+
+_CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "sc": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "dct": "http://purl.org/dc/terms/",
+    "conformsTo": "dct:conformsTo",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+} | {
+    name: f"cr:{name}"
+    for name in (
+        "citeAs", "column", "extract", "field", "fileObject", "fileProperty", "fileSet", "format", "includes",
+        "isLiveDataset", "jsonPath", "key", "md5", "parentField", "path", "recordSet", "references", "regex",
+        "repeated", "replace", "separator", "source", "subField", "transform",
+    )
+}  # fmt: skip
+
+
+class CroissantExport(TablesBySplit):
+    """`croissant.json` with one record set for each table."""
+
+    def finish(self) -> None:
+        """Write the metadata; columns of nested records, such as root causes, have no place in it."""
+        schemas = TABLES | {name: table.schema for name, table in self.added.items()} | TRUTH_TABLES
+        tables = self.tables()
+        manifest = self.dataset.manifest
+        content = {
+            "@context": _CONTEXT,
+            "@type": "sc:Dataset",
+            "name": self.dataset.root.resolve().name,
+            "description": (
+                f"Labelled telemetry of microservices, with and without faults: {len(manifest.episodes)} episodes. "
+                "What is nested in a table, such as the root causes in the labels, is in its Parquet files only."
+            ),
+            "conformsTo": "http://mlcommons.org/croissant/1.0",
+            "version": manifest.version,
+            "datePublished": manifest.created,
+            "distribution": [self._files(table, sides) for table, sides in tables.items()],
+            "recordSet": [self._records(table, stored(schemas[table])) for table in tables],
+        }
+        (self.folder / "croissant.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+    def _files(self, table: str, sides: list[str]) -> dict[str, Any]:
+        return {
+            "@type": "cr:FileSet",
+            "@id": f"{table}-files",
+            "name": f"{table}-files",
+            "encodingFormat": "application/x-parquet",
+            "includes": [self.glob(table, side) for side in sides],
+        }
+
+    def _records(self, table: str, schema: pa.Schema) -> dict[str, Any]:
+        fields = [found for column in schema if (found := _field(table, column)) is not None]
+        return {"@type": "cr:RecordSet", "@id": table, "name": table, "field": fields}
+
+
+def _field(table: str, column: pa.Field) -> dict[str, Any] | None:
+    kind, is_list = column.type, pa.types.is_list(column.type)
+    data_type = _data_type(kind.value_type if is_list else kind)
+    if data_type is None:
+        return None
+    described = (column.metadata or {}).get(b"description", b"").decode()
+    return {
+        "@type": "cr:Field",
+        "@id": f"{table}/{column.name}",
+        "name": column.name,
+        "description": described,
+        "dataType": data_type,
+        "source": {"fileSet": {"@id": f"{table}-files"}, "extract": {"column": column.name}},
+    } | ({"repeated": True} if is_list else {})
+
+
+def _data_type(kind: pa.DataType) -> str | None:
+    if pa.types.is_timestamp(kind):
+        return "sc:DateTime"
+    if pa.types.is_integer(kind):
+        return "sc:Integer"
+    if pa.types.is_floating(kind):
+        return "sc:Float"
+    if pa.types.is_boolean(kind):
+        return "sc:Boolean"
+    return "sc:Text" if pa.types.is_string(kind) else None
+
+
+class HuggingFaceExport(TablesBySplit):
+    """One configuration for each table, with the sides of the split `by-episode`, and the dataset's card."""
+
+    def finish(self) -> None:
+        """Write the card, whose front matter names configurations and files."""
+        episodes = self.dataset.episodes
+        text = card_text(
+            self.dataset.root.resolve().name,
+            self.dataset.manifest,
+            {episode: self.dataset.label(episode) for episode in episodes},
+            {episode: self.dataset.view(episode).context.app for episode in episodes},
+            added_tables=list(self.added.values()),
+        )
+        body = text.split("\n---\n", 1)[1].replace(KEEP_MARK, "").replace("episodes/<id>/", "<side>/<id>/").rstrip()
+        lists = f"The lists are in `versions/{self.dataset.version}.json`, together with the SHA-256 of every file."
+        body = body.replace(lists, "The folders `train` and `test` are the sides of `by-episode`.")
+        (self.folder / "README.md").write_text(f"{self._front_matter()}{body}\n", encoding="utf-8")
+
+    def _front_matter(self) -> str:
+        configs = []
+        for table, sides in self.tables().items():
+            files = "".join(f"  - split: {side}\n    path: {self.glob(table, side)}\n" for side in sides)
+            configs.append(f"- config_name: {table}\n  data_files:\n{files}")
+        name = json.dumps(self.dataset.root.resolve().name)
+        tags = "- time-series\n- microservices\n- anomaly-detection\n- root-cause-analysis\n"
+        return f"---\npretty_name: {name}\ntags:\n{tags}configs:\n{''.join(configs)}---\n"
+
+
+class DuckDBExport:
+    """`views.sql`, run as `duckdb -init views.sql` or `connection.execute(text)`.
+
+    The views name the version's files, so that what is added to the dataset later is not seen, and see whatever changes
+    in them.
+    """
+
+    def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
+        self._root = dataset.root.resolve()
+        self._folder = folder
+        self._dataset = dataset
+        self._files: dict[str, list[Path]] = {}
+
+    def unavailable_reason(self, episode: str) -> str | None:
+        """Return None: every episode fits."""
+        return None
+
+    def write(self, episode: str) -> None:
+        """Note the tables of one episode."""
+        for name in self._dataset.files[episode]:
+            if name.endswith(".parquet"):
+                path = self._root / EPISODES / episode / name
+                self._files.setdefault(path.stem, []).append(path)
+
+    def finish(self) -> None:
+        """Write the script."""
+        views = []
+        for table, paths in sorted(self._files.items()):
+            listed = ",\n  ".join(_quoted(path) for path in paths)
+            files = f"read_parquet([\n  {listed}\n])"
+            views.append(f'CREATE OR REPLACE VIEW "{table}" AS SELECT * FROM {files};\n')
+        (self._folder / "views.sql").write_text("\n".join(views), encoding="utf-8")
+
+
+def _quoted(path: Path) -> str:
+    text = str(path).replace("'", "''")
+    return f"'{text}'"

@@ -1,0 +1,1 @@
+"""The formats that come with the package."""

@@ -1,0 +1,309 @@
+"""PetShop: metrics of an AWS application every five minutes, issues of five rows each, and two days without any.
+
+A row's time stamp is the start of its five minutes. The issue's own time stamp lies in the second or third row.
+The normal metrics were recorded on other days, so they are moved to where the case begins; the last sixty rows are
+the reference. Stretches of the normal metrics also become cases without a fault, cut where the source's own
+measure of specificity cuts them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from faultset.core.errors import DataError
+from faultset.core.times import SECOND_NS
+from faultset.datasets.imports.archives import missing_of, names_in, unpacked
+from faultset.datasets.imports.columns import Ints, epoch_ns, long_metrics, parse_numbers
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STEP_S = 300
+REFERENCE_ROWS = 60
+CASE_ROWS = 5
+"""Rows of a case without a fault, as those with one have."""
+FIRST_CUT, CUT_SHARE, LAST_ROWS = 0.5, 0.1, 3
+"""Where the source cuts normal metrics to measure specificity: from the half on, in tenths, but for the last rows."""
+
+_STEP_NS = STEP_S * SECOND_NS
+_NORMAL = "noissue"
+_PARAMETER = re.compile(r"--name '/\w+/(\w+)'|-m (\w+)")
+
+METRIC_ROLES: tuple[dict[str, str], ...] = tuple(
+    {
+        "source": "petshop",
+        "metric": metric,
+        "role": role,
+        "unit": unit,
+        "kind": "gauge",
+        "combine": "mean",
+        "meaning": meaning,
+    }
+    for metric, role, unit, meaning in (
+        ("latency_*", "latency", "s", "of requests, as the statistic after the underscore"),
+        ("requests_*", "traffic", "1", "requests in five minutes"),
+        ("availability_*", "errors", "%", "share of requests that went well; low is bad"),
+    )
+)
+
+
+class PetShopImport:
+    """PetShop (CLeaR 2024): a folder for each traffic scenario, or an archive of them."""
+
+    name = "petshop"
+    title = "PetShop"
+    layout = (
+        ("graph.csv", r"graph\.csv$"),
+        (f"folders issue_n or {_NORMAL}", rf"(/issue_|{re.escape(_NORMAL)}$)"),
+    )
+    weakness = (
+        "metrics only, with a step of five minutes; a case has five rows; the normal metrics are of another day; "
+        "issues of the training part all have one root cause"
+    )
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether there are targets of issues beside graphs."""
+        return not missing_of(self.layout, names_in(path))
+
+    def cases(self, path: Path) -> Sequence[Case]:
+        """Find every issue, and the stretches without one."""
+        root = unpacked(path)
+        report_issues(partial(_issues, root))
+        cases = []
+        for scenario in _scenarios(root):
+            normal = scenario / _NORMAL / "metrics.csv"
+            for target in sorted(scenario.glob("*/issue_*/target.json"), key=_issue_order):
+                key = target.parent.relative_to(scenario.parent).as_posix()
+                cases.append(Case(key=key, paths=(target.parent, scenario), facts={"row": None}, has_fault=True))
+            if normal.is_file():
+                for row in cuts(len(_read(normal))):
+                    key = f"{scenario.name}/{_NORMAL}/{row}"
+                    cases.append(Case(key=key, paths=(normal.parent, scenario), facts={"row": row}, has_fault=False))
+        if not cases:
+            raise DataError(f"{path} holds no PetShop scenario; give the folder dataset with low_traffic and so on")
+        return cases
+
+    def load(self, case: Case) -> ForeignEpisode:
+        """Read one issue, or one stretch without."""
+        folder, scenario = case.paths
+        row = case.facts["row"]
+        normal_file = scenario / _NORMAL / "metrics.csv"
+        nodes, calls = read_graph(scenario / "graph.csv")
+        frame = _read(folder / "metrics.csv")
+        if row is None:
+            target = _read_target(folder / "target.json")
+            normal = _read(normal_file).iloc[-REFERENCE_ROWS:] if normal_file.is_file() else None
+        else:
+            target = None
+            normal = frame.iloc[max(0, row - REFERENCE_ROWS) : row]
+            frame = frame.iloc[row : row + CASE_ROWS]
+        read = [folder / "metrics.csv", scenario / "graph.csv"]
+        read += [folder / "target.json", normal_file] if row is None else []
+        episode = _episode(case.key, scenario, nodes, calls, frame, normal, target)
+        return replace(episode, inputs=tuple(path for path in read if path.is_file()))
+
+
+def _issues(root: Path) -> list[DataIssue]:
+    """Look for scenarios without normal metrics and for nodes that come and go."""
+    found: list[DataIssue] = []
+    causes = set()
+    for scenario in _scenarios(root):
+        normal = scenario / _NORMAL / "metrics.csv"
+        if not normal.is_file():
+            found.append(
+                DataIssue(
+                    severity="warning",
+                    place=scenario.name,
+                    found="there are no normal metrics",
+                    handling="the rows before the issue are the reference, two or fewer",
+                )
+            )
+        known = set(_read(normal).columns.get_level_values(0)) if normal.is_file() else None
+        for target in sorted(scenario.glob("*/issue_*/target.json"), key=_issue_order):
+            place = target.parent.relative_to(scenario.parent).as_posix()
+            causes.add(_read_target(target)["root_cause"]["node"])
+            new = set(_read(target.parent / "metrics.csv").columns.get_level_values(0)) - (known or set())
+            if known is not None and new:
+                found.append(
+                    DataIssue(
+                        severity="note",
+                        place=place,
+                        found=f"{len(new)} nodes are not in the normal metrics ({', '.join(sorted(new)[:2])})",
+                        handling="they are imported; methods have nothing to compare them with",
+                    )
+                )
+    if len(causes) == 1:
+        found.append(
+            DataIssue(
+                severity="warning",
+                place=".",
+                found=f"every issue has the root cause {causes.pop()}",
+                handling="they are imported; whoever always names that node is right every time",
+            )
+        )
+    return found
+
+
+def cuts(rows: int) -> list[int]:
+    """Return the rows at which normal metrics of so many rows are cut to measure specificity.
+
+    Examples
+    --------
+    >>> cuts(589)
+    [294, 352, 410, 468, 526, 584]
+    """
+    step = max(1, int(rows * CUT_SHARE))
+    return [row for row in range(int(rows * FIRST_CUT), rows - LAST_ROWS, step) if row + CASE_ROWS <= rows]
+
+
+def read_graph(path: Path) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Return the nodes, sorted, and who calls whom, from the square table of a scenario."""
+    import pandas as pd
+
+    try:
+        table = pd.read_csv(path, index_col=0, encoding="utf-8-sig")
+        edges = table.to_numpy(dtype=float)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is not a graph ({error}); restore the file") from error
+    if list(table.index) != list(table.columns):
+        raise DataError(f"{path} names other nodes in its rows than in its columns; restore the file")
+    names = [str(name) for name in table.columns]
+    calls = sorted((names[a], names[b]) for a, b in np.argwhere(edges > 0))
+    return tuple(sorted(names)), tuple(calls)
+
+
+def _episode(
+    key: str,
+    scenario: Path,
+    nodes: Sequence[str],
+    calls: Sequence[tuple[str, str]],
+    frame: pd.DataFrame,
+    normal: pd.DataFrame | None,
+    target: Mapping[str, Any] | None,
+) -> ForeignEpisode:
+    times = _times(frame)
+    if not len(times):
+        raise DataError(f"{key} has no rows; leave it out")
+    onset = target["target"]["timestamp"] * SECOND_NS if target else None
+    moved = 0
+    start = reference_end = int(times[0])
+    if normal is not None and len(normal):
+        healthy = _times(normal)
+        moved = reference_end - _STEP_NS - int(healthy[-1])
+        start = int(healthy[0]) + moved
+        parts = [(healthy + moved, normal), (times, frame)]
+    else:
+        parts = [(times, frame)]
+        before = times[times + _STEP_NS <= onset] if onset is not None else times[:1]
+        if not len(before):
+            raise DataError(f"{key} has no rows before its issue and no normal metrics; put {_NORMAL} back")
+        reference_end = int(before[-1]) + _STEP_NS
+    seen = sorted({*nodes, *(str(node) for _, part in parts for node in part.columns.get_level_values(0))})
+    cause = str(target["root_cause"]["node"]) if target else None
+    if cause is not None and cause not in seen:
+        raise DataError(f"{key} names the root cause {cause}, which is in neither its graph nor its metrics")
+    return ForeignEpisode(
+        app="petshop",
+        view_start_ns=start,
+        view_end_ns=int(times[-1]) + _STEP_NS,
+        reference_end_ns=reference_end,
+        reference_moved_ns=moved,
+        services=tuple(seen),
+        calls=tuple(calls),
+        workload_entry=_entry(calls),
+        source_intervals_s={"metrics": float(STEP_S)},
+        metric_roles=METRIC_ROLES,
+        tables={"metrics": partial(_rows, parts)},
+        label=_label(target, scenario.name),
+    )
+
+
+def _rows(parts: Sequence[tuple[Ints, pd.DataFrame]]) -> list[pa.Table]:
+    return [
+        long_metrics(
+            times,
+            [
+                (str(node), f"{metric}_{statistic}", part.iloc[:, place].to_numpy(dtype=float))
+                for place, (node, metric, statistic) in enumerate(part.columns)
+            ],
+        )
+        for times, part in parts
+    ]
+
+
+def _label(target: Mapping[str, Any] | None, scenario: str) -> dict[str, Any]:
+    if target is None:
+        return {"fault": None, "workload": {"name": scenario}}
+    cause = target["root_cause"]
+    command = str(target.get("metadata", {}).get("reproducibility", {}).get("command", ""))
+    found = _PARAMETER.search(command)
+    node = str(cause["node"])
+    return {
+        "fault": next(name for name in found.groups() if name) if found else f"{target['target']['metric']}-issue",
+        "targets": [node],
+        "root_causes": [
+            {"kind": "Node", "name": node, "service": node, "accepted": [node], "metric": cause.get("metric")}
+        ],
+        "inject_start": target["target"]["timestamp"] * SECOND_NS,
+        "workload": {"name": scenario},
+        "parameters": {
+            "command": command,
+            "target": dict(target["target"]),
+            "alarm": {"service": str(target["target"]["node"]), "metric": f"{target['target']['metric']}_*"},
+        },
+    }
+
+
+def _scenarios(root: Path) -> list[Path]:
+    return sorted({path.parent for path in root.rglob("graph.csv") if not path.parent.name.startswith(".")})
+
+
+def _issue_order(target: Path) -> tuple[str, int]:
+    number = target.parent.name.removeprefix("issue_")
+    return target.parent.parent.name, int(number) if number.isdigit() else 0
+
+
+def _read(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        frame = pd.read_csv(path, header=[0, 1, 2], index_col=0, dtype=str, encoding="utf-8-sig")
+        frame.index = frame.index.astype(float)
+        values = parse_numbers(pd.Series(frame.to_numpy().ravel())).reshape(frame.shape)
+        frame = pd.DataFrame(values, index=frame.index, columns=frame.columns)
+    except (OSError, ValueError, IndexError) as error:
+        raise DataError(f"{path} is not a table of metrics with three header rows ({error}); restore it") from error
+    kept = frame[np.isfinite(frame.index.to_numpy())]
+    return kept.loc[~kept.index.duplicated(), ~kept.columns.duplicated()].sort_index()
+
+
+def _times(frame: pd.DataFrame) -> Ints:
+    return epoch_ns(frame.index.to_numpy(dtype=float))
+
+
+def _read_target(path: Path) -> dict[str, Any]:
+    try:
+        target = json.loads(path.read_text(encoding="utf-8-sig"))
+        _ = target["root_cause"]["node"], target["target"]["node"], target["target"]["metric"]
+        stamp = epoch_ns([int(target["target"]["timestamp"])])[0]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} does not name a target and a root cause ({error!r}); restore the file") from error
+    target["target"]["timestamp"] = int(stamp) // SECOND_NS
+    return target
+
+
+def _entry(calls: Sequence[tuple[str, str]]) -> str:
+    """Return the caller that nobody calls and that calls most."""
+    called = {callee for _, callee in calls}
+    callers = [caller for caller, _ in calls if caller not in called]
+    return max(sorted(set(callers)), key=callers.count, default="")

@@ -1,0 +1,390 @@
+"""Folders, windows and labels of rcabench's datapacks."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from faultset.core.errors import DataError
+from faultset.core.json_text import canonical_json
+from faultset.core.times import SECOND_NS
+from faultset.datasets.format.labels import joined
+from faultset.datasets.imports.columns import Ints, epoch_ns, read_parquet
+from faultset.datasets.imports.contract import Case
+
+STAGES = ("normal", "abnormal")
+KINDS = ("metrics", "metrics_sum", "metrics_histogram", "traces", "logs")
+CLOCKS = ("time", "TimeUnix", "Timestamp")
+ENVIRONMENT = "env.json"
+INJECTION = "injection.json"
+CONCLUSION = "conclusion.parquet"
+INVALID = ".invalid"
+_MARKS = tuple(f"{stage}_{kind}.parquet" for stage in STAGES for kind in ("metrics", "traces", "logs"))
+_DEEPEST = 6
+_QUARTER_NS = 900 * SECOND_NS
+"""Offsets of time zones are multiples of a quarter of an hour."""
+_TOLERANCE_NS = 60 * SECOND_NS
+"""Telemetry may begin so long after or before its window; metrics may come once a minute."""
+_STRAY_SHARE = 0.01
+"""Part of the rows, at either end, that may be stray."""
+_STRAY_DISTANCE = 0.1
+"""Rows are stray that are farther from all others than this part of the time that the others cover."""
+_FEWEST_INSIDE = 0.5
+"""Part of the rows of a stage that must lie in its window."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatapackWindows:
+    """When a datapack's two windows are, in UTC nanoseconds, and what its telemetry says about its own words."""
+
+    start_ns: int
+    onset_ns: int
+    end_ns: int
+    shift_ns: int
+    """What had to be added to the times in `env.json`: a wrong time zone moves them by whole quarters of an hour."""
+    outside: int = 0
+    """Rows that lie outside the windows and are left out."""
+
+
+def datapacks(path: Path) -> Iterator[Path]:
+    """Yield every folder that has a datapack's files; sorted, only as deep as datapacks can lie."""
+    root = path.resolve() if path.is_dir() else path
+    # Converted datapacks are often links to the raw ones.
+    for folder, inner, files in os.walk(root, followlinks=True):
+        here = Path(folder)
+        if is_datapack(files):
+            inner.clear()
+            yield here
+        inner.sort()
+        if len(here.relative_to(root).parts) >= _DEEPEST:
+            inner.clear()
+
+
+def is_datapack(files: Collection[str]) -> bool:
+    """Say whether the names of files are those of a datapack."""
+    return any(name in files for name in _MARKS) and (INJECTION in files or ENVIRONMENT in files)
+
+
+def found_cases(path: Path) -> Sequence[Case]:
+    """Return all datapacks that are not marked invalid, sorted by name."""
+    packs = [pack for pack in datapacks(path) if not (pack / INVALID).exists()]
+    if not packs:
+        raise DataError(
+            f"{path} holds no valid datapack: a folder with {ENVIRONMENT}, {INJECTION} and files such as "
+            f"{_MARKS[0]}; give the folder that was unpacked"
+        )
+    cases = [Case(key=case_key(pack), paths=(pack,), has_fault=True) for pack in packs]
+    return sorted(cases, key=lambda case: case.key)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; raise DataError that names it when it is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing; restore it or leave the datapack out") from None
+    except ValueError as error:
+        raise DataError(f"{path} is no JSON ({error}); restore it or leave the datapack out") from None
+
+
+def windows_of(pack: Path) -> DatapackWindows:
+    """Return a datapack's windows: as its environment says, moved by the offset of a time zone where one is missing.
+
+    Raises
+    ------
+    DataError
+        The environment cannot be read, or the telemetry does not lie in the windows.
+    """
+    normal, abnormal = _stage_times(pack, "normal"), _stage_times(pack, "abnormal")
+    if not len(normal) and not len(abnormal):
+        raise DataError(f"{pack} has no telemetry; leave the datapack out")
+    environment = read_json(pack / ENVIRONMENT) if (pack / ENVIRONMENT).is_file() else {}
+    names = ("NORMAL_START", "ABNORMAL_START", "ABNORMAL_END")
+    try:
+        said = [int(epoch_ns([float(environment[name])])[0]) for name in names]
+    except KeyError:
+        if not len(normal) or not len(abnormal):
+            raise DataError(
+                f"{pack / ENVIRONMENT} does not say when the windows were, and one of them has no telemetry; "
+                "leave the datapack out"
+            ) from None
+        (start, _), (onset, last) = _extent(normal), _extent(abnormal)
+        return DatapackWindows(start_ns=start, onset_ns=onset, end_ns=last + 1, shift_ns=0)
+    except (TypeError, ValueError):
+        raise DataError(f"{pack / ENVIRONMENT} must hold {', '.join(names)} as seconds since 1970") from None
+    start, onset, end = said
+    if not start < onset < end:
+        raise DataError(f"{pack / ENVIRONMENT}: {', '.join(names)} are not in this order; leave the datapack out")
+    shift = _zone_offset(_extent(normal)[0] - start if len(normal) else _extent(abnormal)[0] - onset)
+    windows = (start + shift, onset + shift), (onset + shift, end + shift)
+    inside = [_rows_inside(times, *window) for times, window in zip((normal, abnormal), windows, strict=True)]
+    rows = len(normal) + len(abnormal)
+    total = _rows_inside(normal, windows[0][0], windows[1][1]) + _rows_inside(abnormal, windows[0][0], windows[1][1])
+    if not total:
+        raise DataError(f"{pack}: none of the telemetry lies in the windows of {ENVIRONMENT}; leave the datapack out")
+    for stage, times, count in zip(STAGES, (normal, abnormal), inside, strict=True):
+        if count < _FEWEST_INSIDE * len(times):
+            raise DataError(
+                f"{pack}: {count} of {len(times)} rows of the {stage} telemetry lie in the {stage} window of "
+                f"{ENVIRONMENT}; correct its times or leave the datapack out"
+            )
+    return DatapackWindows(
+        start_ns=start + shift, onset_ns=onset + shift, end_ns=end + shift, shift_ns=shift, outside=rows - total
+    )
+
+
+def _zone_offset(offset_ns: int) -> int:
+    """Return an offset as whole quarters of an hour, 0 where it is none.
+
+    Examples
+    --------
+    >>> [_zone_offset(minutes * 60 * 10**9) // (60 * 10**9) for minutes in (480, -344.5, 7, 8, 0.5)]
+    [480, -345, 0, 0, 0]
+    """
+    whole = round(offset_ns / _QUARTER_NS) * _QUARTER_NS
+    return whole if abs(offset_ns - whole) <= _TOLERANCE_NS else 0
+
+
+def stage_files(pack: Path, kind: str) -> list[Path]:
+    """Return the files of one kind that a datapack has, normal before abnormal."""
+    return [path for stage in STAGES if (path := pack / f"{stage}_{kind}.parquet").is_file()]
+
+
+def clock_of(names: Sequence[str]) -> str | None:
+    """Return the column with the time; raw and converted files call it differently."""
+    return next((clock for clock in CLOCKS if clock in names), None)
+
+
+def stamps_ns(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a time column as UTC nanoseconds; numbers are epochs of the unit that their size tells."""
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())
+    filled = column.fill_null(0)
+    return pa.chunked_array([pa.array(epoch_ns(filled.to_numpy()), mask=column.is_null().to_numpy())])
+
+
+def _stage_times(pack: Path, stage: str) -> Ints:
+    """Return the times of all rows in the files of a window."""
+    times = [np.zeros(0, dtype=np.int64)]
+    for kind in KINDS:
+        path = pack / f"{stage}_{kind}.parquet"
+        if not path.is_file():
+            continue
+        table = read_parquet(path, CLOCKS)
+        clock = clock_of(table.column_names)
+        if clock is not None and len(table):
+            times.append(np.asarray(stamps_ns(table[clock]).drop_null().to_numpy(), dtype=np.int64))
+    return np.concatenate(times)
+
+
+def _extent(times_ns: Ints) -> tuple[int, int]:
+    """Return the first and the last time that is not stray."""
+    low = int(np.quantile(times_ns, _STRAY_SHARE, method="higher"))
+    high = int(np.quantile(times_ns, 1 - _STRAY_SHARE, method="lower"))
+    margin = _STRAY_DISTANCE * (high - low)
+    near = times_ns[(times_ns >= low - margin) & (times_ns <= high + margin)]
+    return int(near.min()), int(near.max())
+
+
+def _rows_inside(times_ns: Ints, start_ns: int, end_ns: int) -> int:
+    return int(np.count_nonzero((times_ns >= start_ns) & (times_ns < end_ns)))
+
+
+def case_key(pack: Path) -> str:
+    """Return the name of a datapack, after that of its dataset where it lies in one."""
+    dataset = pack.parent
+    return f"{dataset.name}/{pack.name}" if dataset.parent.name == "data" else pack.name
+
+
+FAULTS = (
+    "PodKill", "PodFailure", "ContainerKill", "MemoryStress", "CPUStress", "HTTPRequestAbort", "HTTPResponseAbort",
+    "HTTPRequestDelay", "HTTPResponseDelay", "HTTPResponseReplaceBody", "HTTPResponsePatchBody",
+    "HTTPRequestReplacePath", "HTTPRequestReplaceMethod", "HTTPResponseReplaceCode", "DNSError", "DNSRandom",
+    "TimeSkew", "NetworkDelay", "NetworkLoss", "NetworkDuplicate", "NetworkCorrupt", "NetworkBandwidth",
+    "NetworkPartition", "JVMLatency", "JVMReturn", "JVMException", "JVMGarbageCollector", "JVMCPUStress",
+    "JVMMemoryStress", "JVMMySQLLatency", "JVMMySQLException",
+)  # fmt: skip
+"""Names of the old format's fault types, by their number."""
+
+_LEVELS = (
+    ("PodKill", "Virtualization", "Operation Error"),
+    ("PodFailure", "Virtualization", "Operation Error"),
+    ("ContainerKill", "Operating System", "Operation Error"),
+    ("Network", "Operating System", "Network/Storage Issue"),
+    ("DNS", "Operating System", "Network/Storage Issue"),
+    ("MemoryStress", "Operating System", None),
+    ("CPUStress", "Operating System", None),
+    ("TimeSkew", "Operating System", None),
+    ("HTTP", "Application", None),
+    ("JVM", "Application", None),
+)
+"""Beginning of a fault's name, system level and fault type; without one the fault's own name is its type."""
+_HOUR_NS = 3_600 * SECOND_NS
+_NEAR_NS = 900 * SECOND_NS
+
+
+def label_of(pack: Path, key: str, windows: DatapackWindows) -> dict[str, Any]:
+    """Return the label of a datapack; raise DataError when it names no fault or no service."""
+    path = pack / INJECTION
+    record = read_json(path)
+    if not isinstance(record, Mapping):
+        raise DataError(f"{path} must hold an object; restore it or leave the datapack out")
+    faults = list(dict.fromkeys(_faults(record, path)))
+    causes = _causes(record, path)
+    level, kind = _level(faults[0])
+    end_ns = _instant(record.get("end_time"))
+    parameters: dict[str, Any] = {"case": key}
+    for name in ("engine_config", "display_config"):
+        if name in record:
+            parameters[name] = _parsed(record[name])
+    if end_ns is not None:
+        parameters["fault_end_ns"] = _near(end_ns, windows.end_ns)
+    return {
+        "fault": joined(faults),
+        "targets": list(dict.fromkeys(cause["service"] for cause in causes)),
+        "root_causes": causes,
+        "faults": _each_fault(record, {cause["service"] for cause in causes}),
+        "system_level": level,
+        "fault_type": kind,
+        "inject_start": onset_of(record, windows),
+        "parameters": canonical_json(parameters),
+        "verdict": "manifest" if _felt(pack) else "unknown",
+    }
+
+
+def onset_of(record: Mapping[str, Any], windows: DatapackWindows) -> int:
+    """Return when the injection began; where its time is not inside the view, the start of the abnormal window."""
+    said = _instant(record.get("start_time"))
+    if said is None:
+        return windows.onset_ns
+    moved = _near(said, windows.onset_ns)
+    return moved if windows.start_ns < moved < windows.end_ns else windows.onset_ns
+
+
+def _near(instant: int, expected: int) -> int:
+    """Take whole hours away that only a time zone can have added."""
+    moved = instant - round((instant - expected) / _HOUR_NS) * _HOUR_NS
+    return moved if abs(moved - expected) <= _NEAR_NS else instant
+
+
+def _instant(value: Any) -> int | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return int(epoch_ns([value])[0])
+    if not isinstance(value, str) or not value:
+        return None
+    try:
+        when = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+    whole = int(when.timestamp() // 1)
+    return whole * SECOND_NS + when.microsecond * 1_000
+
+
+def _parsed(value: Any) -> Any:
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _leaves(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    config = _parsed(record.get("engine_config"))
+    leaves = config if isinstance(config, list) else [config]
+    return [leaf for leaf in leaves if isinstance(leaf, Mapping)]
+
+
+def _each_fault(record: Mapping[str, Any], targets: set[str]) -> list[dict[str, Any]] | None:
+    """Return every fault with its target; None where the datapack does not say which is where."""
+    found = {str(leaf.get("app")): str(leaf["chaos_type"]) for leaf in _leaves(record) if leaf.get("chaos_type")}
+    if found.keys() != targets or len(found) != len(_leaves(record)):
+        return None
+    return [
+        {"fault": fault, "target": target, "system_level": level, "fault_type": kind, "parameters": {}}
+        for target, fault in found.items()
+        for level, kind in [_level(fault)]
+    ]
+
+
+def _faults(record: Mapping[str, Any], path: Path) -> Iterator[str]:
+    named = [str(leaf["chaos_type"]) for leaf in _leaves(record) if leaf.get("chaos_type")]
+    if named:
+        yield from named
+        return
+    kind = record.get("fault_type")
+    if isinstance(kind, str) and kind.strip() and not kind.strip().isdigit():
+        yield kind.strip()
+        return
+    try:
+        number = int(kind)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise DataError(f"{path} names no fault; restore it or leave the datapack out") from None
+    if not 0 <= number < len(FAULTS):
+        raise DataError(f"{path} has fault type {number}, known are 0 to {len(FAULTS) - 1}; leave the datapack out")
+    yield FAULTS[number]
+
+
+def _causes(record: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
+    truth = _parsed(record.get("ground_truth"))
+    truths = truth if isinstance(truth, list) else [truth]
+    causes: list[dict[str, Any]] = []
+    for one in truths:
+        if isinstance(one, Mapping):
+            causes += _named(one)
+    if not causes:
+        causes = [_cause("Service", name, name) for name in dict.fromkeys(_targets(record))]
+    if not causes:
+        raise DataError(f"{path} names no service at fault; restore it or leave the datapack out")
+    return causes
+
+
+def _named(truth: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    services = [str(name) for name in truth.get("service") or () if name]
+    metrics = [str(name) for name in truth.get("metric") or () if name]
+    for service in services:
+        yield _cause("Service", service, service, metrics[0] if len(metrics) == 1 and len(services) == 1 else None)
+    if len(services) == 1:
+        for kind, field in (("Pod", "pod"), ("Container", "container")):
+            for name in truth.get(field) or ():
+                yield _cause(kind, str(name), services[0])
+
+
+def _cause(kind: str, name: str, service: str, metric: str | None = None) -> dict[str, Any]:
+    return {"kind": kind, "name": name, "service": service, "accepted": [service], "metric": metric}
+
+
+def _targets(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the services that the injection itself names; direction `from` turns source and target round."""
+    display = _parsed(record.get("display_config"))
+    points: list[tuple[Mapping[str, Any], Any]] = [(leaf, leaf.get("direction")) for leaf in _leaves(record)]
+    if isinstance(display, Mapping) and isinstance(display.get("injection_point"), Mapping):
+        points.append((display["injection_point"], display.get("direction")))
+    for point, direction in points:
+        source = point.get("source_service") or point.get("app_name") or point.get("app")
+        name = point.get("target_service") if direction == "from" and point.get("target_service") else source
+        if name:
+            yield str(name)
+
+
+def _level(fault: str) -> tuple[str | None, str]:
+    for beginning, level, kind in _LEVELS:
+        if fault.startswith(beginning):
+            return level, kind or fault
+    return None, fault
+
+
+def _felt(pack: Path) -> bool:
+    """Say whether the datapack's own detector saw clients suffer."""
+    path = pack / CONCLUSION
+    if not path.is_file():
+        return False
+    issues: Sequence[Any] = read_parquet(path, ["Issues"]).to_pydict().get("Issues", [])
+    return any(issue not in (None, "", "{}") for issue in issues)

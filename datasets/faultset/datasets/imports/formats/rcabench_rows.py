@@ -1,0 +1,323 @@
+"""Rows of rcabench's tables, and which signal each of its metrics carries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+
+from faultset.core.json_text import canonical_json
+from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
+from faultset.datasets.imports.columns import absent, coded, constant, in_window, renamed, without_repeats, words_of
+from faultset.datasets.imports.formats.rcabench_files import clock_of, stamps_ns
+from faultset.datasets.imports.spans import kinds_and_peers
+from faultset.datasets.status_codes import read_outcome
+
+SOURCE = "rcabench"
+
+_ROLES = (
+    ("k8s.*.cpu_limit", "limits", "1", "gauge", "sum"),
+    ("k8s.*.cpu_request", "limits", "1", "gauge", "sum"),
+    ("k8s.*.memory_limit", "limits", "By", "gauge", "sum"),
+    ("k8s.*.memory_request", "limits", "By", "gauge", "sum"),
+    ("*_limit_utilization", "saturation", "1", "gauge", "max"),
+    ("*_request_utilization", "saturation", "1", "gauge", "max"),
+    ("*.cpu.node.utilization", "cpu", "1", "gauge", "sum"),
+    ("k8s.*.cpu.*", "cpu", "1", "gauge", "sum"),
+    ("container.cpu.*", "cpu", "1", "gauge", "sum"),
+    ("k8s.*.memory.*", "memory", "By", "gauge", "sum"),
+    ("container.memory.*", "memory", "By", "gauge", "sum"),
+    ("k8s.*.network.*", "network", "By", "gauge", "sum"),
+    ("k8s.*.filesystem.*", "disk", "By", "gauge", "sum"),
+    ("container.filesystem.*", "disk", "By", "gauge", "sum"),
+    ("k8s.container.restarts", "restarts", "1", "gauge", "sum"),
+    ("k8s.container.ready", "state", "1", "gauge", "sum"),
+    ("k8s.pod.phase", "state", "1", "gauge", "max"),
+    ("k8s.deployment.*", "state", "1", "gauge", "sum"),
+    ("k8s.replicaset.*", "state", "1", "gauge", "sum"),
+    ("k8s.statefulset.*", "state", "1", "gauge", "sum"),
+    ("http.server.request.duration", "latency", "s", "histogram", "sum"),
+    ("http.client.request.duration", "latency", "s", "histogram", "sum"),
+    ("hubble_http_request_duration_seconds", "latency", "s", "histogram", "sum"),
+    ("hubble_http_request_duration_*", "latency", "s", "gauge", "max"),
+    ("hubble_http_requests_total", "traffic", "1", "counter", "sum"),
+    ("hubble_*", "network", "1", "gauge", "sum"),
+    ("jvm.cpu.*", "cpu", "1", "gauge", "sum"),
+    ("jvm.system.cpu.*", "cpu", "1", "gauge", "mean"),
+    ("jvm.memory.*", "memory", "By", "gauge", "sum"),
+    ("jvm.buffer.memory.*", "memory", "By", "gauge", "sum"),
+    ("jvm.gc.duration", "saturation", "s", "histogram", "sum"),
+    ("jvm.thread.*", "threads", "1", "gauge", "sum"),
+    ("db.client.connections.*", "saturation", "1", "gauge", "sum"),
+)
+
+METRIC_ROLES: tuple[Mapping[str, str], ...] = tuple(
+    {"source": SOURCE, "metric": metric, "role": role, "unit": unit, "kind": kind, "combine": combine}
+    for metric, role, unit, kind, combine in _ROLES
+)
+
+
+pc: Any = pyarrow.compute
+# Its functions are made at import, where type checkers do not see them.
+
+RAW_NAMES = {
+    "MetricName": "metric", "Value": "value", "ServiceName": "service_name", "Count": "count", "Sum": "sum",
+    "Min": "min", "Max": "max", "TraceId": "trace_id", "SpanId": "span_id", "ParentSpanId": "parent_span_id",
+    "SpanName": "span_name", "SpanKind": "attr.span_kind", "StatusCode": "attr.status_code", "Duration": "duration",
+    "SeverityText": "level", "Body": "message",
+}  # fmt: skip
+"""Column of a raw file -> the same column of a converted one."""
+_JSON_COLUMNS = ("ResourceAttributes", "Attributes", "SpanAttributes")
+_POD, _CONTAINER = "k8s.pod.name", "k8s.container.name"
+_OWNERS = ("k8s.deployment.name", "k8s.statefulset.name", "k8s.daemonset.name")
+_HIDDEN = {_POD, _CONTAINER, "k8s.namespace.name", "service.name", "service.namespace", "k8s.pod.uid", "container.id"}
+_LEVELS = {"warn": "warning", "critical": "fatal", "panic": "fatal", "severe": "error"}
+_KNOWN_LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
+_KINDS = ("server", "client", "internal", "producer", "consumer")
+_GROWS = 0.95
+
+Words = list[str | None]
+Codes = npt.NDArray[np.int32]
+
+
+class _Attributes:
+    """The attributes of rows, each distinct combination once."""
+
+    def __init__(self, table: pa.Table) -> None:
+        columns = [name for name in table.column_names if name in _JSON_COLUMNS or name.startswith("attr.")]
+        codes = np.zeros(len(table), dtype=np.int64)
+        words: list[Words] = []
+        parts: list[npt.NDArray[np.int64]] = []
+        for name in columns:
+            part, found = _coded(table[name])
+            words.append(found)
+            parts.append(part)
+            codes = np.unique(codes * (len(found) + 1) + part, return_inverse=True)[1].astype(np.int64)
+        count = int(codes.max()) + 1 if len(codes) else 0
+        first = np.zeros(count, dtype=np.int64)
+        first[codes[::-1]] = np.arange(len(codes))[::-1]
+        self.codes = codes.astype(np.int32)
+        self.maps: list[Mapping[str, Any]] = [
+            _merged(columns, [words[place][part[row]] for place, part in enumerate(parts)]) for row in first
+        ]
+
+    def column(self, *names: str) -> pa.DictionaryArray:
+        """Return the first of the attributes that a row has, as text."""
+        found: Words = []
+        for one in self.maps:
+            value = next((one[name] for name in names if one.get(name) not in (None, "")), None)
+            found.append(None if value is None else str(value))
+        return coded(found, self.codes)
+
+    def labels(self, hidden: set[str]) -> pa.DictionaryArray:
+        """Return all other attributes as canonical JSON."""
+        texts: Words = [
+            canonical_json({name: value for name, value in one.items() if name not in hidden and value is not None})
+            for one in self.maps
+        ]
+        return coded(texts, self.codes)
+
+
+def sample_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int, *, sums: bool) -> pa.Table:
+    """Return gauges, or sums: those that only grow are counters, the others levels."""
+    table = _prepared(tables, start_ns, end_ns)
+    table = table.filter(pc.and_kleene(pc.is_valid(table["value"]), pc.is_finite(table["value"].cast(pa.float64()))))
+    attributes = _Attributes(table)
+    values = table["value"].cast(pa.float64())
+    rows = _metric_table(table, attributes, table["metric"], "gauge", values)
+    if not sums or not len(rows):
+        return rows
+    growing = _growing(rows)
+    kinds: Words = ["counter" if name in growing else "gauge" for name in _words(rows["metric"])]
+    codes = _coded(rows["metric"])[0].astype(np.int32)
+    return rows.set_column(rows.column_names.index("kind"), "kind", coded(kinds, codes))
+
+
+def histogram_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> Iterator[pa.Table]:
+    """Yield count and sum of histograms, counted up or, where the source gives steps, as levels; buckets are left
+    out."""
+    table = _prepared(tables, start_ns, end_ns)
+    attributes = _Attributes(table)
+    for part in ("count", "sum", "min", "max"):
+        if part not in table.column_names:
+            continue
+        values = table[part].cast(pa.float64())
+        known = pc.fill_null(pc.is_finite(values), False)
+        names = pc.binary_join_element_wise(table["metric"].cast(pa.string()), part, "_")
+        rows = _metric_table(table, attributes, names, "gauge", pc.fill_null(values, 0.0)).filter(known)
+        if part in ("count", "sum") and len(rows):
+            growing = _growing(rows)
+            kinds: Words = [part if name in growing else "gauge" for name in _words(rows["metric"])]
+            codes = _coded(rows["metric"])[0].astype(np.int32)
+            rows = rows.set_column(rows.column_names.index("kind"), "kind", coded(kinds, codes))
+        yield rows
+
+
+def span_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> pa.Table:
+    """Return the spans that began inside the view, each once."""
+    table = without_repeats(_prepared(tables, start_ns, end_ns), ("trace_id", "span_id"))
+    rows = len(table)
+    attributes = _Attributes(table)
+    service = words_of(_named(table, "service_name", rows))
+    parents = _emptied(_named(table, "parent_span_id", rows))
+    by_shape, peer = kinds_and_peers(table["span_id"].cast(pa.string()), parents, service)
+    kind = attributes.column("span_kind")
+    names = {word: _short(word, _KINDS) for word in _words(kind)}
+    kind = pc.coalesce(renamed(kind, names).cast(pa.string()), by_shape.cast(pa.string()))
+    outcomes = [
+        read_outcome(_short(str(one.get("status_code", "")), ("ok", "error")) or "unset", one)
+        for one in attributes.maps
+    ]
+    attributes.maps = [outcome.attributes for outcome in outcomes]
+    return pa.table(
+        {
+            "time": table["at"],
+            "trace_id": pc.fill_null(_named(table, "trace_id", rows), ""),
+            "span_id": pc.fill_null(_named(table, "span_id", rows), ""),
+            "parent_span_id": parents,
+            "service": service,
+            "reported_service": pc.fill_null(service.cast(pa.string()), ""),
+            "peer_service": peer,
+            "pod": attributes.column(_POD),
+            "operation": pc.fill_null(_named(table, "span_name", rows), ""),
+            "kind": kind,
+            "duration_ns": table["duration"].cast(pa.int64()),
+            "status": coded([outcome.status for outcome in outcomes], attributes.codes),
+            "status_code": pa.array([outcome.status_code for outcome in outcomes], pa.int32()).take(
+                pa.array(attributes.codes)
+            ),
+            "attributes": attributes.labels({*_HIDDEN, "span_kind", "status_code"}).cast(pa.string()),
+        }
+    ).select([name for name in SPANS.names if name != "episode"])
+
+
+def log_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> pa.Table:
+    """Return the log lines inside the view."""
+    table = _prepared(tables, start_ns, end_ns)
+    rows = len(table)
+    attributes = _Attributes(table.drop_columns([name for name in table.column_names if "template" in name]))
+    service = words_of(_named(table, "service_name", rows))
+    level = _named(table, "level", rows)
+    names = {word: _short(_LEVELS.get(word.lower(), word), _KNOWN_LEVELS) for word in _words(level)}
+    where = pc.fill_null(service.cast(pa.string()), "")
+    return pa.table(
+        {
+            "time": table["at"],
+            "service": service,
+            "pod": pc.coalesce(attributes.column(_POD).cast(pa.string()), where),
+            "container": pc.coalesce(attributes.column(_CONTAINER).cast(pa.string()), where),
+            "level": renamed(level, names),
+            "message": pc.fill_null(_named(table, "message", rows), ""),
+            "trace_id": _emptied(_named(table, "trace_id", rows)),
+            "span_id": _emptied(_named(table, "span_id", rows)),
+        }
+    ).select([name for name in LOGS.names if name != "episode"])
+
+
+def _prepared(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> pa.Table:
+    """Join the files of both windows under the converted names, with the time as `at`, without rows outside."""
+    parts = []
+    for table in tables:
+        clock = clock_of(table.column_names)
+        if clock is None:
+            continue
+        raw = "ServiceName" in table.column_names or "MetricName" in table.column_names
+        dropped = [name for name in table.column_names if raw and name in ("TimestampTime", "LogAttributes")]
+        at = pa.chunked_array([chunk.cast(TIME) for chunk in stamps_ns(table[clock]).chunks], TIME)
+        kept = table.drop_columns([clock, *dropped])
+        names = [RAW_NAMES.get(name, name) for name in kept.column_names] if raw else kept.column_names
+        parts.append(in_window(kept.rename_columns(names).append_column("at", at), "at", start_ns, end_ns))
+    return pa.concat_tables(parts, promote_options="permissive")
+
+
+def _metric_table(
+    table: pa.Table, attributes: _Attributes, names: pa.ChunkedArray, kind: str, values: pa.ChunkedArray
+) -> pa.Table:
+    rows = len(table)
+    named = _emptied(_named(table, "service_name", rows))
+    owner = attributes.column(*_OWNERS).cast(pa.string())
+    return pa.table(
+        {
+            "time": table["at"],
+            "service": pc.coalesce(named, owner),
+            "pod": attributes.column(_POD) if rows else absent(0),
+            "container": attributes.column(_CONTAINER) if rows else absent(0),
+            "metric": words_of(names),
+            "labels": attributes.labels(_HIDDEN),
+            "kind": constant(kind, rows),
+            "value": values,
+        }
+    ).select([name for name in METRICS.names if name != "episode"])
+
+
+def _growing(rows: pa.Table) -> set[str]:
+    """Return the metrics whose series grow and hardly ever fall, and those that are called a total."""
+    series = np.zeros(len(rows), dtype=np.int64)
+    for name in ("service", "pod", "container", "labels", "metric"):
+        part, words = _coded(rows[name])
+        series = np.unique(series * (len(words) + 1) + part, return_inverse=True)[1].astype(np.int64)
+    order = np.lexsort([rows["time"].cast(pa.int64()).to_numpy(), series])
+    metric, words = _coded(rows["metric"])
+    steps = np.diff(rows["value"].to_numpy()[order])
+    inside = np.diff(series[order]) == 0
+    owner = metric[order][1:][inside]
+    steps = steps[inside]
+    count = len(words)
+    risen = np.bincount(owner[steps > 0], minlength=count)
+    fallen = np.bincount(owner[steps < 0], minlength=count)
+    total = np.bincount(owner, minlength=count)
+    return {
+        word
+        for word, up, down, all_ in zip(words, risen, fallen, total, strict=True)
+        if word is not None and (word.endswith("_total") or (up and down <= (1 - _GROWS) * all_))
+    }
+
+
+def _coded(column: pa.ChunkedArray | pa.Array) -> tuple[npt.NDArray[np.int64], Words]:
+    """Return a code per row and what the codes stand for; null is the last word."""
+    encoded = words_of(column).combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.chunk(0) if encoded.num_chunks else absent(0)
+    words: Words = [*encoded.dictionary.to_pylist(), None]
+    return encoded.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False).astype(np.int64), words
+
+
+def _words(column: pa.ChunkedArray | pa.Array) -> list[str]:
+    return [word for word in _coded(column)[1] if word is not None]
+
+
+def _merged(columns: Sequence[str], cells: Sequence[str | None]) -> Mapping[str, Any]:
+    found: dict[str, Any] = {}
+    for name, cell in zip(columns, cells, strict=True):
+        if cell is None:
+            continue
+        if name in _JSON_COLUMNS:
+            try:
+                content = json.loads(cell)
+            except ValueError:
+                content = None
+            found |= content if isinstance(content, dict) else {name: cell}
+        else:
+            found[name.removeprefix("attr.")] = cell
+    return found
+
+
+def _named(table: pa.Table, name: str, rows: int) -> pa.ChunkedArray:
+    if name not in table.column_names:
+        return pa.chunked_array([pa.nulls(rows, pa.string())])
+    return table[name].cast(pa.string())
+
+
+def _emptied(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+
+
+def _short(word: str, known: Sequence[str]) -> str | None:
+    """Return the known word that a longer spelling ends in: SPAN_KIND_SERVER, STATUS_CODE_ERROR."""
+    plain = word.strip().lower().rpartition("_")[2]
+    return plain if plain in known else None

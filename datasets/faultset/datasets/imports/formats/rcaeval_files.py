@@ -1,0 +1,418 @@
+"""RCAEval's folders, names and records."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from faultset.core.errors import DataError
+from faultset.core.json_text import canonical_json
+from faultset.datasets.format.schemas import LOGS, SPANS, TIME
+from faultset.datasets.imports.columns import (
+    absent,
+    constant,
+    epoch_ns,
+    in_window,
+    numbers,
+    read_csv,
+    read_parquet,
+    renamed,
+    without_repeats,
+    words_of,
+)
+from faultset.datasets.imports.contract import Case
+from faultset.datasets.imports.spans import kinds_and_peers
+from faultset.datasets.status_codes import parse_status_code
+
+SOURCE = "rcaeval"
+
+_ROLES = (
+    ("cpu", "cpu", "1", "sum", "CPU use"),
+    ("mem", "memory", "By", "sum", "memory in use"),
+    ("memory", "memory", "By", "sum", "memory in use"),
+    ("diskio", "disk", "By", "sum", "disk traffic"),
+    ("disk", "disk", "By", "sum", "disk traffic"),
+    ("socket", "descriptors", "1", "sum", "open sockets"),
+    ("sockets", "descriptors", "1", "sum", "open sockets"),
+    ("workload", "traffic", "1/s", "sum", "requests per second"),
+    ("load", "traffic", "1/s", "sum", "requests per second"),
+    ("error", "errors", "1/s", "sum", "failed requests"),
+    ("latency*", "latency", "s", "max", "duration of requests, a quantile where one is named"),
+    ("lat_*", "latency", "s", "max", "duration of requests, a quantile"),
+    ("container-cpu-cfs-*", "throttling", "1", "sum", "raw scheduler counter of the container"),
+    ("container-cpu-*", "cpu", "s", "sum", "raw CPU counter of the container"),
+    ("container-memory-*", "memory", "By", "sum", "raw memory metric of the container"),
+    ("container-network-*", "network", "1", "sum", "raw network counter of the pod"),
+    ("container-fs-*", "disk", "1", "sum", "raw disk counter of the container"),
+    ("container-blkio-*", "disk", "By", "sum", "raw disk counter of the container"),
+    ("container-threads*", "threads", "1", "sum", "threads of the container"),
+    ("container-sockets", "descriptors", "1", "sum", "open sockets of the container"),
+    ("container-file-descriptors", "descriptors", "1", "sum", "open files of the container"),
+    ("container-spec-*", "limits", "1", "sum", "what the container may use"),
+    ("container-last-seen", "clock", "s", "max", "when the exporter looked"),
+    ("container-start-time-*", "restarts", "s", "max", "start of the container"),
+    ("istio-request-duration*", "latency", "s", "max", "duration of requests"),
+    ("istio-latency*", "latency", "s", "max", "duration of requests"),
+    ("istio-request*", "traffic", "1", "sum", "requests"),
+    ("istio-*", "network", "1", "sum", "other metrics of the proxy"),
+)
+
+METRIC_ROLES: tuple[Mapping[str, str], ...] = tuple(
+    {
+        "source": SOURCE,
+        "metric": metric,
+        "role": role,
+        "unit": unit,
+        "kind": "gauge",
+        "combine": combine,
+        "meaning": meaning,
+    }
+    for metric, role, unit, combine, meaning in _ROLES
+)
+
+INDICATORS: Mapping[str, tuple[str, ...]] = {
+    "cpu": ("cpu",),
+    "mem": ("mem", "memory"),
+    "disk": ("diskio", "disk"),
+    "socket": ("socket", "sockets"),
+    "delay": ("latency", "latency-90", "lat_90"),
+    "loss": ("latency", "latency-90", "lat_90"),
+}
+"""Fault -> metrics in which it shows, as RCAEval scores them; the first that a service has is the truth."""
+
+_RESOURCE = ("Operating System", "resource")
+_NETWORK = ("Operating System", "Network/Storage Issue")
+_CODE = ("Application", "Code Defect")
+FAULT_TYPES: Mapping[str, tuple[str, str]] = {
+    "cpu": _RESOURCE,
+    "mem": _RESOURCE,
+    "disk": _RESOURCE,
+    "socket": _RESOURCE,
+    "delay": _NETWORK,
+    "loss": _NETWORK,
+} | dict.fromkeys(("f1", "f2", "f3", "f4", "f5"), _CODE)
+"""Fault -> system level and fault type; `resource` is RCAEval's own word."""
+
+RAW_NAMES = ("container-", "istio-")
+"""How names of metrics begin as exporters gave them."""
+
+NO_SERVICES = ("main", "PassthroughCluster", "istio-proxy", "frontend-external", "unknown")
+"""Names in front of a metric that are no services, and that RCAEval leaves out as well."""
+
+
+def split_name(column: str) -> tuple[str | None, str]:
+    """Return service and metric of a column's name; services have no `_`, metrics may have some.
+
+    Examples
+    --------
+    >>> split_name("ts-order-service_latency-90"), split_name("frontend_istio-request_total"), split_name("main_mem")
+    (('ts-order-service', 'latency-90'), ('frontend', 'istio-request_total'), (None, 'main_mem'))
+    """
+    service, separator, metric = column.partition("_")
+    if not separator or not service or not metric or service in NO_SERVICES or metric.startswith("node-"):
+        return None, column
+    return service, metric
+
+
+def same_services(names: Iterable[str], services: Sequence[str]) -> dict[str, str | None]:
+    """Say which candidate each name of another file stands for; None for none.
+
+    Metrics call the front end `frontend`, traces `frontendservice`.
+
+    Examples
+    --------
+    >>> same_services(["frontendservice", "cart", "jaeger"], ["frontend", "cartservice"])
+    {'frontendservice': 'frontend', 'cart': 'cartservice', 'jaeger': None}
+    """
+    known = set(services)
+    found: dict[str, str | None] = {}
+    for name in names:
+        spellings = (name, name.removesuffix("service"), name + "service", name.removesuffix("-service"))
+        found[name] = next((spelling for spelling in spellings if spelling in known), None)
+    return found
+
+
+METRIC_FILES = (
+    "metrics.parquet", "metrics.json", "simple_metrics.csv", "simple_data.csv", "data.csv", "metrics.csv",
+)  # fmt: skip
+"""Files with a case's metrics; the first that a case has is the input of RCAEval's published tables."""
+RAW_FILES = ("data.csv", "metrics.csv")
+"""They may have the raw names of Prometheus and Istio."""
+INDEX = "cases.parquet"
+ONSET_FILE = "inject_time.txt"
+APPS = {"OB": "online-boutique", "SS": "sock-shop", "TT": "train-ticket"}
+
+_FLAT = re.compile(r"(re[1-9])-?(ob|ss|tt)_([^_]+)_([^_]+)_(\d+)", re.IGNORECASE)
+_OTHER_APP = re.compile(r"([^_]+)_([^_]+)_([^_]+)_(\d+)")
+_PAIR = re.compile(r"([^_]+)_([^_]+)")
+_SUITE = re.compile(r"(RE[1-9])-(OB|SS|TT)", re.IGNORECASE)
+_DEEPEST = 6
+
+
+def case_folders(path: Path) -> Iterator[tuple[Path, tuple[str, ...], dict[str, str]]]:
+    """Yield every case's folder, its files with metrics, and suite, service, fault and instance.
+
+    Folders are sorted, and visited only as deep as cases can lie.
+    """
+    root = path.resolve() if path.is_dir() else path
+    for folder, inner, files in os.walk(root):
+        here = Path(folder)
+        candidates = tuple(name for name in METRIC_FILES if name in files)
+        label = _label(here) if candidates else None
+        if label is not None:
+            inner.clear()
+            yield here, candidates, label
+            continue
+        inner.sort()
+        if len(here.relative_to(root).parts) >= _DEEPEST:
+            inner.clear()
+
+
+def is_case_file(path: Path) -> bool:
+    """Say whether a path is that of the metrics of a case."""
+    return path.name in METRIC_FILES and _label(path.parent) is not None
+
+
+def found_cases(path: Path) -> Sequence[Case]:
+    """Return all cases below a path, sorted by suite, service, fault and instance."""
+    indices: dict[Path, dict[str, dict[str, Any]]] = {}
+    cases = []
+    for folder, candidates, label in case_folders(path):
+        if folder.parent not in indices:
+            indices[folder.parent] = _index(folder.parent)
+        facts: dict[str, Any] = dict(label)
+        facts.update(indices[folder.parent].get(folder.name, {}))
+        key = f"{facts['suite']}/{facts['service']}_{facts['fault']}/{facts['instance']}"
+        cases.append(Case(key=key, paths=(folder,), facts=facts, candidates=candidates, has_fault=True))
+    if not cases:
+        raise DataError(
+            f"{path} holds no RCAEval case: a folder such as RE2-OB/cartservice_cpu/1 or re2ob_cartservice_cpu_1 with "
+            f"one of {', '.join(METRIC_FILES)}; give the folder that was unpacked"
+        )
+    return sorted(cases, key=lambda case: case.key)
+
+
+def find_onset(case: Case) -> tuple[int, Path]:
+    """Return when the fault of a case was injected and the file that says so: its own, else the index of all cases."""
+    path = case.paths[0] / ONSET_FILE
+    try:
+        line = path.read_text(encoding="utf-8-sig").strip().splitlines()[0]
+        return int(epoch_ns([float(line)])[0]) if "." in line else int(epoch_ns([int(line)])[0]), path
+    except FileNotFoundError:
+        if "inject_ns" in case.facts:
+            return int(case.facts["inject_ns"]), case.paths[0].parent / INDEX
+        raise DataError(
+            f"{path} is missing and no {INDEX} beside the case tells its onset; leave the case out"
+        ) from None
+    except (ValueError, IndexError):
+        raise DataError(f"{path} must hold the time of the injection in seconds since 1970; restore it") from None
+
+
+def _label(folder: Path) -> dict[str, str] | None:
+    flat = _FLAT.fullmatch(folder.name)
+    if flat:
+        series, app, service, fault, instance = flat.groups()
+        return {
+            "suite": f"{series.upper()}-{app.upper()}",
+            "service": service,
+            "fault": fault,
+            "instance": instance,
+        }
+    other = _OTHER_APP.fullmatch(folder.name)
+    if other:
+        app, service, fault, instance = other.groups()
+        return {"suite": app, "service": service, "fault": fault, "instance": instance}
+    pair = _PAIR.fullmatch(folder.parent.name)
+    if pair and folder.name.isdigit():
+        suite = folder.parent.parent.name
+        known = next((found for part in reversed(folder.parts) if (found := _SUITE.fullmatch(part))), None)
+        return {
+            "suite": known[0].upper() if known else suite,
+            "service": pair[1],
+            "fault": pair[2],
+            "instance": folder.name,
+        }
+    return None
+
+
+def _index(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return what the index of layout H says of each case's folder."""
+    path = folder / INDEX
+    if not path.is_file():
+        return {}
+    table = read_parquet(path)
+    onset = next((name for name in table.column_names if "inject" in name.lower()), None)
+    if "case" not in table.column_names or onset is None:
+        return {}
+    found = {}
+    for name, value in zip(table["case"].to_pylist(), table[onset].to_pylist(), strict=True):
+        if name is None or value is None:
+            continue
+        stamp = int(value.timestamp() * 1e9) if hasattr(value, "timestamp") else int(epoch_ns([value])[0])
+        found[Path(str(name)).name] = {"inject_ns": stamp}
+    return found
+
+
+pc: Any = pyarrow.compute
+# Its functions are made at import, where type checkers do not see them.
+
+_LOG_COLUMNS = ("timestamp", "container_name", "message", "level")
+_LOG_TEXT = ("container_name", "message", "level", "time", "req_path", "error", "log_template")
+_SPAN_COLUMNS = (
+    "traceID", "spanID", "serviceName", "methodName", "operationName", "startTime", "startTimeMillis",
+    "duration", "statusCode", "parentSpanID",
+)  # fmt: skip
+_SPAN_TEXT = ("traceID", "spanID", "serviceName", "methodName", "operationName", "statusCode", "parentSpanID", "time")
+_LEVELS = {
+    "warn": "warning",
+    "err": "error",
+    "critical": "fatal",
+    "crit": "fatal",
+    "panic": "fatal",
+    "severe": "error",
+    "information": "info",
+    "notice": "info",
+}
+_KNOWN_LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
+
+
+def log_rows(path: Path, services: Sequence[str], start_ns: int, end_ns: int) -> pa.Table:
+    """Return the log lines of a case inside the view; the magnitude of `timestamp` tells its unit."""
+    table = _read(path, _LOG_COLUMNS, _LOG_TEXT, newlines=True)
+    table = _timed(table, "timestamp", path)
+    rows = len(table)
+    containers = words_of(_text(table, "container_name", rows, ""))
+    found = same_services(_distinct(containers), services)
+    logs = pa.table(
+        {
+            "time": table["at"],
+            "service": renamed(containers, found),
+            "pod": containers,
+            "container": containers,
+            "level": renamed(_text(table, "level", rows, None), _level_names(table)),
+            "message": _text(table, "message", rows, ""),
+            "trace_id": pa.nulls(rows, pa.string()),
+            "span_id": pa.nulls(rows, pa.string()),
+        }
+    )
+    return in_window(logs, "time", start_ns, end_ns).select([name for name in LOGS.names if name != "episode"])
+
+
+def span_rows(path: Path, services: Sequence[str], start_ns: int, end_ns: int) -> pa.Table:
+    """Return the spans of a case that began inside the view, each once; durations are microseconds."""
+    table = _read(path, _SPAN_COLUMNS, _SPAN_TEXT)
+    clock = "startTime" if "startTime" in table.column_names else "startTimeMillis"
+    table = _timed(table, clock, path)
+    for name in ("traceID", "spanID"):
+        if name in table.column_names:
+            table = table.filter(pc.is_valid(table[name]))
+    table = without_repeats(table, ("traceID", "spanID"))
+    rows = len(table)
+    reported = words_of(_text(table, "serviceName", rows, ""))
+    service = renamed(reported, same_services(_distinct(reported), services))
+    parents = _text(table, "parentSpanID", rows, None).cast(pa.string())
+    parents = pc.if_else(pc.equal(parents, ""), pa.scalar(None, pa.string()), parents)
+    kind, peer = kinds_and_peers(table["spanID"], parents, service)
+    method = _text(table, "methodName", rows, None)
+    operation = pc.coalesce(_text(table, "operationName", rows, None).cast(pa.string()), method.cast(pa.string()))
+    status, code = _status(_text(table, "statusCode", rows, None))
+    spans = pa.table(
+        {
+            "time": table["at"],
+            "trace_id": table["traceID"].cast(pa.string()),
+            "span_id": table["spanID"].cast(pa.string()),
+            "parent_span_id": parents,
+            "service": service,
+            "reported_service": reported,
+            "peer_service": peer,
+            "pod": absent(rows),
+            "operation": pc.fill_null(operation, ""),
+            "kind": kind,
+            "duration_ns": _durations(table, rows, path),
+            "status": status,
+            "status_code": code,
+            "attributes": _attributes(method),
+        }
+    )
+    return in_window(spans, "time", start_ns, end_ns).select([name for name in SPANS.names if name != "episode"])
+
+
+def _read(path: Path, columns: Sequence[str], text: Sequence[str], *, newlines: bool = False) -> pa.Table:
+    if path.suffix == ".parquet":
+        return read_parquet(path, columns)
+    return read_csv(path, columns=columns, text=text, newlines=newlines)
+
+
+def _timed(table: pa.Table, clock: str, path: Path) -> pa.Table:
+    """Add the column `at`; rows without a time are left out."""
+    if clock not in table.column_names or not len(table):
+        return table.slice(0, 0).append_column("at", pa.array([], TIME))
+    table = table.filter(pc.is_valid(table[clock]))
+    column = table[clock]
+    if pa.types.is_timestamp(column.type):
+        return table.append_column("at", column.cast(pa.timestamp("ns", column.type.tz or "UTC")).cast(TIME))
+    if pa.types.is_integer(column.type):
+        stamps = epoch_ns(column.to_numpy())
+    else:
+        stamps = epoch_ns(numbers(column, origin=f"column {clock} of {path}"))
+    return table.append_column("at", pa.array(stamps, pa.int64()).cast(TIME))
+
+
+def _text(table: pa.Table, name: str, rows: int, missing: str | None) -> pa.ChunkedArray:
+    """Return a text column; a file without it has it empty."""
+    if name in table.column_names:
+        column = table[name]
+        if not pa.types.is_dictionary(column.type):
+            column = column.cast(pa.string())
+        return column if missing is None else pc.fill_null(column, missing)
+    return pa.chunked_array([absent(rows) if missing is None else constant(missing, rows)])
+
+
+def _distinct(column: pa.ChunkedArray) -> list[str]:
+    return [word for word in pc.unique(column.cast(pa.string())).to_pylist() if word is not None]
+
+
+def _level_names(table: pa.Table) -> dict[str, str | None]:
+    if "level" not in table.column_names:
+        return {}
+    names: dict[str, str | None] = {}
+    for word in _distinct(table["level"]):
+        plain = word.strip().lower()
+        plain = _LEVELS.get(plain, plain)
+        names[word] = plain if plain in _KNOWN_LEVELS else None
+    return names
+
+
+def _durations(table: pa.Table, rows: int, path: Path) -> pa.Array:
+    if "duration" not in table.column_names:
+        return pa.array(np.zeros(rows, dtype=np.int64))
+    micros = numbers(table["duration"], origin=f"column duration of {path}")
+    return pa.array(np.round(np.nan_to_num(micros) * 1_000).astype(np.int64))
+
+
+def _status(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """Return status and code; a code is one of gRPC, as a number or a name, or one of HTTP."""
+    status: dict[str, str | None] = {}
+    codes: dict[str, str | None] = {}
+    for word in _distinct(column):
+        plain = word.strip().lower()
+        number = None if plain == "ok" else parse_status_code(plain)
+        codes[word] = str(number) if number is not None else None
+        if number is not None:
+            status[word] = "ok" if number == 0 or 100 <= number < 400 else "error"
+        else:
+            status[word] = plain if plain in ("ok", "error") else "unset"
+    told = pc.fill_null(renamed(column, status).cast(pa.string()), "unset")
+    return told, renamed(column, codes).cast(pa.string()).cast(pa.int32())
+
+
+def _attributes(method: pa.ChunkedArray) -> pa.ChunkedArray:
+    texts: dict[str, str | None] = {word: canonical_json({"method": word}) for word in _distinct(method)}
+    return pc.fill_null(renamed(method, texts).cast(pa.string()), "{}")
