@@ -12,6 +12,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -369,7 +370,9 @@ def test_a_full_disk_is_told_from_a_bad_case_by_its_class_and_not_by_its_words(
     def fail(*arguments: object) -> None:
         raise error
 
-    monkeypatch.setattr(case_processes, "import_case", fail)
+    monkeypatch.setattr(case_imports, "import_case", fail)
     with pytest.raises(DiskFullError) if raised else nullcontext():
-        said = case_processes.import_or_say_why(cast("Any", None), cast("Any", None), tmp_path)
+        said = case_imports.import_or_say_why(
+            cast("Any", RCAEvalImport()), cast("Any", SimpleNamespace(key="case")), tmp_path
+        )
         assert said == "no space left here"

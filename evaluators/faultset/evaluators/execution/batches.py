@@ -15,18 +15,6 @@ from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import TELEMETRY
 from faultset.datasets.format.labels import AlarmPlace
 from faultset.datasets.validation import check_content
-from faultset.evaluators.execution.batches import (
-    ACTIONS,
-    BaselineRun,
-    ExpectedAnswer,
-    FittedModel,
-    ModelKey,
-    RunContext,
-    expected_answers,
-    hiding_dataset,
-    method_process,
-    needs_of,
-)
 from faultset.evaluators.execution.cut_episodes import CutCopies
 from faultset.evaluators.execution.dataset_source import EpisodeLocation, local_folders
 from faultset.evaluators.execution.runners.confinement import dataset_places
