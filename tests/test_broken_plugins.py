@@ -71,7 +71,7 @@ ALL: dict[str, Callable[[], Any]] = {
     "faultset.baselines": list_baselines,
     "faultset.faults": faults,
     "faultset.importers": lambda: recognised(Path("/nowhere")) or ["none recognised"],
-    "faultset.scorers": registered_scorers,
+    "faultset.scorers": lambda: registered_scorers() or ["none installed"],
     "faultset.sources": lambda: load_sources() or ["none installed"],
 }
 
