@@ -31,7 +31,9 @@ pytestmark = pytest.mark.usefixtures("own_registries")
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-GROUPS = sorted({*PROJECT["entry-points"], "faultset.sources"} - {"faultset.commands", "inspect_ai"})
+GROUPS = sorted(
+    {*PROJECT["entry-points"], "faultset.scorers", "faultset.sources"} - {"faultset.commands", "inspect_ai"}
+)
 DRIVEN = load_app("hotel")
 
 WAYS = {
@@ -69,7 +71,7 @@ ALL: dict[str, Callable[[], Any]] = {
     "faultset.baselines": list_baselines,
     "faultset.faults": faults,
     "faultset.importers": lambda: recognised(Path("/nowhere")) or ["none recognised"],
-    "faultset.scorers": registered_scorers,
+    "faultset.scorers": lambda: registered_scorers() or ["none installed"],
     "faultset.sources": lambda: load_sources() or ["none installed"],
 }
 
