@@ -18,6 +18,8 @@ from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.format.versions import create_version
 
+__all__ = ["START_NS", "write_example_dataset"]
+
 SERVICES = ("frontend", "search", "geo", "rate", "profile", "recommendation")
 CALLS = (
     ("frontend", "search"),
