@@ -139,3 +139,8 @@ def test_two_evaluations_are_compared_without_files(evaluated: Evaluation):
     by_task = {(table.task, table.protocol): table.entries for table in compared.tables}
     assert not by_task["detection", "detected"][0].changed
     assert by_task["localization", "oracle"][0].differences["ac1"].value <= 0
+
+
+def test_an_option_that_does_not_exist_is_refused(example_dataset: Path) -> None:
+    with pytest.raises(UsageError, match='unknown option "task"; did you mean "tasks"'):
+        evaluate(example_dataset, ["random"], task=["rca"])  # type: ignore[call-arg]

@@ -188,14 +188,14 @@ def function_baseline(function: Callable[..., Any], name: str = "") -> BaselineS
         raise UsageError(f'a baseline is called "{name}"; give your function another name')
     # a class of the function's own module, so that its code is identified and confined as that of a class is
     body = {"__module__": function.__module__, "__doc__": function.__doc__, "function": function, "name": name}
-    factory = type("FunctionLocalizer", (_FunctionLocalizer,), body)
+    factory: Any = type("FunctionLocalizer", (_FunctionLocalizer,), body)
     return BaselineSpec(name=name, task="localization", factory=factory, title=name, paper="None; a function")
 
 
 class _FunctionLocalizer(Untrained):
-    name = ""
-    needs = frozenset[str]()
-    tables = TELEMETRY_TABLES
+    name: str = ""
+    needs: frozenset[str] = frozenset()
+    tables: tuple[str, ...] = TELEMETRY_TABLES
     function: Callable[..., Any]
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:

@@ -420,7 +420,7 @@ def choose_baselines(
         There is no such baseline, a class is not registered with `baseline`, or a function cannot be a method.
     """
     if isinstance(methods, Mapping):
-        methods = [function_baseline(function, name) for name, function in methods.items()]
+        methods = [function_baseline(function, str(name)) for name, function in methods.items()]
     chosen: dict[str, BaselineSpec] = {}
     items = list(methods) or ["default"]
     for item in items:

@@ -222,8 +222,11 @@ class EvaluationSettings:
         Raises
         ------
         UsageError
-            An option has a value that does not exist or that makes no sense.
+            An option does not exist, or has a value that does not exist or makes no sense.
         """
+        for name in options:
+            if name not in EvaluationOptions.__annotations__:
+                raise unknown_name("option", name, EvaluationOptions.__annotations__)
         tasks, protocol = options.get("tasks", TASKS), options.get("protocol", "both")
         seed, timeout_s = options.get("seed", 0), options.get("timeout_s", RunLimits.timeout_s)
         for task in tasks:
