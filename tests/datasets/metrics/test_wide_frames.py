@@ -154,6 +154,33 @@ def test_every_status_label_of_rpcs_tells_errors_from_successes(wide, sample, la
     np.testing.assert_array_equal(values(frame, "http_server_request_duration_seconds_error_rate"), [NAN, failed])
 
 
+def test_lost_samples_of_steady_pods_leave_holes_and_change_nothing_else(wide, sample):
+    seconds, rows = 30, []
+    for pod, each in (("geo-1", 1), ("geo-2", 5)):
+        for at in range(seconds):
+            rows += [sample(name, at + 0.5, each, pod=pod) for name in ("container_memory_rss", "g")]
+            rows.append(sample("c_total", at + 0.5, each * at, "counter", pod=pod))
+        for status in ("200", "500"):
+            counts = [4 * at for at in range(seconds)]
+            rows += histogram(sample, counts, [each * count for count in counts], status=status, pod=pod)
+    inner = [START_NS + 2 * 10**9 < row["time"] < START_NS + (seconds - 1) * 10**9 for row in rows]
+    kept = np.random.default_rng(0).random(len(rows)) >= 0.3
+    lossy = wide([row for row, keep, inside in zip(rows, kept, inner, strict=True) if keep or not inside], seconds)
+    complete = wide(rows, seconds)
+    assert 0 < lossy.isna().to_numpy().sum() - complete.isna().to_numpy().sum() < lossy.size / 5
+    pd.testing.assert_frame_equal(lossy, complete.where(lossy.notna()))
+
+
+def test_a_pod_that_is_away_for_longer_is_missing_from_the_sum(wide, sample):
+    rows = [
+        sample("container_memory_rss", at + 0.5, 10, pod=pod)
+        for pod, away in (("geo-1", range(0)), ("geo-2", range(10, 20)))
+        for at in range(30)
+        if at not in away
+    ]
+    assert values(wide(rows, 30), "container_memory_rss") == [20] * 10 + [10] * 10 + [20] * 10
+
+
 def test_jitter_at_the_edge_of_a_step_makes_no_holes(wide, sample):
     rng = np.random.default_rng(3)
     moments = np.arange(1, 60) + rng.normal(0, 0.02, 59)

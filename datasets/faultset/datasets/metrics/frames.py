@@ -3,6 +3,9 @@
 A sample belongs to the step in which it was taken. A counter's rate belongs to the step of the later of its two
 samples: what grew between them, divided by the time between them. A value below the one before is a restart, and
 what grew since is the value itself. Infinite samples, and those of a counter that are below zero, are no samples.
+
+A series that skips a few samples is bridged before it is combined with others, or the sum over a service's pods would
+fall whenever one pod's sample is lost: a level stays, a rate is the average up to the next sample.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -26,6 +30,8 @@ Key = tuple[str, str]
 
 _OUTCOME_LABELS = {name.replace(".", "_"): name for name in OUTCOME_ATTRIBUTES}
 """Labels of metrics that say how a request ended, and the attributes that they are made from."""
+_BRIDGED = 4.0
+"""Longest distance of two samples that is bridged, in units of the series' own average distance."""
 
 
 def wide_frame(
@@ -47,11 +53,11 @@ def wide_frame(
     Returns
     -------
     DataFrame
-        Columns (service, metric), sorted, NaN where a step has no sample. Counters become rates per second and are
-        summed over pods, containers and label sets. Gauges are averaged within a step, then combined as the
-        catalogue says, by their mean when it does not know them. A histogram `h` becomes `h_mean` (average of
-        what was observed in the step), `h_rate` (observations per second) and, when its labels tell errors from
-        successes, `h_error_rate`; its buckets stay in the table.
+        Columns (service, metric), sorted, NaN where a step has no sample of any of a column's series. Counters become
+        rates per second and are summed over pods, containers and label sets. Gauges are averaged within a step, then
+        combined as the catalogue says, by their mean when it does not know them. A histogram `h` becomes `h_mean`
+        (average of what was observed in the step), `h_rate` (observations per second) and, when its labels tell errors
+        from successes, `h_error_rate`; its buckets stay in the table.
     """
     step_ns = round(step_s * 1e9)
     if step_ns <= 0 or end_ns <= start_ns:
@@ -89,37 +95,94 @@ def _levels(series: Series, cells: _Cells, catalogue: Catalogue) -> dict[Key, Ar
     sums, counts = _totals(series, cells, series.values)
     with np.errstate(invalid="ignore"):
         levels = np.where(counts > 0, sums / counts, np.nan)
+    bridged = _bridged(levels, "last")
     columns = {}
     for key, rows in _members(series, "gauge", catalogue).items():
         if len(rows) == 1:
             columns[key] = levels[rows[0]]
             continue
         row = catalogue.find(series.words["metric"][rows[0]] or "")
-        columns[key] = _combined(levels[rows], row.combine if row else "mean")
+        columns[key] = _combined(levels[rows], bridged[rows], row.combine if row else "mean")
     return columns
 
 
 def _rates(series: Series, rates: Array, catalogue: Catalogue) -> dict[Key, Array]:
-    return {key: _combined(rates[rows], "sum") for key, rows in _members(series, "counter", catalogue).items()}
+    bridged = _bridged(rates, "next")
+    members = _members(series, "counter", catalogue)
+    return {key: _combined(rates[rows], bridged[rows], "sum") for key, rows in members.items()}
 
 
 def _histograms(series: Series, rates: Array) -> dict[Key, Array]:
     columns = {}
+    bridged = _bridged(rates, "next")
     sums = _members(series, "sum")
     for (service, metric), rows in _members(series, "count").items():
         family = metric.removesuffix("_count")
-        rate = _combined(rates[rows], "sum")
+        rate = _combined(rates[rows], bridged[rows], "sum")
         columns[service, f"{family}_rate"] = rate
         if (service, f"{family}_sum") in sums:
-            total = _combined(rates[sums[service, f"{family}_sum"]], "sum")
-            with np.errstate(invalid="ignore", divide="ignore"):
-                columns[service, f"{family}_mean"] = np.where(rate > 0, total / rate, np.nan)
+            columns[service, f"{family}_mean"] = _mean(series, rates, bridged, sums[service, f"{family}_sum"], rows)
         failed = [_is_error(series.words["labels"][row]) for row in rows]
         if any(verdict is not None for verdict in failed):
             errors = [row for row, verdict in zip(rows, failed, strict=True) if verdict]
-            known = np.where(np.isnan(rate), np.nan, 0.0)
-            columns[service, f"{family}_error_rate"] = known + np.nan_to_num(_combined(rates[errors], "sum"))
+            seen = np.where(np.isnan(rate), np.nan, 0.0)
+            columns[service, f"{family}_error_rate"] = seen + np.nan_to_num(bridged[errors]).sum(axis=0)
     return columns
+
+
+def _mean(series: Series, rates: Array, bridged: Array, sums: list[int], counts: list[int]) -> Array:
+    """Divide what was observed by how often."""
+    labels = [series.words[name] for name in ("pod", "container", "labels")]
+    count_of = {tuple(words[row] for words in labels): row for row in counts}
+    pairs = [(row, count_of.get(tuple(words[row] for words in labels))) for row in sums]
+    both = np.array([pair for pair in pairs if pair[1] is not None], dtype=np.intp).reshape(-1, 2).T
+    first, second = np.isnan(rates[both])
+    seen: Array = ~(first | second)
+    observed, times = bridged[both]
+    if (first != second).any():
+        observed, times = _evened(observed, seen), _evened(times, seen)
+    total, rate = (_combined(np.where(seen, values, np.nan), values, "sum") for values in (observed, times))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(rate > 0, total / rate, np.nan)
+
+
+def _evened(values: Array, seen: Array) -> Array:
+    """Average rates over the steps since the last seen one, so that two of them speak of the same time."""
+    last, after = _positions(seen, "last"), _positions(seen, "next")
+    inside = (last >= 0) & (after >= 0) & ~np.isnan(values)
+    segment = after + np.arange(len(seen))[:, None] * seen.shape[1]
+    total = np.bincount(segment[inside], values[inside], seen.size)
+    means = total / np.maximum(np.bincount(segment[inside], minlength=seen.size), 1)
+    return np.where(inside, means[np.maximum(segment, 0)], np.nan)
+
+
+def _positions(seen: Array, side: Literal["last", "next"]) -> Array:
+    """Return the step of the last sample up to each step, or of the next from it on; -1 where there is none."""
+    steps = np.arange(seen.shape[1])
+    if side == "last":
+        return np.maximum.accumulate(np.where(seen, steps, -1), axis=1)
+    after = np.minimum.accumulate(np.where(seen, steps, len(steps))[:, ::-1], axis=1)[:, ::-1]
+    return np.where(after < len(steps), after, -1)
+
+
+def _bridged(rows: Array, side: Literal["last", "next"]) -> Array:
+    """Fill gaps between two samples that are not much further apart than usual, with the value of one of them."""
+    seen = ~np.isnan(rows)
+    if seen.all():
+        return rows
+    count = seen.sum(axis=1)
+    span = np.where(count > 0, rows.shape[1] - 1 - seen[:, ::-1].argmax(axis=1) - seen.argmax(axis=1), 0)
+    gaps = np.flatnonzero(span >= count)
+    gaps = gaps[count[gaps] > 0]
+    if not len(gaps):
+        return rows
+    last, after = (_positions(seen[gaps], end) for end in ("last", "next"))
+    limit = _BRIDGED * span[gaps] / np.maximum(count[gaps] - 1, 1)
+    fill = ~seen[gaps] & (last >= 0) & (after >= 0) & (after - last <= limit[:, None])
+    bridged = rows.copy()
+    source = last if side == "last" else after
+    bridged[gaps] = np.where(fill, np.take_along_axis(rows[gaps], np.maximum(source, 0), axis=1), rows[gaps])
+    return bridged
 
 
 def _members(series: Series, chosen: str, catalogue: Catalogue | None = None) -> dict[Key, list[int]]:
@@ -225,19 +288,18 @@ def _own_cells(times_ns: Array, starts: Array, start_ns: int, step_ns: int, step
     return np.where((plain >= 0) & (plain < steps), step, -1)
 
 
-def _combined(rows: Array, how: str) -> Array:
-    """Combine the rows of one column step by step; NaN only where every row is."""
+def _combined(rows: Array, bridged: Array, how: str) -> Array:
+    """Combine the bridged rows of one column step by step; NaN only where every row is without a sample."""
     if len(rows) == 1:
         return rows[0]
-    if how == "min":
-        return np.fmin.reduce(rows, axis=0)
-    if how == "max":
-        return np.fmax.reduce(rows, axis=0)
-    seen = ~np.isnan(rows)
-    count = seen.sum(axis=0)
-    total = np.where(seen, rows, 0.0).sum(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(count > 0, total / count if how == "mean" else total, np.nan)
+    sampled = ~np.isnan(rows).all(axis=0)
+    if how in ("min", "max"):
+        return np.where(sampled, (np.fmin if how == "min" else np.fmax).reduce(bridged, axis=0), np.nan)
+    seen = ~np.isnan(bridged)
+    total = np.where(seen, bridged, 0.0).sum(axis=0)
+    if how == "mean":
+        total /= np.maximum(seen.sum(axis=0), 1)
+    return np.where(sampled, total, np.nan)
 
 
 def _column(metric: str, keep_label: str, labels: str | None) -> str:
