@@ -8,6 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from faultset.baselines.traces.spans import _spans, exclusive_durations, invocations, parent_rows, slow_spans
+
+
+from faultset.baselines.traces.spans import Spans, _spans, invocations
 from faultset.datasets.format.schemas import TABLES
 
 SECOND = 1_000_000_000
@@ -37,11 +40,15 @@ def request(number: int, missing: str | None = None) -> list[dict[str, Any]]:
     ]
 
 
-def calls_of(rows: list[dict[str, Any]]) -> list[tuple[str | None, str, str]]:
-    """Return (caller, called service, operation) of each call of the last request."""
+def spans_of(rows: list[dict[str, Any]]) -> Spans:
     schema = TABLES["spans"]
     table = pa.table({field.name: pa.array([row.get(field.name) for row in rows], field.type) for field in schema})
-    spans = _spans(table, ("front", "geo"))
+    return _spans(table, ("front", "geo"))
+
+
+def calls_of(rows: list[dict[str, Any]]) -> list[tuple[str | None, str, str]]:
+    """Return (caller, called service, operation) of each call of the last request."""
+    spans = spans_of(rows)
     calls = invocations(spans)
     return sorted(
         (spans.names[caller] if caller >= 0 else "", spans.names[callee], spans.operations[operation])
@@ -56,7 +63,9 @@ def test_what_is_below_a_missing_span_is_no_call_unless_such_spans_usually_are()
     assert calls_of(complete) == whole
     # a query is no entry of geo, whoever its caller was
     assert calls_of([*complete, *request(5, "near")]) == [("", "front", "GET /")]
-    assert calls_of([*complete, *request(5, "to geo")]) == [("", "front", "GET /"), ("", "geo", "near")]
+    # the span around it that is usually two above says who called
+    assert calls_of([*complete, *request(5, "to geo")]) == whole
+    assert calls_of(request(5, "to geo")) == [("", "front", "GET /")]
     assert calls_of([*complete, *request(5, "GET /")]) == [("front", "geo", "near")]
 
 
@@ -84,3 +93,23 @@ def test_constant_operation_is_not_slow_by_being_constant() -> None:
     durations = np.array([5.0, 5, 5, 5, 5.7, 5.8])
     found = slow_spans(np.zeros(6, dtype=np.int64), durations, np.arange(6) < 4)
     assert found.tolist() == [False] * 5 + [True]
+
+
+def test_a_lost_span_adds_nothing_to_the_time_that_the_span_above_it_spends_itself() -> None:
+    complete = [row for number in range(5) for row in request(number)]
+    own_ns = {}
+    for missing in (None, "to geo"):
+        spans = spans_of([*complete, *request(5, missing)])
+        own_ns[missing] = spans.own_ns[(spans.trace == 5) & (spans.service == 0)][0]
+    assert own_ns[None] <= own_ns["to geo"] <= own_ns[None] + 1
+
+
+def test_a_span_of_another_branch_does_not_adopt_a_span_without_a_parent() -> None:
+    complete = [row for number in range(5) for row in request(number)]
+    other = request(5, "to geo")
+    other.append(
+        {**other[0], "span_id": "5-other", "operation": "other", "time": other[0]["time"] + 1, "duration_ns": 9}
+    )
+    spans = spans_of([*complete, *other])
+    (near,) = [row for row in range(len(spans)) if spans.trace[row] == 5 and spans.orphan[row]]
+    assert spans.operations[spans.operation[spans.parent[near]]] == "GET /"

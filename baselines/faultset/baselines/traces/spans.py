@@ -106,6 +106,8 @@ _COLUMNS = (
     "status_code",
 )
 _DIGITS = re.compile(r"\d+")
+_LOOK_BACK = 200
+"""Earlier spans of a trace among which the caller of a span without a parent is looked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,9 +123,9 @@ class Spans:
     trace: Ints
     """Traces are numbered from 0."""
     parent: Ints
-    """Row of the parent, or -1."""
+    """Row of the parent, of the parent's parent where the parent was not recorded but its place is clear, or -1."""
     orphan: Flags
-    """The span has a parent that was not recorded, so nobody knows who called."""
+    """The span has a parent that was not recorded."""
     service: Ints
     """Index into `names`, or -1 for a service that is no candidate."""
     pod: Ints
@@ -198,15 +200,19 @@ def _spans(table: pa.Table, services: tuple[str, ...]) -> Spans:
     parent = np.where((parent >= 0) & (trace[parent] == trace) & (parent != np.arange(len(parent))), parent, -1)
     named = pc.fill_null(pc.not_equal(_flat(table["parent_span_id"].cast(pa.string())), ""), False)  # type: ignore[attr-defined]
     status = _mapped(table["status"], {"error": 1})
+    orphan = _flat(named).to_numpy(zero_copy_only=False) & (parent < 0)
+    service = _mapped(table["service"], position)
+    duration = np.maximum(0, table["duration_ns"].to_numpy())
+    kind = distinct((service + 1) * (len(masked) + 1) + operation + 1).code
     return Spans(
         names=names,
         operations=masked,
         start_ns=start[order],
-        duration_ns=np.maximum(0, table["duration_ns"].to_numpy()),
+        duration_ns=duration,
         trace=trace,
-        parent=parent,
-        orphan=_flat(named).to_numpy(zero_copy_only=False) & (parent < 0),
-        service=_mapped(table["service"], position),
+        parent=_with_grandparents(parent, orphan, start[order], duration, trace, kind),
+        orphan=orphan,
+        service=service,
         pod=_mapped(table["pod"], {name: code for code, name in enumerate(pods)}),
         pods=pods,
         peer=_mapped(table["peer_service"], position),
@@ -214,6 +220,36 @@ def _spans(table: pa.Table, services: tuple[str, ...]) -> Spans:
         error=(status == 1) | is_error_code(code),
         span_ids=span_ids,
     )
+
+
+def _with_grandparents(parent: Ints, orphan: Flags, start_ns: Ints, duration_ns: Ints, trace: Ints, kind: Ints) -> Ints:
+    """Give spans whose parent was not recorded the span above it: the innermost one around them of a usual kind.
+
+    Usual is what complete chains of the episode show two levels above spans of the same service and operation.
+    """
+    if not orphan.any():
+        return parent
+    width = int(kind.max()) + 1
+    above = np.where(parent >= 0, parent[parent], -1)
+    complete = above >= 0
+    usual = distinct(kind[above[complete]] * width + kind[complete]).values
+    order = np.lexsort([start_ns, trace])
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    rows, cursor = np.flatnonzero(orphan), rank[orphan] - 1
+    found = parent.copy()
+    for _ in range(_LOOK_BACK):
+        rows, cursor = rows[cursor >= 0], cursor[cursor >= 0]
+        before = order[cursor]
+        inside = trace[before] == trace[rows]
+        rows, cursor, before = rows[inside], cursor[inside], before[inside]
+        if not len(rows):
+            break
+        around = start_ns[before] + duration_ns[before] >= start_ns[rows] + duration_ns[rows]
+        around &= np.isin(kind[before] * width + kind[rows], usual)
+        found[rows[around]] = before[around]
+        rows, cursor = rows[~around], cursor[~around] - 1
+    return found
 
 
 def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
