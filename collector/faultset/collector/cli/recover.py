@@ -8,6 +8,8 @@ from faultset.collector.cli.cluster import platform_settings
 from faultset.core.command_line.console import command
 from faultset.core.command_line.output import json_option, show_json
 
+_BY_DEFAULT = click.core.ParameterSource.DEFAULT
+
 
 @command("recover")
 @click.option(
@@ -47,7 +49,8 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
     from faultset.core.printable import printable
 
     host = open_host(platform, platform_settings(context=context))
-    folder = open_destination(out).folder
+    destination = open_destination(out)
+    folder = destination.folder
     check_output_folder(folder)
     removal, refusal = RemovalResult(), None
 
@@ -63,8 +66,8 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
                 removal = remove_abandoned(
                     folder, lambda name: host if name == platform else open_host(name), take_over=break_lock
                 )
-        else:
-            say(f"There is no folder {printable(str(folder))}; name a dataset with --out")
+        elif destination.is_shared and click.get_current_context().get_parameter_source("out") != _BY_DEFAULT:
+            refusal = DataError(f"there is no folder {printable(str(folder))}; name a dataset with --out")
     except DataError as error:
         refusal = error
     orphans = host.remove_orphans()
