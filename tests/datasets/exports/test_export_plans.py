@@ -44,6 +44,11 @@ def test_a_large_export_is_refused_without_yes_and_leaves_nothing(tmp_path: Path
     assert "10 episodes (7 with a fault, 3 without), about" in result.stderr
     assert "--yes" in result.stderr.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []
+    dry = run(SAMPLE, tmp_path / "out", "--as", "windows", "--dry-run")
+    assert dry.exit_code == 0
+    assert dry.stderr.startswith("10 episodes (7 with a fault, 3 without), about")
+    assert len(dry.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
     assert run(SAMPLE, tmp_path / "out", "--as", "windows", "--roles", "cpu", "--yes").exit_code == 0
 
 

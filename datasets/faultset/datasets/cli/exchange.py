@@ -141,6 +141,7 @@ MOST_GB = 2
 @click.option("--roles", metavar="ROLES", help="Only metrics of these roles, for instance cpu,latency.")
 @click.option("--per-service", is_flag=True, help="Windows of each service, in columns that all applications share.")
 @click.option("--yes", is_flag=True, help=f"Write more than {MOST_GB} GB as well.")
+@click.option("--dry-run", is_flag=True, help="Print the expected size and write nothing.")
 @json_option
 def export(
     dataset: Path,
@@ -151,6 +152,7 @@ def export(
     roles: str | None,
     per_service: bool,
     yes: bool,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Write DATASET to the new folder OUT in another layout.
@@ -167,6 +169,11 @@ def export(
     from faultset.core.command_line.progress import reported
     from faultset.datasets import ExportOptions, export_dataset
 
+    def announce(plan: ExportPlan) -> None:
+        _show_plan(plan)
+        if dry_run:
+            raise click.exceptions.Exit(0)
+
     chosen = comma_separated(roles) if roles is not None else None
     with reported("episodes") as progress:
         done = export_dataset(
@@ -177,7 +184,7 @@ def export(
             options=ExportOptions(step_s=step, roles=chosen, per_service=per_service),
             progress=progress,
             most_bytes=None if yes else MOST_GB * 1_000_000_000,
-            announce=_show_plan,
+            announce=announce,
         )
     if as_json:
         show_json({"out": str(out), "episodes": done.episodes, "left_out": dict(done.left_out)})
