@@ -28,6 +28,8 @@ Need = Literal["labels", "sli", "alarm_place"]
 """labels: `fit` is given all training episodes with their answers; sli: the requests of the clients may be read;
 alarm_place: `EpisodeView.alarm_place` says on which service and metric the alarm was seen, where that is known."""
 CONSECUTIVE = 2
+_SHOWN = 3
+"""Services in the short form of a ranking."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +126,7 @@ def first_alarm(
     return None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Ranking:
     """Answer of a localizer: how suspicious each service is."""
 
@@ -138,6 +140,17 @@ class Ranking:
     """(service, metric name) to score, higher is more suspicious; empty where the method names no metrics."""
     pods: Mapping[str, float] = field(default_factory=dict)
     """Pod name to score, higher is more suspicious; empty where the method names no pods."""
+
+    def __repr__(self) -> str:
+        """Show the first services with their scores.
+
+        >>> Ranking(scores={"a": 1.0, "b": 2.5, "c": 0.25, "d": 0.1})
+        <Ranking of 4 services: b 2.5, a 1, c 0.25>
+        """
+        if self.abstains:
+            return "<Ranking that abstains>"
+        first = ", ".join(f"{name} {self.scores[name]:.3g}" for name in self.ordered[:_SHOWN])
+        return f"<Ranking of {len(self.scores)} {'service' if len(self.scores) == 1 else 'services'}: {first}>"
 
     @classmethod
     def of(
