@@ -272,6 +272,7 @@ def build_leaderboards(
             "parameters": {spec.name: values for spec in answers.specs if (values := parameters_of(spec))},
             "predictions": {file.name: file.record for file in files},
             "reference_gaps": scope.source.reference_gaps(),
+            **({"imported_files": dict(scope.source.imported_files)} if scope.source.imported_files else {}),
             **({"agents_left_out": list(acted.left_out)} if acted.left_out else {}),
             **({"fits_used_again": answers.fits_used_again} if answers.fits_used_again else {}),
         },

@@ -7,10 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from faultset.baselines.traces.spans import _spans, exclusive_durations, invocations, parent_rows, slow_spans
-
-
-from faultset.baselines.traces.spans import Spans, _spans, invocations
+from faultset.baselines.traces.spans import Spans, _spans, exclusive_durations, invocations, parent_rows, slow_spans
 from faultset.datasets.format.schemas import TABLES
 
 SECOND = 1_000_000_000

@@ -362,7 +362,7 @@ def test_a_detector_that_was_not_run_on_training_episodes_is_named_in_the_rule(m
 @pytest.mark.parametrize(
     ("right", "standing"),
     [
-        (12, "+1.00 p=<0.001; 1 of 1 are better than guess at 0.05"),
+        (12, "+1.00 p<0.001; 1 of 1 are better than guess at 0.05"),
         (
             2,
             "+0.17 [-0.08, +0.41] p=0.500; none is better than guess at 0.05",
@@ -387,15 +387,16 @@ def test_a_table_ends_with_the_best_method_against_the_strongest_control(make, r
     assert frame.loc["method", "vs_control"] == pytest.approx(right / 12)
 
 
-def test_a_diagnosis_without_a_label_to_learn_from_has_too_few_episodes_and_no_score(make):
+@pytest.mark.parametrize("trained", [{"majority_label": None}, {"majority_label": ("B", "n"), "class_trained": False}])
+def test_a_diagnosis_without_a_label_to_learn_from_has_too_few_episodes_and_no_score(make, trained):
     truth = make.truth()
-    rows = [diagnosis(make, truth, None, None, baseline=name, majority_label=None) for name in ("constant", "forest")]
+    rows = [diagnosis(make, truth, None, None, baseline=name, **trained) for name in ("constant", "forest")]
     rows[0] = replace(rows[0], kind="control")
     board = leaderboard_of(rows)
     (table,) = board.tables
     assert [entry.metrics["joint"].known for entry in table.entries] == [False, False]
     assert table.note.startswith(
-        "Too few episodes: no training episode has a label of a fault, from which forest, constant learn"
+        "Too few episodes: no training episode has the label of a tested fault, from which forest, constant learn"
     )
     assert markdown(board).count("| too few episodes |") >= 2
     assert "too few episodes" in text_of(board, 120)

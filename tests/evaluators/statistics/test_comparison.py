@@ -51,6 +51,13 @@ def test_sign_flips_claim_nothing_below_six_clusters():
     assert math.isnan(sign_flip([0.0] * 6, list("abcdef")).p)
 
 
+def test_the_interval_of_a_difference_of_shares_stays_within_one():
+    found = paired_difference([1, 0, 0, 0], [0, 0, 0, 1], list("abcd")).difference
+    assert (found.low, found.high) == (-1, 1)
+    found = paired_difference([30, 0, 0, 0], [0, 0, 0, 30], list("abcd")).difference
+    assert found.low < -1
+
+
 def test_a_paired_difference_has_an_interval_and_a_test():
     keys = list("abcdef")
     paired = paired_difference([1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 1], keys)

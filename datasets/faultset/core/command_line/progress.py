@@ -10,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 
 Progress = Callable[[int, int], None]
 """Called with the steps that are finished and all steps, possibly from another thread."""
-_LINES = 10
+_LINES = 4
+"""Where there is no terminal; a log wants to know that work goes on, not each step."""
 
 
 @contextmanager

@@ -111,13 +111,12 @@ def significance(entry: PairedEntry) -> str:
         return ""
     if math.isnan(entry.adjusted_p):
         return entry.paired.test.reason
-    return f"p={number_formats.p_value(entry.adjusted_p)}"
+    return number_formats.p_value(entry.adjusted_p)
 
 
 def exact(entry: PairedEntry) -> str:
     """Write McNemar's exact p where it may be used."""
-    test = entry.paired.mcnemar
-    return "" if math.isnan(test.p) else f"p={number_formats.p_value(test.p)}"
+    return number_formats.p_value(entry.paired.mcnemar.p)
 
 
 def cost(entry: PairedEntry) -> str:

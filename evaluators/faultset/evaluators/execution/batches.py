@@ -128,6 +128,8 @@ class RunContext:
     """What fits that are kept for later evaluations may take; 0 where none are kept."""
     majority_labels: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     """Fold -> system level and fault type that its training labels most often have."""
+    trained_diagnoses: Mapping[int, frozenset[tuple[str, str]]] = field(default_factory=dict)
+    """Fold -> all pairs of system level and fault type that its training labels have."""
 
 
 def needs_of(runs: Iterable[BaselineRun]) -> frozenset[str]:
@@ -419,6 +421,9 @@ class EpisodeEvaluator:
             seed=run.seed,
             status="ok",
             majority_label=context.majority_labels.get(fold) if run.task == "rca" else None,
+            class_trained=bool(self._truth.diagnoses & context.trained_diagnoses.get(fold, frozenset()))
+            if run.task == "rca"
+            else None,
             fit_seconds=round(self._models[run.model(fold, self._batch.inner)].seconds, 6),
             code=context.code,
             method_code=run.code,

@@ -168,6 +168,8 @@ class DatasetSource:
     url: str | None = None
     checksums: dict[str, dict[str, str]] = field(default_factory=dict)
     """Episode -> file -> SHA-256."""
+    imported_files: Mapping[str, int] = field(default_factory=dict)
+    """Of imported data in which cases have several files with the same telemetry: file -> cases read from it."""
 
     @classmethod
     def of(cls, dataset: Dataset, *, url: str | None = None) -> DatasetSource:
@@ -195,6 +197,7 @@ class DatasetSource:
                 episode: {name: record.sha256 for name, record in files.items()}
                 for episode, files in dataset.files.items()
             },
+            imported_files=dict(dataset.provenance.get("import", {}).get("inputs", {})),
         )
 
     def reference_gaps(self) -> list[str]:

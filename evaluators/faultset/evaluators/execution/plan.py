@@ -165,11 +165,23 @@ def labels_of(truth: Truth) -> tuple[TrainingLabel, ...]:
 
 def majority_labels(scope: EvaluationScope) -> dict[int, tuple[str, str]]:
     """Return fold -> level and type that its training labels most often have together."""
-    learned = {
+    labels = {number: majority_label_of(truths) for number, truths in _training_truths(scope).items()}
+    return {number: label for number, label in labels.items() if label is not None}
+
+
+def trained_diagnoses(scope: EvaluationScope) -> dict[int, frozenset[tuple[str, str]]]:
+    """Return fold -> all pairs of level and type that its training labels have."""
+    return {
+        number: frozenset[tuple[str, str]]().union(*(truth.diagnoses for truth in truths))
+        for number, truths in _training_truths(scope).items()
+    }
+
+
+def _training_truths(scope: EvaluationScope) -> dict[int, list[Truth]]:
+    return {
         fold.number: [scope.truths[episode] for episode in (*fold.faulty_train, *fold.healthy_train)]
         for fold in scope.folds
     }
-    return {number: label for number, truths in learned.items() if (label := majority_label_of(truths)) is not None}
 
 
 def majority_label_of(truths: Sequence[Truth]) -> tuple[str, str] | None:
@@ -252,6 +264,7 @@ def make_plan(
         fits_bytes=fits_limit(),
         hidden=(*(str(path) for path in (*hidden, fits_folder(), labels_folder())), *_places_of(scope.training)),
         majority_labels=majority_labels(scope),
+        trained_diagnoses=trained_diagnoses(scope),
     )
     answered = {row.key: row for row in kept}
     used: dict[Key, ResultRow] = {}

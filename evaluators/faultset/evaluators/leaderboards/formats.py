@@ -145,7 +145,8 @@ def head_lines(board: Leaderboard) -> list[str]:
             "they do not rank methods"
         )
     sentences += [
-        f"input: {board.dataset} {board.version} (sha256 {board.digest[:12] or 'unknown'}), split {board.split}; "
+        f"input: {board.dataset} {board.version} (sha256 {board.digest[:12] or 'unknown'}){_imported_files(board)}, "
+        f"split {board.split}; "
         f"methods see {_seconds(board.reference_s)} of reference and {_seconds(board.seen_s)} of each fault",
         f"episodes: {counts['manifest']} manifest, {counts['latent']} latent, {counts['silent']} silent, "
         f"{unfelt(counts)}{_unknown(counts)}{counts['no fault']} without a fault; headlines count manifest episodes"
@@ -159,6 +160,11 @@ def head_lines(board: Leaderboard) -> list[str]:
             f"raised by {board.settings.get('alarm_detector', 'what the answers name')}"
         )
     return [*sentences, *(f"data: {message}" for message in board.settings.get("reference_gaps", ()))]
+
+
+def _imported_files(board: Leaderboard) -> str:
+    files = board.settings.get("imported_files", {})
+    return ", imported from " + ", ".join(f"{name} ({count})" for name, count in sorted(files.items())) if files else ""
 
 
 def _seconds(span: tuple[float, float]) -> str:

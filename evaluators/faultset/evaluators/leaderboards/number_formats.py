@@ -50,10 +50,10 @@ def short(value: float) -> str:
 
 
 def p_value(p: float) -> str:
-    """Write a p-value."""
+    """Write a p-value with its sign; nothing where there is none."""
     if math.isnan(p):
-        return NONE
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
+        return ""
+    return "p<0.001" if p < 0.001 else f"p={p:.3f}"
 
 
 def seconds(value: float) -> str:

@@ -68,7 +68,7 @@ class Entry:
         if difference.interval_known:
             text += f" [{difference.low:+.2f}, {difference.high:+.2f}]"
         if self.adjusted_p is not None and not math.isnan(self.adjusted_p):
-            text += f" p={number_formats.p_value(self.adjusted_p)}"
+            text += f" {number_formats.p_value(self.adjusted_p)}"
         return text
 
     @property
@@ -117,8 +117,12 @@ class Table:
     def standing(self) -> str:
         """Say how the best method compares with the strongest control, and how many are better than it."""
         compared = [entry for entry in self.entries if entry.against is not None]
-        if self.strongest_control is None or not compared:
-            return "no method is compared with a control"
+        if self.strongest_control is None:
+            evaluated = any(entry.kind == "control" for entry in self.entries)
+            why = "no control has a score here" if evaluated else "none was evaluated; add one to --baselines"
+            return f"no method is compared with a control: {why}"
+        if not compared:
+            return "no method is compared with a control: only controls have a score here"
         best = compared[0]
         text = f"best method {best.baseline}: {best.against_text} over the control {self.strongest_control}"
         if self.no_p:

@@ -161,6 +161,12 @@ def is_scored(case: ScoredCase) -> bool:
     return _poses(row) and (row.task != "rca" or "labels" not in row.needs or row.majority_label is not None)
 
 
+def is_learnable(case: ScoredCase) -> bool:
+    """Return whether a method could have learned the right diagnosis; true where it learns from no labels."""
+    row = case.rows[0]
+    return "labels" not in row.needs or row.class_trained is not False
+
+
 def _poses(row: ResultRow) -> bool:
     return row.truth.faulty and TASK_METRICS[row.task].poses(row.truth)
 

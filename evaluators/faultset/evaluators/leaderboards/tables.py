@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, UNKNOWN, Entry, Table
-from faultset.evaluators.leaderboards.scores import Cases, EpisodeScores, Setting, is_scored
+from faultset.evaluators.leaderboards.scores import Cases, EpisodeScores, Setting, is_learnable, is_scored
 from faultset.evaluators.results.rows import PROTOCOLS, TASKS, ResultRow
 from faultset.evaluators.results.truth import UNFELT, Truth
 from faultset.evaluators.scoring.diagnosis import NOTHING_TO_LEARN_FROM
@@ -119,7 +119,7 @@ def _estimates(
     if part.setting.task == "rca":
         faulty = [case for case in faulty if is_scored(case)]
     estimates = {metric.name: metric.estimate([*faulty, *healthy]) for metric in metrics}
-    if part.setting.task == "rca" and not faulty:
+    if part.setting.task == "rca" and not any(is_learnable(case) for case in faulty):
         unlearned = unknown(NOTHING_TO_LEARN_FROM)
         estimates |= {metric.name: unlearned for metric in metrics if metric.episodes == "fault"}
     return estimates
@@ -159,6 +159,8 @@ def _table(scores: EpisodeScores, part: _Part) -> Table:
     episodes = part.faulty | part.healthy if task == "detection" else part.faulty
     right = scores.right(part.setting)
     scored = {name for name in part.baselines if episodes & right[name].keys()}
+    if task == "rca":
+        scored = {name for name in scored if any(is_learnable(found[name][e]) for e in episodes & right[name].keys())}
     kinds = {name: next(iter(found[name].values())).rows[0].kind for name in part.baselines}
     key = _sort_key(metrics, estimates)
     names = sorted(part.baselines, key=lambda name: (key(name), name))
@@ -174,7 +176,8 @@ def _table(scores: EpisodeScores, part: _Part) -> Table:
     no_p = ""
     if against and clusters < needed:
         adjusted = {}
-        no_p = f"{len(against)} comparisons need {needed} clusters, these are {clusters}"
+        comparisons = "1 comparison needs" if len(against) == 1 else f"{len(against)} comparisons need"
+        no_p = f"{comparisons} {needed} clusters, these are {clusters}"
     return Table(
         task=task,
         protocol=part.setting.protocol,

@@ -49,18 +49,20 @@ def show(board: Leaderboard, console: Console) -> None:
         console.print(rich)
         console.print(f"{table.standing}. {table.note}".rstrip(), style="bold", markup=False)
         left_out += hidden
-    if left_out:
-        text = f"Not shown in {console.width} columns: {', '.join(dict.fromkeys(left_out))}."
-        console.print(text, style="dim", markup=False)
+    columns = len(set(left_out))
     others = len(board.tables) - len(shown)
-    tables = f"{others} more {'table' if others == 1 else 'tables'}"
-    more = f", and {tables}: by application, verdict and what methods are given" if others else ""
-    console.print(f"leaderboard.md has all methods and columns{more}.", style="dim", markup=False)
+    more = [_counted(columns, "more column")] if columns else []
+    more += [f"{_counted(others, 'more table')} (by application, verdict and what methods are given)"] if others else []
+    console.print(f"leaderboard.md has {', '.join(['all methods', *more])}.", style="dim", markup=False)
     for grid in agent_grids(board.agents):
         console.print()
         console.print(replace(grid, title=f"agents · {grid.title}").rich(_AGENT_COLUMNS))
     if board.failures:
         console.print(_failures(board.failures), style="red", markup=False)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def text_of(board: Leaderboard, width: int) -> str:

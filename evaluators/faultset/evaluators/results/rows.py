@@ -43,7 +43,7 @@ NO_FAILURES: frozenset[Status] = frozenset({"ok", "no_alarm", CANNOT})
 TASKS: tuple[Task, ...] = get_args(Task)
 PROTOCOLS: tuple[Protocol, ...] = ("detected", "oracle")
 """Protocols that have tables, in their order."""
-ROWS_VERSION = 6
+ROWS_VERSION = 1
 """Layout of the stored rows; `read_rows` reads no other."""
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -71,6 +71,7 @@ RESULTS = pa.schema(
         pa.field("answer", pa.string(), nullable=False),
         pa.field("ranking", pa.string(), nullable=False),
         pa.field("majority_label", pa.list_(pa.string())),
+        pa.field("class_trained", pa.bool_()),
         pa.field("seconds", pa.float64()),
         pa.field("cpu_seconds", pa.float64()),
         pa.field("fit_seconds", pa.float64()),
@@ -157,6 +158,8 @@ class ResultRow:
     """A localizer's scores of services, higher is more suspicious."""
     majority_label: tuple[str, str] | None = None
     """System level and fault type that are most often right together in the training labels of this fold."""
+    class_trained: bool | None = None
+    """Of diagnoses: whether a training label of this fold has the level and type of one of the episode's faults."""
     seconds: float | None = None
     """Elapsed time; longer when other methods run beside."""
     cpu_seconds: float | None = None

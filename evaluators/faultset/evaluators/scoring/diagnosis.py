@@ -18,7 +18,7 @@ from faultset.evaluators.scoring.rankings import SetScore, score_set
 from faultset.evaluators.statistics.intervals import TOO_FEW, Estimate
 
 Pair = tuple[str, str]
-NOTHING_TO_LEARN_FROM = f"{TOO_FEW}: no training episode has a label of a fault"
+NOTHING_TO_LEARN_FROM = f"{TOO_FEW}: no training episode has the label of a tested fault"
 _BEST_CONSTANT = "best constant of the training labels"
 
 

@@ -120,6 +120,8 @@ def paired_difference(
 ) -> PairedDifference:
     """Compare two methods' scores on the same episodes, clustered.
 
+    The interval of a difference of shares ends at -1 and 1.
+
     Parameters
     ----------
     strata
@@ -134,8 +136,12 @@ def paired_difference(
         mcnemar = PairedTest(p=math.nan, reason="problems are repeated; the clustered test counts")
     else:
         mcnemar = mcnemar_exact(better, worse)
+    difference = mean_difference(differences, keys, strata)
+    if difference.interval_known and all(0 <= value <= 1 for value in (*first, *second)):
+        low, high = max(-1.0, difference.low), min(1.0, difference.high)
+        difference = difference.with_interval(low, high, method=difference.method)
     return PairedDifference(
-        difference=mean_difference(differences, keys, strata),
+        difference=difference,
         test=sign_flip(differences, keys, seed, strata=strata),
         mcnemar=mcnemar,
         only_first=better,
