@@ -26,7 +26,7 @@ def printed(make, width: int, *scorers: Metric) -> str:
 
 def test_columns_that_do_not_fit_are_named(make):
     narrow = printed(make, 100)
-    assert re.search(r"leaderboard.md has all methods, \d+ more columns, ", " ".join(narrow.split()))
+    assert re.search(r"leaderboard.md has all methods, \d+ more columns", " ".join(narrow.split()))
     assert "a-method-of-a-long-name" in narrow
     assert max(map(len, narrow.splitlines())) <= 100
 
@@ -64,7 +64,7 @@ def test_a_large_leaderboard_fits_a_screen_and_keeps_what_users_bring(make):
     rows += [make.row(truth, "mine", kind="external", ranking={"c": 1.0}) for truth in truths]
     rows += [make.row(truth, "guess", kind="control", ranking={"d": 1.0}) for truth in truths]
     text = terminal.text_of(leaderboard_of(rows), 120)
-    assert len(text.splitlines()) < 55
+    assert len(text.splitlines()) < 52
     assert [line.split()[1] for line in text.splitlines() if line.split()[1:2] in (["mine"], ["guess"])] == [
         "guess",
         "mine",
