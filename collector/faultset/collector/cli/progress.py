@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from faultset.collector.campaigns.episode_processes import EpisodeResult
-from faultset.collector.campaigns.scheduler import CampaignProgress
+from faultset.collector.campaigns.executors import CampaignProgress
 from faultset.collector.plans.cost import duration_text, episode_time_s
 from faultset.core.command_line.verbosity import is_quiet
 from faultset.core.printable import brief
