@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.plans.options import campaign_options
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import CampaignRequest
 from faultset.core.errors import DataError
@@ -123,14 +124,15 @@ def as_options(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a campaign as the options of `collect` that repeat it: option name to value, names without dashes."""
     request = dict(record["request"])
     phases = request.pop("phases")
-    request["rate"], request["step"] = request.pop("rate_rps"), f"{request.pop('step_s'):.12g}s"
-    request["source"] = request.pop("sources", [])
-    request["regions"] = request.get("regions") or None
     if request["profile"] == "custom":
         del request["profile"]
-        request |= {name.removesuffix("_s"): f"{length:.12g}s" for name, length in phases.items()}
-    options = {name.replace("_", "-"): value for name, value in (request | record.get("settings", {})).items()}
-    return {name: value for name, value in options.items() if value not in (None, [], ())}
+        request |= phases
+    options = {}
+    for option in campaign_options().values():
+        value = request.get(option.name)
+        options[option.flag] = f"{value:.12g}s" if option.is_length and value is not None else value
+    options |= {name.replace("_", "-"): value for name, value in record.get("settings", {}).items()}
+    return {name: value for name, value in options.items() if value not in (None, "", [], ())}
 
 
 def _read(root: Path, campaign: str) -> dict[str, Any]:

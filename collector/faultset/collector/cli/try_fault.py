@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
 
-from faultset.collector.cli.cluster import cluster_options, platform_settings, stores_option
+from faultset.collector.cli.cluster import campaign_options, cluster_options, platform_settings
 from faultset.collector.cli.interrupts import raised_interrupts
 from faultset.core.command_line.completion import complete_names
 from faultset.core.command_line.console import command
@@ -20,7 +21,7 @@ from faultset.core.command_line.output import json_option, show_records
 @click.option("--target", help="Service to apply the fault to; drawn at random by default.")
 @click.option("--platform", default="local", show_default=True, help="local or kubernetes.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Decides target and parameters.")
-@stores_option
+@campaign_options("stores", "injector")
 @cluster_options
 @json_option
 def try_fault(
@@ -29,13 +30,9 @@ def try_fault(
     target: str | None,
     platform: str,
     seed: int,
-    context: str | None,
-    prometheus_url: str | None,
-    jaeger_url: str | None,
-    image: str | None,
-    injector: str | None,
     stores: str | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Deploy an application, inject one fault, see whether it takes effect, undo it, and remove the application.
 
@@ -67,9 +64,7 @@ def try_fault(
     possible = spec.targets(loaded)
     if target is not None and target not in possible:
         raise unknown_name(f"target of {name} in {loaded.name}", target, possible)
-    settings = platform_settings(
-        context=context, prometheus_url=prometheus_url, jaeger_url=jaeger_url, image=image, injector=injector
-    )
+    settings = platform_settings(**options)
     host = open_host(platform, settings)
     if reason := unsupported_faults(host, [spec]).get(name):
         raise UsageError(f"fault {name} cannot be made on platform {platform}: {reason}")

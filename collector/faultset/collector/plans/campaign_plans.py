@@ -16,7 +16,8 @@ from faultset.collector.plans.chosen_stores import with_stores
 from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.fault_choice import faults_alone, faults_in_pairs
 from faultset.collector.plans.fault_selection import faults_by_app
-from faultset.collector.plans.plan import NoFaultKind, Plan, PlannedFault
+from faultset.collector.plans.options import NoFaultKind
+from faultset.collector.plans.plan import Plan, PlannedFault
 from faultset.collector.plans.requests import CampaignRequest, check_numbers, check_phases, traffic_of
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.collector.runtime.app_code import is_folder

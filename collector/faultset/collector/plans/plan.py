@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import ConfigDict
 
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
+from faultset.collector.plans.options import NoFaultKind
 from faultset.collector.platforms.api.courses import Course, Schedule, draw_course
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.hosts import load_host_class
@@ -19,8 +20,6 @@ from faultset.core.reading.documents import STRICT, checked, parse_object
 from faultset.core.suggestions import unknown_name
 from faultset.datasets.format.labels import joined
 
-NoFaultKind = Literal["plain", "disturbed", "sham"]
-NO_FAULT_KINDS: tuple[NoFaultKind, ...] = get_args(NoFaultKind)
 HARMLESS_CHANGES = 2
 """Changes of settings in each episode, which have no effect on pods."""
 OWN_INJECTOR = "agent"
