@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from faultset.collector.campaigns.collection import CampaignResult
+from faultset.collector.verdicts.latent import threshold_for
 from faultset.collector.verdicts.verdict import UNCALIBRATED
 from faultset.core.command_line.output import show_json, show_records
 from faultset.core.printable import brief
@@ -112,10 +113,15 @@ def _false_positives(result: CampaignResult, labels: Mapping[str, Label]) -> lis
 def _fired(result: CampaignResult, episodes: Sequence[str]) -> tuple[int, int, int]:
     """Return in how many episodes the SLI test fired, on how many services the latent test did, and of how many."""
     sli = latent = services = 0
+    calibrated = {
+        plan.episode
+        for plan in result.plans
+        if threshold_for(plan.app, plan.platform, plan.step_s, plan.traffic.name) is not None
+    }
     for episode in episodes:
         evidence = read_evidence(result.root / "episodes" / episode)
         sli += bool(evidence.loc[evidence["check"] == "sli", "passed"].any())
-        judged = (evidence["check"] == "latent") & ~evidence["detail"].astype(str).str.endswith(UNCALIBRATED)
-        fired = evidence.loc[judged, "passed"]
-        latent, services = latent + int(fired.sum()), services + len(fired)
+        if episode in calibrated:
+            fired = evidence.loc[evidence["check"] == "latent", "passed"]
+            latent, services = latent + int(fired.sum()), services + len(fired)
     return sli, latent, services

@@ -148,7 +148,7 @@ class EpisodeRunner:
             spoiled_by_host=self._spoiled_by_host,
             exit_code=self._exit_code,
             durations_s=self.record.durations_s,
-            sli_fires=bool(judgement and judgement.sli_fires),
+            sli_fires=bool(judgement and judgement.impact.is_manifest),
             latent_fires=bool(judgement and judgement.latent_fires),
             source_failures=self.sources.failures,
             mitigations=self._actions.mitigations,

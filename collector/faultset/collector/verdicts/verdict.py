@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from faultset.collector.plans.plan import Plan
 from faultset.collector.verdicts.client_requests import (
     ClientImpact,
     ComparisonWindows,
@@ -15,7 +19,10 @@ from faultset.collector.verdicts.client_requests import (
     sli_evidence,
     unsteady_reason,
 )
+from faultset.collector.verdicts.deliveries import SPAN_COLUMNS, deliveries
 from faultset.collector.verdicts.latent import LatentScore, service_scores
+from faultset.datasets.metrics.roles import Catalogue, MetricRole
+from faultset.datasets.views import EpisodeView
 
 
 def void_reason(impact: ClientImpact, *, faulty: Sequence[str], services_reached: Mapping[str, frozenset[str]]) -> str:
@@ -54,6 +61,8 @@ class Judgement:
         no-fault episode what the same tests say of it, which should be silent.
     first_manifest_ns
         End of the first second in which the SLI test fires.
+    impact
+        What the tests say of client requests and messages.
     void_reason
         Why the episode says nothing about its fault; empty when it does.
     """
@@ -61,9 +70,57 @@ class Judgement:
     verdict: str
     first_manifest_ns: int | None
     evidence: tuple[dict[str, Any], ...]
-    sli_fires: bool
+    impact: ClientImpact
     latent_fires: bool
     void_reason: str = ""
+
+
+def judge_episode(
+    view: EpisodeView,
+    plan: Plan,
+    *,
+    onset_ns: int,
+    limit: float | None,
+    rolled_out: Collection[str] = (),
+    services_reached: Mapping[str, frozenset[str]] = MappingProxyType({}),
+) -> Judgement:
+    """Judge an episode by its telemetry, when it is written as well as later.
+
+    Parameters
+    ----------
+    onset_ns
+        When the fault was injected, or what an episode without a fault has instead.
+    limit
+        Score above which a service's telemetry counts as moved; None where the latent test is not calibrated.
+    rolled_out
+        Services without a fault of which a healthy build was rolled out.
+    services_reached
+        For each endpoint the services that its requests can reach; one that is missing may reach all.
+    """
+    start_ns, end_ns = view.window
+    faulty = [one.target for one in plan.faults]
+    is_of_queue = pc.field("kind").cast(pa.string()).isin(["producer", "consumer"])
+    of_queues = view.table("spans", SPAN_COLUMNS).filter(is_of_queue).to_pandas()
+    windows = ComparisonWindows(start_ns=start_ns, reference_end_ns=view.reference[1], onset_ns=onset_ns, end_ns=end_ns)
+    added = Catalogue(MetricRole(**role) for role in view.context.metric_roles)
+    judgement = judge(
+        view.requests(),
+        _measured_by_platform(view.wide(plan.step_s), added),
+        windows,
+        messages=deliveries(of_queues, healthy_until_ns=windows.reference_end_ns),
+        targets=faulty or [name for name in view.context.services if name not in rolled_out],
+        limit=limit,
+        load_varies=not plan.traffic.pattern.is_constant,
+    )
+    return replace(
+        judgement, void_reason=void_reason(judgement.impact, faulty=faulty, services_reached=services_reached)
+    )
+
+
+def _measured_by_platform(wide: pd.DataFrame, added: Catalogue) -> pd.DataFrame:
+    """Leave out what added sources measured: verdicts of all campaigns are made from the same metrics."""
+    names = [str(metric).partition("{")[0] for _, metric in wide.columns]
+    return wide.loc[:, [added.find(name) is None and added.role_of(name) == "other" for name in names]]
 
 
 def judge(
@@ -73,8 +130,6 @@ def judge(
     *,
     messages: pd.DataFrame | None = None,
     targets: Sequence[str],
-    faulty: Sequence[str] = (),
-    services_reached: Mapping[str, frozenset[str]] | None = None,
     limit: float | None,
     load_varies: bool = False,
 ) -> Judgement:
@@ -86,10 +141,6 @@ def judge(
         What `deliveries` returns, which is tested beside the requests of clients; None where no queue is.
     targets
         Services whose own telemetry decides between latent and silent; in a no-fault episode all services.
-    faulty
-        Services that a fault was applied to; none without one.
-    services_reached
-        For each endpoint the services that its requests can reach; one that is missing may reach all.
     limit
         Score above which a service's telemetry counts as moved; None where the latent test is not calibrated.
     load_varies
@@ -119,7 +170,6 @@ def judge(
         verdict="manifest" if impact.is_manifest else otherwise,
         first_manifest_ns=impact.first_manifest_ns,
         evidence=tuple(rows),
-        sli_fires=impact.is_manifest,
+        impact=impact,
         latent_fires=latent_fires,
-        void_reason=void_reason(impact, faulty=faulty, services_reached=services_reached or {}),
     )

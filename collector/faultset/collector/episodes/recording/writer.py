@@ -8,9 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from faultset.collector.episodes.harmless_changes import clients_may_notice
 from faultset.collector.episodes.health import void_by_host
@@ -23,14 +21,12 @@ from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.contract import NotingSource
 from faultset.collector.sources.recorder import SourceRecorder, SourceRows
 from faultset.collector.spec.reachability import services_reached
-from faultset.collector.verdicts.client_requests import ComparisonWindows, as_seen_at
-from faultset.collector.verdicts.deliveries import SPAN_COLUMNS, deliveries
+from faultset.collector.verdicts.client_requests import as_seen_at
 from faultset.collector.verdicts.latent import threshold_for
-from faultset.collector.verdicts.verdict import Judgement, judge
+from faultset.collector.verdicts.verdict import Judgement, judge_episode
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, EpisodeWriter
 from faultset.datasets.format.run_digests import WRITTEN, run_digest
 from faultset.datasets.format.schemas import TABLES, time_column, without_episode
-from faultset.datasets.metrics.roles import Catalogue
 from faultset.datasets.views import EpisodeView
 
 _log = logging.getLogger(__name__)
@@ -47,18 +43,6 @@ def _seen_requests(requests: pa.Table, end_ns: int) -> pa.Table:
     schema = without_episode(TABLES["requests"])
     frame = as_seen_at(requests.to_pandas(), end_ns)
     return pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
-
-
-def _messages(spans: pa.Table, healthy_until_ns: int) -> pd.DataFrame:
-    of_queues = spans.filter(pc.field("kind").cast(pa.string()).isin(["producer", "consumer"]))
-    return deliveries(of_queues.select(SPAN_COLUMNS).to_pandas(), healthy_until_ns=healthy_until_ns)
-
-
-def _measured_by_platform(wide: pd.DataFrame, added: Sequence[SourceRows]) -> pd.DataFrame:
-    """Leave out what added sources measured: verdicts of all campaigns are made from the same metrics."""
-    roles = Catalogue(role for one in added for role in one.spec.metric_roles)
-    names = [str(metric).partition("{")[0] for _, metric in wide.columns]
-    return wide.loc[:, [roles.find(name) is None and roles.role_of(name) == "other" for name in names]]
 
 
 def write_episode(
@@ -91,7 +75,7 @@ def write_episode(
     HostTooBusy
         Client requests moved by what the fault cannot have caused; nothing is written.
     """
-    plan, app = record.plan, platform.app
+    plan = record.plan
     added = sources.read(bounds.start_ns, bounds.end_ns)
     for one in added:
         record.add_evidence("source", one.spec.name, not one.failure, one.failure or f"{len(one.rows)} rows")
@@ -112,28 +96,17 @@ def write_episode(
             for note in source.notes if isinstance(source, NotingSource) else ():
                 record.add_evidence("source", table, False, note)
         _log.info("telemetry is read: %s", ", ".join(f"{len(rows)} {name}" for name, rows in written.items()))
-        messages = _messages(written["spans"], bounds.reference_end_ns)
         times = {name: rows[time_column(name)] for name, rows in written.items()}
         del written
         writer.write_context(episode_context(record, platform, bounds, added))
         view = EpisodeView(root / EPISODES / f"{plan.episode}{INCOMPLETE}")
-        rolled_out_services = record.rolled_out_services
-        judgement = judge(
-            requests.to_pandas(),
-            _measured_by_platform(view.wide(plan.step_s), added),
-            ComparisonWindows(
-                start_ns=bounds.start_ns,
-                reference_end_ns=bounds.reference_end_ns,
-                onset_ns=record.inject_start_ns or bounds.end_ns,
-                end_ns=bounds.end_ns,
-            ),
-            messages=messages,
-            targets=[one.target for one in record.faults]
-            or [name for name in app.services if name not in rolled_out_services],
-            faulty=[one.target for one in record.faults],
-            services_reached=services_reached(app),
+        judgement = judge_episode(
+            view,
+            plan,
+            onset_ns=record.inject_start_ns or bounds.end_ns,
             limit=threshold_for(plan.app, plan.platform, plan.step_s, plan.traffic.name),
-            load_varies=not plan.traffic.pattern.is_constant,
+            rolled_out=record.rolled_out_services,
+            services_reached=services_reached(platform.app),
         )
         _must_be_valid(plan, judgement, is_busy=is_busy, made=record.parameters)
         label = label_of(record, bounds, platform, judgement)
@@ -148,7 +121,7 @@ def write_episode(
 def _must_be_valid(plan: Plan, judgement: Judgement, *, is_busy: bool, made: Mapping[str, Any]) -> None:
     reason = judgement.void_reason
     is_felt = plan.no_fault_kind == "disturbed" or clients_may_notice(made)
-    if not reason and is_busy and judgement.sli_fires and plan.no_fault_kind and not is_felt:
+    if not reason and is_busy and judgement.impact.is_manifest and plan.no_fault_kind and not is_felt:
         reason = "client requests moved without a fault while the host was short of CPU"
     if reason:
         raise void_by_host(plan.title, reason)
