@@ -12,10 +12,10 @@ import pytest
 import faultset.collector
 from faultset.collector import Plan, collect, make_request, plan_campaign
 from faultset.collector.campaigns import collection
-from faultset.collector.campaigns.config import read_config, write_config
 from faultset.collector.campaigns.episode_queue import WaitingEpisode
 from faultset.collector.campaigns.records import as_options, read_campaign
-from faultset.collector.cli.summary import print_summary
+from faultset.collector.cli.campaigns import read_config, write_config
+from faultset.collector.cli.output import print_summary
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import open_dataset

@@ -19,9 +19,9 @@ from faultset.collector.campaigns.dask_executor import DaskExecutor, WorkerHosts
 from faultset.collector.campaigns.destinations import FolderDestination
 from faultset.collector.campaigns.episode_processes import EpisodeHost, EpisodeResult
 from faultset.collector.campaigns.executors import CampaignProgress, run_episodes
+from faultset.collector.campaigns.output_folder import WORKERS
 from faultset.collector.campaigns.records import campaign_file
 from faultset.collector.campaigns.worker_episodes import EpisodeWorker
-from faultset.collector.campaigns.worker_folders import WORKERS
 from faultset.collector.episodes.host_pressure import CpuUse
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request

@@ -12,14 +12,13 @@ import fsspec
 import pytest
 from click.testing import CliRunner
 
-from faultset.collector.campaigns import collection, url_destination
+from faultset.collector.campaigns import collection, destinations
 from faultset.collector.campaigns.collection import collect
-from faultset.collector.campaigns.destinations import FolderDestination, open_destination
+from faultset.collector.campaigns.destinations import FolderDestination, UrlDestination, open_destination
 from faultset.collector.campaigns.episode_processes import EpisodeHost
 from faultset.collector.campaigns.episode_queue import WaitingEpisode
-from faultset.collector.campaigns.url_destination import UrlDestination
 from faultset.collector.campaigns.worker_episodes import EpisodeWorker, WorkerAssignment
-from faultset.collector.cli.summary import print_summary
+from faultset.collector.cli.output import print_summary
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.plan import Plan
@@ -316,7 +315,7 @@ def test_two_workers_without_a_common_folder_write_one_episode_once(
 def test_an_episode_that_a_worker_cannot_write_is_void_and_may_be_repeated(
     order: WorkerAssignment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(url_destination, "PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(destinations, "PAUSES_S", (0.0, 0.0))
     with monkeypatch.context() as broken:
         lose_connection(broken, after=3)
         outcome = EpisodeWorker(EpisodeHost(1)).run(order).outcome
@@ -328,7 +327,7 @@ def test_an_episode_that_a_worker_cannot_write_is_void_and_may_be_repeated(
 def test_a_worker_tries_again_to_copy_an_episode_when_the_connection_was_lost_for_a_moment(
     order: WorkerAssignment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(url_destination, "PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(destinations, "PAUSES_S", (0.0, 0.0))
     add, lost = FinishedEpisodes.add, ["once", "twice"]
 
     def failing(self: FinishedEpisodes, path: Path, episode: str) -> bool:

@@ -13,10 +13,9 @@ import pytest
 from faultset.collector.campaigns.destinations import FolderDestination
 from faultset.collector.campaigns.episode_processes import EpisodeHost
 from faultset.collector.campaigns.episode_queue import WaitingEpisode
-from faultset.collector.campaigns.output_folder import remove_abandoned
+from faultset.collector.campaigns.output_folder import WORKERS, WorkerFolder, remove_abandoned
 from faultset.collector.campaigns.records import campaign_file
 from faultset.collector.campaigns.worker_episodes import EpisodeRun, EpisodeWorker, WorkerAssignment
-from faultset.collector.campaigns.worker_folders import WORKERS, WorkerFolder
 from faultset.collector.episodes.host_pressure import CpuUse
 from faultset.collector.platforms.hosts import open_host
 from faultset.core.locks.process_identity import ProcessIdentity

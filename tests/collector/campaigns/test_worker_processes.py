@@ -20,8 +20,8 @@ from faultset.collector.campaigns.dask_executor import DaskExecutor, worker_slot
 from faultset.collector.campaigns.destinations import open_destination
 from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.executors import run_episodes
+from faultset.collector.campaigns.output_folder import WORKERS
 from faultset.collector.campaigns.records import campaign_file
-from faultset.collector.campaigns.worker_folders import WORKERS
 from faultset.core.dask_clients import connected
 from faultset.core.errors import PlatformError
 from faultset.datasets.checks.verification import verify

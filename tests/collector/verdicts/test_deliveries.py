@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 
 from faultset.collector.verdicts.client_requests import ComparisonWindows, as_seen_at, sli_tests
-from faultset.collector.verdicts.deliveries import SPAN_COLUMNS, deliveries
-from faultset.collector.verdicts.verdict import judge, void_reason
+from faultset.collector.verdicts.verdict import SPAN_COLUMNS, deliveries, judge, void_reason
 
 SECOND = 1_000_000_000
 MESSAGES = 200

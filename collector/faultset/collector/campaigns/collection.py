@@ -24,17 +24,16 @@ from faultset.collector.campaigns.output_folder import (
     remove_abandoned,
 )
 from faultset.collector.campaigns.records import (
+    CampaignResult,
     campaign_file,
     code_changes,
     record_failures,
     recorded_outcome,
     write_campaign,
 )
-from faultset.collector.campaigns.results import CampaignResult
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.faults.unsupported import unsupported_faults
-from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign, requested_code
-from faultset.collector.plans.cost import describe_campaign
+from faultset.collector.plans.campaign_plans import campaign_id, describe_campaign, plan_campaign, requested_code
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import CampaignRequest, make_request
 from faultset.collector.platforms.hosts import open_host

@@ -16,7 +16,7 @@ from faultset.collector.campaigns.destinations import Destination
 from faultset.collector.campaigns.episode_processes import PROGRAM, EpisodeResult
 from faultset.collector.campaigns.episode_queue import Room, WaitingEpisode
 from faultset.collector.campaigns.executors import ExecutorLost
-from faultset.collector.campaigns.results import this_machine
+from faultset.collector.campaigns.records import this_machine
 from faultset.collector.campaigns.worker_episodes import (
     RESOURCE,
     TOPIC,

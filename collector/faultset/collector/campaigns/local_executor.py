@@ -13,7 +13,7 @@ from typing import Any
 from faultset.collector.campaigns.episode_processes import PROGRAM, EpisodeHost, EpisodeResult, RunningEpisode
 from faultset.collector.campaigns.episode_queue import Room, WaitingEpisode
 from faultset.collector.campaigns.output_folder import remove_lost_episode
-from faultset.collector.campaigns.results import this_machine
+from faultset.collector.campaigns.records import this_machine
 from faultset.collector.plans.chosen_stores import check_planned_stores
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.hosts import PlatformHost

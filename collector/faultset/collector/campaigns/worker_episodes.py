@@ -1,7 +1,7 @@
 """A worker of a campaign: runs single episodes on its machine, as many at a time as the machine can carry.
 
 An order is run in a folder of its own and handed over to the dataset when it is finished; see
-`faultset.collector.campaigns.worker_folders` and `faultset.collector.campaigns.destinations`.
+`faultset.collector.campaigns.output_folder` and `faultset.collector.campaigns.destinations`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from faultset.collector.campaigns.episode_processes import PROGRAM, EpisodeHost
 from faultset.collector.campaigns.episode_queue import WaitingEpisode
 from faultset.collector.campaigns.output_folder import (
     RemovalResult,
+    WorkerFolder,
     remove_abandoned_runs,
     remove_lost_episode,
 )
-from faultset.collector.campaigns.worker_folders import WorkerFolder
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.platforms.hosts import open_host
 from faultset.core.errors import DataError, FaultsetError

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
@@ -109,3 +112,38 @@ class JobLimit(click.ParamType):
         if not str(value).isdecimal() or not 0 < int(value) < 10_000:
             self.fail(f"a number of episodes from 1 to 9999, or auto, is needed; found {value!r}", param, ctx)
         return int(value)
+
+
+@contextmanager
+def interrupts() -> Iterator[list[int]]:
+    """Yield a list that holds the signals to stop that were received, instead of being ended by them."""
+    received: list[int] = []
+
+    def stop(number: int, frame: Any) -> None:
+        if not received:
+            print("stopping: undoing what was injected and removing what was deployed", file=sys.stderr)
+        received.append(number)
+
+    with _handled(stop, signal.SIGINT, signal.SIGTERM):
+        yield received
+
+
+@contextmanager
+def raised_interrupts() -> Iterator[None]:
+    """Raise KeyboardInterrupt for SIGTERM as for SIGINT."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    with _handled(interrupt, signal.SIGTERM):
+        yield
+
+
+@contextmanager
+def _handled(handler: Callable[[int, Any], None], *numbers: signal.Signals) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

@@ -12,10 +12,10 @@ from faultset.collector.cli.cluster import (
     JobLimit,
     campaign_options,
     cluster_options,
+    interrupts,
     platform_settings,
     request_options,
 )
-from faultset.collector.cli.interrupts import interrupts
 from faultset.core.command_line.console import command
 from faultset.core.command_line.output import json_option
 
@@ -24,7 +24,7 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     """Take the values of a campaign file as defaults, so that options on the command line win."""
     if path is None:
         return
-    from faultset.collector.campaigns.config import read_config
+    from faultset.collector.cli.campaigns import read_config
     from faultset.core.errors import UsageError
 
     options_of = {
@@ -99,9 +99,7 @@ def collect(
       collect --config campaign.yaml --seed 7
     """
     from faultset.collector.campaigns.collection import collect as collect_campaign
-    from faultset.collector.cli.plan_table import default_jobs, show_plans
-    from faultset.collector.cli.progress import show_progress
-    from faultset.collector.cli.summary import print_summary
+    from faultset.collector.cli.output import default_jobs, print_summary, show_plans, show_progress
     from faultset.collector.plans.campaign_plans import plan_campaign
     from faultset.collector.plans.requests import make_request
 

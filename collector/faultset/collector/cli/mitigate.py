@@ -13,10 +13,10 @@ from faultset.collector.cli.cluster import (
     JobLimit,
     campaign_options,
     cluster_options,
+    interrupts,
     platform_settings,
     request_options,
 )
-from faultset.collector.cli.interrupts import interrupts
 from faultset.core.command_line.console import DURATION, comma_separated, command
 from faultset.core.command_line.output import json_option, show_json, show_records
 from faultset.core.errors import UsageError
@@ -86,7 +86,7 @@ def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_j
     """
     from faultset.collector.campaigns.mitigations import mitigate as make_attempts
     from faultset.collector.campaigns.mitigations import plan_mitigations
-    from faultset.collector.cli.progress import show_progress
+    from faultset.collector.cli.output import show_progress
 
     repairs = {name: options.pop(name) for name in ("commands", "operator", "repairs", "within", "sustain")}
     request = request_options(options)
@@ -119,8 +119,7 @@ def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_j
 
 
 def _planned(path: Path, injector: str | None, stores: str | None) -> tuple[Plan, ...]:
-    from faultset.collector.plans.plan import OWN_INJECTOR
-    from faultset.collector.plans.recorded_plans import read_plan
+    from faultset.collector.plans.plan import OWN_INJECTOR, read_plan
     from faultset.collector.plans.requests import parse_stores
     from faultset.collector.platforms.hosts import check_settings
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from faultset.collector.cli.cluster import campaign_options, cluster_options, platform_settings
-from faultset.collector.cli.interrupts import raised_interrupts
+from faultset.collector.cli.cluster import campaign_options, cluster_options, platform_settings, raised_interrupts
 from faultset.core.command_line.completion import complete_names
 from faultset.core.command_line.console import command
 from faultset.core.command_line.output import json_option, show_records
@@ -50,7 +49,7 @@ def try_fault(
     from faultset.collector.faults.registry import get_fault
     from faultset.collector.faults.unsupported import unsupported_faults
     from faultset.collector.plans.chosen_stores import check_stores, with_stores
-    from faultset.collector.plans.fault_selection import unavailable_reason
+    from faultset.collector.plans.fault_choice import unavailable_reason
     from faultset.collector.plans.requests import parse_stores
     from faultset.collector.platforms.hosts import open_host
     from faultset.collector.platforms.journal.journal import Journal

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faultset.collector.episodes.actions import EpisodeActions, FaultNotConfirmed
-from faultset.collector.episodes.clock import SYSTEM_CLOCK, EpisodeClock
-from faultset.collector.episodes.health import HostTooBusy
+from faultset.collector.episodes.health import EpisodeWatchdog, HostTooBusy
 from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.messages import EpisodeOutcome
-from faultset.collector.episodes.records import EpisodeRecord, FaultRecord
+from faultset.collector.episodes.records import SYSTEM_CLOCK, EpisodeClock, EpisodeRecord, FaultRecord
 from faultset.collector.episodes.state_machine import Command, EpisodeMachine, Event, Phase
-from faultset.collector.episodes.watchdog import EpisodeWatchdog
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan, random_draws

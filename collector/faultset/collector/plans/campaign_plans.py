@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,8 +15,7 @@ from faultset.collector.faults.registry import NOOP
 from faultset.collector.load.schedule import mixes_of
 from faultset.collector.plans.chosen_stores import with_stores
 from faultset.collector.plans.code import campaign_code
-from faultset.collector.plans.fault_choice import faults_alone, faults_in_pairs
-from faultset.collector.plans.fault_selection import faults_by_app
+from faultset.collector.plans.fault_choice import faults_alone, faults_by_app, faults_in_pairs
 from faultset.collector.plans.options import NoFaultKind
 from faultset.collector.plans.plan import Plan, PlannedFault
 from faultset.collector.plans.requests import CampaignRequest, check_numbers, check_phases, traffic_of
@@ -148,3 +148,67 @@ def requested_code(request: CampaignRequest) -> dict[str, str]:
 
 def _opaque_id(campaign: str, index: int, run: int) -> str:
     return hashlib.sha256(f"{campaign}/{index}/{run}".encode()).hexdigest()[:12]
+
+
+OVERHEAD_S = 10.0
+"""Time of an episode beside its phases: deployment, checks, undo and recovery.
+
+docs/scale.md, "What many episodes cost": 83 s for phases of 73 s, by `benchmarks/collection/scale_costs.py`.
+"""
+USED_SLOT_SHARE = 0.78
+"""Share of the time in which episodes that may run at once do.
+
+docs/scale.md: 257 episodes of 113 s, seven at once, took 89 minutes on two cores; 69 would
+keep all of them busy.
+"""
+BYTES_PER_REQUEST = 508
+"""Disk that telemetry takes for each client request; see `BYTES_PER_SECOND`."""
+BYTES_PER_SECOND = 1_790
+"""Disk that telemetry takes for each second of the view, whatever the load.
+
+docs/scale.md: 343 KiB for 60 s at 8 requests a second and 4.1 MiB for 360 s at 20. Both together
+give 1.1 MB for 90 s at 20, where 0.98 MB was measured.
+"""
+
+
+def episode_time_s(plan: Plan) -> float:
+    """Return how long one run of an episode takes."""
+    return plan.phases.warmup_s + plan.phases.view_s + plan.phases.cooldown_s + OVERHEAD_S
+
+
+def campaign_time_s(plans: Sequence[Plan], jobs: int) -> float:
+    """Return how long a campaign takes with so many episodes at a time; none of them is repeated.
+
+    >>> campaign_time_s([], 4)
+    0.0
+    """
+    times_s = [episode_time_s(plan) for plan in plans]
+    share = USED_SLOT_SHARE if jobs > 1 else 1.0
+    return max(max(times_s, default=0.0), sum(times_s) / (jobs * share))
+
+
+def campaign_bytes(plans: Sequence[Plan]) -> float:
+    """Return how much disk the episodes of a campaign take, with the spans and log lines of all requests."""
+    return sum(plan.phases.view_s * (BYTES_PER_SECOND + BYTES_PER_REQUEST * plan.rate_rps) for plan in plans)
+
+
+def describe_campaign(plans: Sequence[Plan], jobs: int) -> str:
+    """Return the number of episodes of a campaign and its cost in one line."""
+    faults = sum(plan.fault is not None for plan in plans)
+    together = "one at a time" if jobs == 1 else f"at most {jobs} at a time"
+    return (
+        f"{len(plans)} episode{'s' * (len(plans) != 1)} "
+        f"({faults} with a fault, {len(plans) - faults} without), {together}: "
+        f"about {duration_text(campaign_time_s(plans, jobs))} and {campaign_bytes(plans) / 1e6:.3g} MB"
+    )
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration in the unit that suits it.
+
+    >>> [duration_text(seconds) for seconds in (8, 146, 3960, 36000)]
+    ['10 s', '2 min', '66 min', '10 h']
+    """
+    if seconds < 100:
+        return f"{max(10, round(seconds, -1)):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.0f} h"

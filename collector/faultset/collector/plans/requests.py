@@ -9,10 +9,8 @@ from typing import Unpack
 
 from faultset.collector.apps import load_apps
 from faultset.collector.faults.registry import ALL
-from faultset.collector.load.workloads.patterns import CONSTANT, REPLAY, parse_pattern
-from faultset.collector.load.workloads.recorded_rates import read_rates
-from faultset.collector.load.workloads.regions import parse_regions
-from faultset.collector.load.workloads.traffic import Traffic
+from faultset.collector.load.workloads.patterns import CONSTANT, REPLAY, parse_pattern, read_rates
+from faultset.collector.load.workloads.traffic import Traffic, parse_regions
 from faultset.collector.plans.options import (
     NO_FAULT_KINDS,
     CampaignOptions,

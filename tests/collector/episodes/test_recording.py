@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from faultset.collector.episodes.health import HostTooBusy
-from faultset.collector.episodes.recording.writer import _must_be_valid
+from faultset.collector.episodes.recording import _must_be_valid
 from faultset.collector.plans.options import NoFaultKind
 from faultset.collector.plans.plan import Plan
 from faultset.collector.verdicts.client_requests import ClientImpact
