@@ -9,10 +9,10 @@ import re
 import secrets
 import shutil
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from faultset.collector.campaigns.output_folder import WorkerFolder, check_output_folder
 from faultset.collector.campaigns.records import CAMPAIGNS, campaign_file, recorded_outcome
@@ -39,12 +39,115 @@ PAUSES_S = (5.0, 30.0)
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class UrlDestination:
-    """A dataset behind a URL; see `faultset.collector.campaigns.destinations.Destination`."""
+class Destination(ABC):
+    """Where the episodes of a campaign go, as the command sees it that runs the campaign, and each of its workers.
 
-    location: str
+    What only a dataset needs that is not in the folder itself does nothing here.
+    """
+
     is_shared = False
+    """Whether the folder is the dataset, so that workers must see it under the same path."""
+
+    @property
+    @abstractmethod
+    def location(self) -> str:
+        """What people call it: a path or a URL."""
+
+    @property
+    @abstractmethod
+    def folder(self) -> Path:
+        """The folder of this machine in which episodes are run: the dataset, or the local part of one behind a URL."""
+
+    def for_workers(self) -> Destination:
+        """Return the same, as it is called from any working directory."""
+        return self
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise DataError or PlatformError when no dataset can be there, or nothing can be written."""
+
+    @abstractmethod
+    def has_campaign(self, campaign: str) -> bool:
+        """Return whether the dataset has the file of a campaign."""
+
+    @abstractmethod
+    def outcome(self, episode: str) -> EpisodeOutcome | None:
+        """Return the outcome of an episode; None when it is not there."""
+
+    @abstractmethod
+    def hand_over(self, run: WorkerFolder, episode: str) -> bool:
+        """Take a finished episode from the folder of its run; return whether it was not there yet."""
+
+    def update(self) -> None:  # noqa: B027
+        """Bring the folder up to date with the dataset, and the dataset with what the folder has finished."""
+
+    def add_finished(self, episodes: Iterable[str]) -> None:  # noqa: B027
+        """Take those finished episodes that are in the folder, if they are not there yet."""
+
+    def save(self, path: Path) -> None:  # noqa: B027
+        """Take a file of a campaign that was written into the folder."""
+
+    def summaries(self) -> Mapping[str, EpisodeSummary]:
+        """Return what is known of episodes whose files are not all in the folder."""
+        return {}
+
+    def publish_version(self, version: str) -> None:  # noqa: B027
+        """Take a version that was written into the folder."""
+
+
+@dataclass(frozen=True)
+class FolderDestination(Destination):
+    """A dataset in a folder: nothing is to be copied."""
+
+    root: Path
+    is_shared = True
+
+    @property
+    def location(self) -> str:
+        """The folder's path."""
+        return str(self.root)
+
+    @property
+    def folder(self) -> Path:
+        """The dataset itself."""
+        return self.root
+
+    def for_workers(self) -> FolderDestination:
+        """Return the same with an absolute path."""
+        return FolderDestination(self.root.resolve())
+
+    def check(self) -> None:
+        """Raise DataError when the folder holds something else."""
+        check_output_folder(self.root)
+
+    def has_campaign(self, campaign: str) -> bool:
+        """Return whether the dataset has the file of a campaign."""
+        return campaign_file(self.root, campaign).is_file()
+
+    def outcome(self, episode: str) -> EpisodeOutcome | None:
+        """Return the outcome of an episode; None when it is not there."""
+        return recorded_outcome(self.root, episode) if (self.root / EPISODES / episode).exists() else None
+
+    def hand_over(self, run: WorkerFolder, episode: str) -> bool:
+        """Rename a finished episode into the dataset."""
+        return run.hand_over(self.root, episode)
+
+
+@dataclass(frozen=True)
+class UrlDestination(Destination):
+    """A dataset behind a URL: its local part, and what is copied in which order.
+
+    The local part is a folder of the user on each machine that runs episodes. It is laid out like a dataset and holds
+    what is under way, and of the episodes behind the URL only context and truth, which the campaign reads. What is
+    behind the URL decides; the local part follows.
+    """
+
+    url: str
+
+    @property
+    def location(self) -> str:
+        """The URL."""
+        return self.url
 
     @staticmethod
     def of(url: str) -> UrlDestination:
@@ -58,10 +161,6 @@ class UrlDestination:
         digest = hashlib.sha256(self.location.encode()).hexdigest()[:16]
         name = re.sub(r"[^A-Za-z0-9._-]|^\.+", "-", self.location.rpartition("/")[2])
         return Path(caches) / "faultset" / "collect" / digest / name
-
-    def for_workers(self) -> UrlDestination:
-        """Return the same: a URL means the same everywhere."""
-        return self
 
     def check(self) -> None:
         """Raise DataError when something else is there, and PlatformError when nothing can be written and removed."""
@@ -207,114 +306,6 @@ class UrlDestination:
             for name, content in found.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(content)
-
-
-class Destination(Protocol):
-    """Where the episodes of a campaign go, as the command sees it that runs the campaign, and each of its workers."""
-
-    @property
-    def location(self) -> str:
-        """What people call it: a path or a URL."""
-        ...
-
-    @property
-    def folder(self) -> Path:
-        """The folder of this machine in which episodes are run: the dataset, or the local part of one behind a URL."""
-        ...
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether the folder is the dataset, so that workers must see it under the same path."""
-        ...
-
-    def for_workers(self) -> Destination:
-        """Return the same, as it is called from any working directory."""
-        ...
-
-    def check(self) -> None:
-        """Raise DataError or PlatformError when no dataset can be there, or nothing can be written."""
-        ...
-
-    def has_campaign(self, campaign: str) -> bool:
-        """Say whether the dataset has the file of a campaign."""
-        ...
-
-    def outcome(self, episode: str) -> EpisodeOutcome | None:
-        """Return the outcome of an episode; None when it is not there."""
-        ...
-
-    def hand_over(self, run: WorkerFolder, episode: str) -> bool:
-        """Take a finished episode from the folder of its run; say False when it is there already."""
-        ...
-
-    def update(self) -> None:
-        """Bring the folder up to date with the dataset, and the dataset with what the folder has finished."""
-        ...
-
-    def add_finished(self, episodes: Iterable[str]) -> None:
-        """Take those finished episodes that are in the folder, if they are not there yet."""
-        ...
-
-    def save(self, path: Path) -> None:
-        """Take a file of a campaign that was written into the folder."""
-        ...
-
-    def summaries(self) -> Mapping[str, EpisodeSummary]:
-        """Return what is known of episodes whose files are not all in the folder."""
-        ...
-
-    def publish_version(self, version: str) -> None:
-        """Take a version that was written into the folder."""
-        ...
-
-
-@dataclass(frozen=True)
-class FolderDestination:
-    """A dataset in a folder: nothing is to be copied."""
-
-    folder: Path
-    is_shared = True
-
-    @property
-    def location(self) -> str:
-        """The folder's path."""
-        return str(self.folder)
-
-    def for_workers(self) -> FolderDestination:
-        """Return the same with an absolute path."""
-        return FolderDestination(self.folder.resolve())
-
-    def check(self) -> None:
-        """Raise DataError when the folder holds something else."""
-        check_output_folder(self.folder)
-
-    def has_campaign(self, campaign: str) -> bool:
-        """Say whether the dataset has the file of a campaign."""
-        return campaign_file(self.folder, campaign).is_file()
-
-    def outcome(self, episode: str) -> EpisodeOutcome | None:
-        """Return the outcome of an episode; None when it is not there."""
-        return recorded_outcome(self.folder, episode) if (self.folder / EPISODES / episode).exists() else None
-
-    def hand_over(self, run: WorkerFolder, episode: str) -> bool:
-        """Rename a finished episode into the dataset."""
-        return run.hand_over(self.folder, episode)
-
-    def update(self) -> None:
-        """Do nothing."""
-
-    def add_finished(self, episodes: Iterable[str]) -> None:
-        """Do nothing."""
-
-    def save(self, path: Path) -> None:
-        """Do nothing."""
-
-    def summaries(self) -> Mapping[str, EpisodeSummary]:
-        """Return nothing: all files are in the folder."""
-        return {}
-
-    def publish_version(self, version: str) -> None:
-        """Do nothing."""
 
 
 def open_destination(out: str | Path) -> Destination:
