@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from faultset.collector.apps import is_path, load_app
 from faultset.collector.faults.registry import NOOP
 from faultset.collector.load.schedule import mixes_of
+from faultset.collector.load.workloads.traffic import Traffic
 from faultset.collector.plans.chosen_stores import with_stores
 from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.fault_choice import faults_alone, faults_by_app, faults_in_pairs
@@ -43,7 +44,6 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
     UsageError
         Unknown names, impossible lengths, or nothing to do.
     """
-    host_class = load_host_class(request.platform)
     check_numbers(request)
     check_phases(request.phases, request.step_s)
     traffic = traffic_of(request)
@@ -56,21 +56,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
     for name, app in apps.items():
         if is_path(name):
             files[app.name] = str(Path(name).absolute())
-        if app.code is not None and is_folder(app.code) and not host_class.runs_code_of_folders:
-            raise UsageError(
-                f"app {app.name} has code in {app.code}, which services on platform {request.platform} cannot find; "
-                "build an image with the application as an installed package, or use --platform local"
-            )
-        if app.deployed is not None and not host_class.runs_deployed_apps:
-            raise UsageError(
-                f"app {app.name} is deployed on a cluster, but the platform is {request.platform}; "
-                "add --platform kubernetes"
-            )
-        if app.operator is not None and app.deployed is None and not host_class.deploys_operators:
-            raise UsageError(
-                f"app {app.name} has an operator, which platform {request.platform} cannot deploy; use --platform "
-                "local, or deploy it and name an app file with deployed"
-            )
+        _check_platform(app, request.platform)
         mixes_of(request.mix or app.default_mix, app)
         draw_faults = faults_in_pairs if request.concurrent > 1 else faults_alone
         injected = draw_faults(chosen[app.name], app, request.targets, rng)
@@ -84,37 +70,60 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
         drafts.extend((app, kind, ()) for kind in kinds)
     if not drafts:
         raise UsageError("nothing to collect: name a fault with --faults, or no-fault episodes with --normal")
-    plans, campaign = [], campaign_id(request)
+    campaign = campaign_id(request)
+    plans = []
     for index, position in enumerate(rng.permutation(len(drafts))):
-        app, kind, faults = drafts[position]
-        first = faults[0] if faults else None
-        seed = int(np.random.SeedSequence([request.seed, 2, index]).generate_state(1)[0])
-        plans.append(
-            Plan(
-                episode=_opaque_id(campaign, index, run),
-                app=app.name,
-                app_file=files.get(app.name),
-                platform=request.platform,
-                fault=first.fault if first else None,
-                no_fault_kind=kind,
-                target=first.target if first else None,
-                seed=seed,
-                phases=request.phases,
-                profile=request.profile,
-                rate_rps=request.rate_rps,
-                mix=request.mix or app.default_mix,
-                step_s=request.step_s,
-                trace_sampling=request.trace_sampling,
-                sources=request.sources,
-                traffic=traffic,
-                further=faults[1:],
-                schedule=request.schedule if faults else None,
-                injector=request.injector,
-                stores=request.stores,
-                rollouts=request.rollouts,
-            )
-        )
+        plan = _plan(request, drafts[position], index, traffic, files)
+        plans.append(replace(plan, episode=_opaque_id(campaign, index, run)))
     return tuple(plans)
+
+
+def _plan(request: CampaignRequest, draft: _Draft, index: int, traffic: Traffic, files: Mapping[str, str]) -> Plan:
+    """Return the plan of a drafted episode, without its id."""
+    app, kind, faults = draft
+    first = faults[0] if faults else None
+    return Plan(
+        episode="",
+        app=app.name,
+        app_file=files.get(app.name),
+        platform=request.platform,
+        fault=first.fault if first else None,
+        no_fault_kind=kind,
+        target=first.target if first else None,
+        seed=int(np.random.SeedSequence([request.seed, 2, index]).generate_state(1)[0]),
+        phases=request.phases,
+        profile=request.profile,
+        rate_rps=request.rate_rps,
+        mix=request.mix or app.default_mix,
+        step_s=request.step_s,
+        trace_sampling=request.trace_sampling,
+        sources=request.sources,
+        traffic=traffic,
+        further=faults[1:],
+        schedule=request.schedule if faults else None,
+        injector=request.injector,
+        stores=request.stores,
+        rollouts=request.rollouts,
+    )
+
+
+def _check_platform(app: AppSpec, platform: str) -> None:
+    """Raise UsageError unless a platform can run an application."""
+    host_class = load_host_class(platform)
+    if app.code is not None and is_folder(app.code) and not host_class.runs_code_of_folders:
+        raise UsageError(
+            f"app {app.name} has code in {app.code}, which services on platform {platform} cannot find; "
+            "build an image with the application as an installed package, or use --platform local"
+        )
+    if app.deployed is not None and not host_class.runs_deployed_apps:
+        raise UsageError(
+            f"app {app.name} is deployed on a cluster, but the platform is {platform}; add --platform kubernetes"
+        )
+    if app.operator is not None and app.deployed is None and not host_class.deploys_operators:
+        raise UsageError(
+            f"app {app.name} has an operator, which platform {platform} cannot deploy; use --platform "
+            "local, or deploy it and name an app file with deployed"
+        )
 
 
 def default_no_fault_count(faulty: int) -> int:
