@@ -58,11 +58,13 @@ def _click_option(named: NamedOption, required: bool) -> Callable[[_Command], _C
     kind: Any = DURATION if named.is_length else click.Choice(option.choices) if option.choices else named.kind
     if named.takes_names:
         kind, default = Names(), ",".join(default) if default else None
+    # for click a default of None is a value that satisfies a required option
+    defaults = {} if default is None else {"default": default}
     return click.option(
         f"--{named.flag}",
         named.name,
         type=kind,
-        default=default,
+        **defaults,
         required=required and named.is_required,
         show_default=option.shown_default,
         metavar=option.metavar,
