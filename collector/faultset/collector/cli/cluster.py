@@ -57,7 +57,7 @@ def _click_option(named: NamedOption, required: bool) -> Callable[[_Command], _C
         return click.option(f"--{named.flag}", named.name, is_flag=True, help=option.help)
     kind: Any = DURATION if named.is_length else click.Choice(option.choices) if option.choices else named.kind
     if named.takes_names:
-        kind, default = Names(), ",".join(default) if default else None
+        kind, default = NameList(), ",".join(default) if default else None
     # for click a default of None is a value that satisfies a required option
     defaults = {} if default is None else {"default": default}
     return click.option(
@@ -75,7 +75,7 @@ def _click_option(named: NamedOption, required: bool) -> Callable[[_Command], _C
     )
 
 
-class Names(click.ParamType):
+class NameList(click.ParamType):
     """Names that are separated by commas; the value is a tuple."""
 
     name = "names"

@@ -38,8 +38,18 @@ ROLLOUTS = {"standard": 1, "long": 6}
 class CampaignRequest:
     """A complete request for a campaign; `make_request` makes one with defaults.
 
-    The fields are the options of `CampaignOptions`, completed; the four lengths are in `phases`. A profile is `custom`
-    where other lengths were asked for.
+    Attributes
+    ----------
+    faults, apps, targets, platform, seed, repeat, normal, mix, step_s, trace_sampling, sources, regions
+        Options of `CampaignOptions`, in which each name is once; all applications stand for `all`.
+    concurrent, schedule, spread, no_fault, injector, stores
+        Options of `CampaignOptions`; None for the platform's own injector and for Redis.
+    rate_rps, load, rollouts
+        Options of `CampaignOptions`; the profile's where they were left out.
+    phases
+        Lengths of the phases of every episode.
+    profile
+        Name of the profile that `phases` come from; `custom` for other lengths.
     """
 
     faults: tuple[str, ...]
