@@ -59,7 +59,7 @@ def _click_option(named: NamedOption, required: bool) -> Callable[[_Command], _C
     if named.takes_names:
         kind, default = NameList(), ",".join(default) if default else None
     # for click a default of None is a value that satisfies a required option
-    defaults = {} if default is None else {"default": default}
+    defaults: dict[str, Any] = {} if default is None else {"default": default}
     return click.option(
         f"--{named.flag}",
         named.name,
