@@ -1,12 +1,14 @@
 """Count source lines, files, imports and long functions; prints one table.
 
     python scripts/code_size.py
+    python scripts/code_size.py --list collector    # long and wide functions of one part, with their places
 
 Lines include blank ones. Parameters do not count `self` and `cls`. Overloads count like other functions.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,6 +74,22 @@ def measure() -> list[tuple[str, str]]:
     ]
 
 
+def list_functions(folders: tuple[str, ...]) -> Iterator[str]:
+    """Yield a line for each long function and each with many parameters: place, name, lines, parameters."""
+    for path in list_modules(folders):
+        for function in iterate_functions([ast.parse(path.read_text(encoding="utf-8"))]):
+            lines, parameters = count_function_lines(function), count_parameters(function)
+            if lines > LONG_LINES or parameters > MANY_PARAMETERS:
+                place = f"{path.relative_to(ROOT)}:{function.lineno}"
+                yield f"{place} {function.name}: {lines} lines, {parameters} parameters"
+
+
 if __name__ == "__main__":
-    for name, value in measure():
-        print(f"{name:32}{value:>10}")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", nargs="*", metavar="FOLDER", help="list long functions below these folders")
+    arguments = parser.parse_args()
+    if arguments.list is not None:
+        print(*list_functions(tuple(arguments.list) or SOURCES), sep="\n")
+    else:
+        for name, value in measure():
+            print(f"{name:32}{value:>10}")

@@ -14,7 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from faultset.collector.campaigns.scheduler import run_episodes
+from faultset.collector.campaigns.episode_processes import EpisodeHost
+from faultset.collector.campaigns.executors import run_episodes
+from faultset.collector.campaigns.local_executor import LocalExecutor
 from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.plan import profile_phases
 from faultset.collector.plans.requests import make_request
@@ -44,9 +46,9 @@ def main() -> None:
     for plan in plan_campaign(request):
         with tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()
-            (result,) = run_episodes(
-                [plan], Path(folder), jobs=1, settings={}, progress=lambda state: None, should_stop=lambda: False
-            )
+            executor = LocalExecutor(EpisodeHost(1), Path(folder), {})
+            (result,) = run_episodes([plan], executor, progress=lambda state: None, should_stop=lambda: False)
+            executor.close()
             wall_s = time.perf_counter() - began
             failed = bool(result.outcome.failure)
             host = {} if failed else read_label(Path(folder) / "episodes" / plan.episode).host

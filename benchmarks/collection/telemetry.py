@@ -27,8 +27,7 @@ from faultset.collector.platforms.local.telemetry import main as telemetry_main
 from faultset.collector.platforms.local.telemetry.messages import ConfigureTelemetry, ReadHealth, ScrapeTarget
 from faultset.collector.platforms.local.telemetry.process import write_window
 from faultset.collector.sources.exposition import ExpositionReader
-from faultset.collector.sources.metric_store import MetricStore
-from faultset.collector.sources.series import SeriesKey
+from faultset.collector.sources.metric_store import MetricStore, SeriesKey
 
 SERIES_PER_POD = 74
 EPISODE_S = 600

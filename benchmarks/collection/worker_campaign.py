@@ -24,10 +24,10 @@ import psutil
 from dask import config
 from distributed import Client, LocalCluster
 
+from faultset.collector.campaigns.dask_executor import DaskExecutor
 from faultset.collector.campaigns.destinations import FolderDestination
-from faultset.collector.campaigns.scheduler import CampaignProgress
+from faultset.collector.campaigns.executors import CampaignProgress, run_episodes
 from faultset.collector.campaigns.worker_episodes import EpisodeRun, WorkerAssignment
-from faultset.collector.campaigns.worker_scheduling import run_on_workers
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.requests import make_request
@@ -75,16 +75,9 @@ def main() -> None:
         tempfile.TemporaryDirectory() as root,
     ):
         began = time.monotonic()
-        results = run_on_workers(
-            plans,
-            FolderDestination(Path(root)),
-            client=client,
-            campaign="none",
-            settings={},
-            progress=progress,
-            should_stop=lambda: False,
-            task=nothing,
-        )
+        executor = DaskExecutor(client, FolderDestination(Path(root)), campaign="none", settings={}, task=nothing)
+        results = run_episodes(plans, executor, progress=progress, should_stop=lambda: False)
+        executor.close()
         seconds = time.monotonic() - began
     used = resource.getrusage(resource.RUSAGE_SELF)
     found = {

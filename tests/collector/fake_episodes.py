@@ -1,4 +1,4 @@
-"""Episodes without a platform: a program in place of an episode's process, told by files what to do."""
+"""Episodes without a platform: a program in place of an episode's process, or an executor that runs none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
+import pytest
+
+from faultset.collector.campaigns import local_executor
+from faultset.collector.campaigns.episode_processes import EpisodeResult, RunningEpisode
+from faultset.collector.campaigns.episode_queue import Room, WaitingEpisode
+from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.plan import Plan
 from faultset.datasets.examples import write_example_dataset
 from tests.collector.plan_samples import PLAN
@@ -86,6 +94,45 @@ class FakeEpisodes:
     def processes(self, plan: Plan) -> list[int]:
         """Return the processes in which the plan was begun."""
         return [int(path.name.rpartition("-")[2]) for path in self.folder.glob(f"{plan.episode}.begun-*")]
+
+
+class FakeExecutor:
+    """Ends each episode at once, as `run` says."""
+
+    def __init__(self, root: Path, run: Callable[[WaitingEpisode, Path], EpisodeOutcome]) -> None:
+        self.location = str(root)
+        self._root, self._run = root, run
+        self._ended: list[tuple[WaitingEpisode, EpisodeResult]] = []
+
+    @staticmethod
+    def install(monkeypatch: pytest.MonkeyPatch, run: Callable[[WaitingEpisode, Path], EpisodeOutcome]) -> None:
+        """Use it in place of the executor of this machine."""
+
+        def make(host: object, root: Path, settings: object, **options: Any) -> FakeExecutor:
+            return FakeExecutor(root, run)
+
+        monkeypatch.setattr(local_executor, "LocalExecutor", make)
+
+    def find_room(self) -> Room:
+        """Allow one episode at a time."""
+        return Room(is_free=not self._ended)
+
+    def start(self, waiting: WaitingEpisode) -> RunningEpisode:
+        """Run an episode."""
+        outcome = self._run(waiting, self._root)
+        result = EpisodeResult(plan=waiting.plan, outcome=outcome, attempts=waiting.attempt, wall_s=1.0)
+        self._ended.append((waiting, result))
+        return RunningEpisode(waiting=waiting, process=Mock(), errors=Mock())
+
+    def wait(self, timeout_s: float) -> list[tuple[WaitingEpisode, EpisodeResult]]:
+        """Return the episode that has ended."""
+        return [self._ended.pop()]
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 def plans(number: int) -> tuple[Plan, ...]:

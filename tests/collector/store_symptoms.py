@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from faultset.collector.apps import load_app
-from faultset.collector.episodes.recording.contexts import recorded_rows
+from faultset.collector.episodes.recording import recorded_rows
 from faultset.collector.episodes.trial import try_on_platform
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.plans.chosen_stores import with_stores

@@ -9,7 +9,7 @@ from faultset.core.lazy_names import lazy_names
 if TYPE_CHECKING:
     from faultset.collector.campaigns.collection import CampaignResult, collect
     from faultset.collector.campaigns.episode_processes import EpisodeResult
-    from faultset.collector.campaigns.scheduler import CampaignProgress
+    from faultset.collector.campaigns.executors import CampaignProgress
     from faultset.collector.plans.campaign_plans import plan_campaign
     from faultset.collector.plans.plan import Plan
     from faultset.collector.plans.requests import CampaignRequest, make_request
@@ -28,7 +28,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "CampaignProgress": "faultset.collector.campaigns.scheduler",
+        "CampaignProgress": "faultset.collector.campaigns.executors",
         "CampaignRequest": "faultset.collector.plans.requests",
         "CampaignResult": "faultset.collector.campaigns.collection",
         "EpisodeResult": "faultset.collector.campaigns.episode_processes",

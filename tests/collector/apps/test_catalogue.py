@@ -10,7 +10,7 @@ import pytest
 from faultset.collector.apps import app_names, load_app
 from faultset.collector.faults.registry import faults
 from faultset.collector.load.schedule import Schedule
-from faultset.collector.plans.fault_selection import unavailable_reason
+from faultset.collector.plans.fault_choice import unavailable_reason
 from faultset.core.errors import UsageError
 
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import faultset.collector
-from faultset.collector import CampaignProgress, EpisodeResult, Plan, collect, make_request, plan_campaign
+from faultset.collector import Plan, collect, make_request, plan_campaign
 from faultset.collector.campaigns import collection
-from faultset.collector.campaigns.config import read_config, write_config
+from faultset.collector.campaigns.episode_queue import WaitingEpisode
 from faultset.collector.campaigns.records import as_options, read_campaign
-from faultset.collector.cli.summary import print_summary
+from faultset.collector.cli.campaigns import read_config, write_config
+from faultset.collector.cli.output import print_summary
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.versions import create_version
+from tests.collector.fake_episodes import FakeExecutor
 
 REQUEST = make_request(faults=["target-port", "pod-kill"], apps=["hotel"], normal=1, profile="quick")
 
@@ -31,21 +32,21 @@ def failures(monkeypatch: pytest.MonkeyPatch) -> dict[str, EpisodeOutcome]:
     outcomes: dict[str, EpisodeOutcome] = {}
     ran: list[str] = []
 
-    def run(
-        plans: Sequence[Plan], root: Path, *, progress: Callable[[CampaignProgress], None], **rest: Any
-    ) -> list[EpisodeResult]:
-        results = []
-        ran[:] = [plan.episode for plan in plans if plan.episode not in outcomes]
-        for plan in plans:
-            outcome = outcomes.get(plan.episode, EpisodeOutcome(episode=plan.episode, verdict="manifest"))
-            if not outcome.failure:
-                (root / "episodes" / plan.episode).mkdir(parents=True)
-            results.append(EpisodeResult(plan=plan, outcome=outcome, attempts=1, wall_s=1.0))
-            progress(CampaignProgress(running={}, finished=list(results), waiting=len(plans) - len(results)))
-        return results
+    def end(waiting: WaitingEpisode, root: Path) -> EpisodeOutcome:
+        episode = waiting.plan.episode
+        outcome = outcomes.get(episode, EpisodeOutcome(episode=episode, verdict="manifest"))
+        if not outcome.failure:
+            (root / "episodes" / episode).mkdir(parents=True)
+            ran.append(episode)
+        return outcome
 
-    monkeypatch.setattr(collection, "run_episodes", run)
-    monkeypatch.setattr(collection, "create_version", lambda root, **rest: "1.0.0")
+    FakeExecutor.install(monkeypatch, end)
+
+    def make_version(root: Path, **rest: Any) -> str:
+        ran.clear()
+        return "1.0.0"
+
+    monkeypatch.setattr(collection, "create_version", make_version)
     monkeypatch.setattr(collection, "list_versions", lambda root: [])
     monkeypatch.setattr(collection, "_has_version", lambda root, episodes: not ran)
     monkeypatch.setattr(
@@ -59,7 +60,7 @@ def test_a_campaign_returns_a_result_for_each_episode(failures: dict, tmp_path: 
     result = collect(REQUEST, out=tmp_path / "data", progress=lambda state: seen.append(len(state.finished)))
     assert [one.episode for one in result.episodes] == [plan.episode for plan in plan_campaign(REQUEST)]
     assert {one.verdict for one in result.episodes} == {"manifest"}
-    assert (result.version, result.failures, result.interrupted, seen) == ("1.0.0", {}, False, [1, 2, 3])
+    assert (result.version, result.failures, result.interrupted, {*seen}) == ("1.0.0", {}, False, {0, 1, 2, 3})
     result.raise_for_failures()
     assert capfd.readouterr() == ("", "")
 

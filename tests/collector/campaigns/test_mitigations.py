@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from faultset.collector.campaigns import mitigations
-from faultset.collector.campaigns.episode_processes import EpisodeResult
+from faultset.collector.campaigns.episode_queue import WaitingEpisode
+from faultset.collector.campaigns.executors import CampaignProgress
 from faultset.collector.campaigns.mitigations import Mitigation, mitigate, plan_mitigations, read_mitigations
-from faultset.collector.campaigns.scheduler import CampaignProgress
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.mitigation.messages import MitigationResult, OraclePartResult, RepairOrder
 from faultset.collector.mitigation.repairs import MITIGATION_PHASES, REPAIRS, repair_order
@@ -21,6 +19,7 @@ from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request
 from faultset.collector.platforms.local.host import LocalHost
 from faultset.core.errors import DataError, PlatformError, UsageError
+from tests.collector.fake_episodes import FakeExecutor
 
 
 def plans(*faults: str, normal: int = 0) -> tuple[Plan, ...]:
@@ -50,38 +49,19 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Episodes that were run; those with the fault scale-to-zero fail."""
     run: list[str] = []
 
-    def run_episodes(
-        planned: Sequence[Plan],
-        root: Path,
-        *,
-        progress: Any,
-        repairs: Mapping[str, Sequence[RepairOrder]],
-        **options: Any,
-    ) -> list[EpisodeResult]:
-        finished: list[EpisodeResult] = []
-        for plan in planned:
-            run.append(plan.episode)
-            results: list[MitigationResult] = []
-            for order in repairs[plan.episode]:
-                succeeds = order.undoes or (plan.fault == "network-delay" and order.name == "restart-target")
-                results.append(result_of(order, succeeds, tuple(one.repair for one in results)))
-                if succeeds:
-                    break
-            fails = plan.fault == "scale-to-zero"
-            outcome = EpisodeOutcome(
-                episode=plan.episode,
-                failure="the host was busy" if fails else "",
-                mitigations=() if fails else tuple(results),
-            )
-            finished.append(EpisodeResult(plan=plan, outcome=outcome, attempts=1, wall_s=1.0))
-            progress(
-                CampaignProgress(
-                    running={}, finished=[*finished], waiting=len(planned) - len(finished), notices=[plan.episode]
-                )
-            )
-        return finished
+    def end(waiting: WaitingEpisode, root: Path) -> EpisodeOutcome:
+        plan, results = waiting.plan, list[MitigationResult]()
+        run.append(plan.episode)
+        for order in waiting.repairs:
+            succeeds = order.undoes or (plan.fault == "network-delay" and order.name == "restart-target")
+            results.append(result_of(order, succeeds, tuple(one.repair for one in results)))
+            if succeeds:
+                break
+        if plan.fault == "scale-to-zero":
+            return EpisodeOutcome(episode=plan.episode, failure="the host was busy", retriable=False)
+        return EpisodeOutcome(episode=plan.episode, mitigations=tuple(results))
 
-    monkeypatch.setattr(mitigations, "run_episodes", run_episodes)
+    FakeExecutor.install(monkeypatch, end)
     return run
 
 
@@ -146,8 +126,8 @@ def test_progress_goes_on_with_the_episodes_that_meet_a_fault_anew(tmp_path: Pat
     seen: list[CampaignProgress] = []
     planned = plan_mitigations(plans("target-port", "network-delay"), orders)
     mitigate(planned, out=tmp_path / "out", in_turn=True, progress=seen.append)
-    assert [(len(one.finished), len(one.finished) + one.waiting) for one in seen] == [(1, 2), (2, 2), (3, 3)]
-    assert [len(one.notices) for one in seen] == [1, 1, 2]
+    totals = [len(one.finished) + len(one.running) + one.waiting for one in seen]
+    assert (totals[0], totals[-1]) == (2, 3)
     assert [result.episode for result in seen[-1].finished] == made
 
 

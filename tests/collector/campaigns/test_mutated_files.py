@@ -11,8 +11,8 @@ import click
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.campaigns.config import read_config
 from faultset.collector.campaigns.records import CAMPAIGNS, read_campaign
+from faultset.collector.cli.campaigns import read_config
 from faultset.collector.cli.collect import collect
 from faultset.collector.plans.plan import Plan
 from faultset.core.errors import FaultsetError

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import fsspec
 import pytest
 from click.testing import CliRunner
 
-from faultset.collector.campaigns import collection, url_destination
+from faultset.collector.campaigns import collection, destinations
 from faultset.collector.campaigns.collection import collect
-from faultset.collector.campaigns.destinations import FolderDestination, open_destination
-from faultset.collector.campaigns.episode_processes import EpisodeResult
+from faultset.collector.campaigns.destinations import FolderDestination, UrlDestination, open_destination
+from faultset.collector.campaigns.episode_processes import EpisodeHost
 from faultset.collector.campaigns.episode_queue import WaitingEpisode
-from faultset.collector.campaigns.scheduler import CampaignProgress
-from faultset.collector.campaigns.url_destination import UrlDestination
 from faultset.collector.campaigns.worker_episodes import EpisodeWorker, WorkerAssignment
-from faultset.collector.cli.summary import print_summary
+from faultset.collector.cli.output import print_summary
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.plan import Plan
@@ -34,7 +31,7 @@ from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.versions import hashes_below
 from faultset.datasets.remote.file_systems import local_folder, remote_manifest, remote_versions
 from faultset.datasets.remote.writing import ARRIVING, FinishedEpisodes, RemoteFolder
-from tests.collector.fake_episodes import FakeEpisodes
+from tests.collector.fake_episodes import FakeEpisodes, FakeExecutor
 from tests.collector.plan_samples import PLAN
 
 REQUEST = make_request(faults=["noop"], apps=["hotel"], normal=3, profile="quick")
@@ -80,19 +77,14 @@ class Runs:
         """Write an episode."""
         shutil.copytree(self.source / "episodes" / episode, root / "episodes" / episode)
 
-    def __call__(
-        self, plans: Sequence[Plan], root: Path, *, progress: Callable[[CampaignProgress], None], **rest: Any
-    ) -> list[EpisodeResult]:
-        """Run plans."""
-        results = []
-        for plan in plans:
-            outcome = self.outcomes.get(plan.episode, EpisodeOutcome(episode=plan.episode, verdict="none"))
-            if not outcome.failure:
-                self.write(root, plan.episode)
-            self.ran.append(plan.episode)
-            results.append(EpisodeResult(plan=plan, outcome=outcome, attempts=1, wall_s=1.0))
-            progress(CampaignProgress(running={}, finished=list(results), waiting=len(plans) - len(results)))
-        return results
+    def __call__(self, waiting: WaitingEpisode, root: Path) -> EpisodeOutcome:
+        """Run an episode."""
+        episode = waiting.plan.episode
+        outcome = self.outcomes.get(episode, EpisodeOutcome(episode=episode, verdict="none"))
+        if not outcome.failure:
+            self.write(root, episode)
+        self.ran.append(episode)
+        return outcome
 
 
 @pytest.fixture
@@ -100,7 +92,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     write_example_dataset(tmp_path / "source", episodes=3, baseline_s=10, fault_s=10)
     made = Runs(tmp_path / "source")
     monkeypatch.setattr(collection, "plan_campaign", made.plans)
-    monkeypatch.setattr(collection, "run_episodes", made)
+    FakeExecutor.install(monkeypatch, made)
     return made
 
 
@@ -299,7 +291,7 @@ def order(url: str, tmp_path: Path) -> WorkerAssignment:
 
 
 def test_a_worker_writes_its_episode_to_the_url_and_keeps_nothing(order: WorkerAssignment, tmp_path: Path) -> None:
-    run = EpisodeWorker(1).run(order)
+    run = EpisodeWorker(EpisodeHost(1)).run(order)
     assert (run.outcome.failure, run.outcome.verdict) == ("", "none")
     assert [*FinishedEpisodes(order.destination.location).records()] == [PLAN.episode]
     assert [path for path in order.destination.folder.rglob("*") if path.is_file()] == []
@@ -310,9 +302,9 @@ def test_two_workers_without_a_common_folder_write_one_episode_once(
 ) -> None:
     fake = FakeEpisodes(tmp_path / "fake")
     there = order.destination.outcome
-    outcomes = [EpisodeWorker(1).run(order).outcome]
+    outcomes = [EpisodeWorker(EpisodeHost(1)).run(order).outcome]
     caches("another")
-    outcomes.append(EpisodeWorker(1).run(order).outcome)
+    outcomes.append(EpisodeWorker(EpisodeHost(1)).run(order).outcome)
     assert [one.verdict for one in outcomes] == ["none", "none"]
     assert there(PLAN.episode) == outcomes[1]
     assert fake.runs(PLAN) == 1
@@ -321,19 +313,19 @@ def test_two_workers_without_a_common_folder_write_one_episode_once(
 def test_an_episode_that_a_worker_cannot_write_is_void_and_may_be_repeated(
     order: WorkerAssignment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(url_destination, "PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(destinations, "PAUSES_S", (0.0, 0.0))
     with monkeypatch.context() as broken:
         lose_connection(broken, after=3)
-        outcome = EpisodeWorker(1).run(order).outcome
+        outcome = EpisodeWorker(EpisodeHost(1)).run(order).outcome
     assert (outcome.failure, outcome.retriable, outcome.exit_code) == ("the connection is lost", True, 4)
     assert {*RemoteFolder(order.destination.location).sizes("")} == {"campaigns/c1.json"}
-    assert EpisodeWorker(1).run(order).outcome.verdict == "none"
+    assert EpisodeWorker(EpisodeHost(1)).run(order).outcome.verdict == "none"
 
 
 def test_a_worker_tries_again_to_copy_an_episode_when_the_connection_was_lost_for_a_moment(
     order: WorkerAssignment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(url_destination, "PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(destinations, "PAUSES_S", (0.0, 0.0))
     add, lost = FinishedEpisodes.add, ["once", "twice"]
 
     def failing(self: FinishedEpisodes, path: Path, episode: str) -> bool:
@@ -342,12 +334,12 @@ def test_a_worker_tries_again_to_copy_an_episode_when_the_connection_was_lost_fo
         return add(self, path, episode)
 
     monkeypatch.setattr(FinishedEpisodes, "add", failing)
-    assert EpisodeWorker(1).run(order).outcome.verdict == "none"
+    assert EpisodeWorker(EpisodeHost(1)).run(order).outcome.verdict == "none"
     assert FakeEpisodes(tmp_path / "fake").runs(PLAN) == 1
 
 
 def test_a_worker_that_does_not_reach_the_dataset_says_so(order: WorkerAssignment) -> None:
-    outcome = EpisodeWorker(1).run(replace(order, campaign="c2")).outcome
+    outcome = EpisodeWorker(EpisodeHost(1)).run(replace(order, campaign="c2")).outcome
     assert f"the worker does not see {order.destination.location}" in outcome.failure
     assert not outcome.retriable
 
@@ -356,7 +348,7 @@ def test_the_logs_of_an_episode_that_failed_on_a_worker_are_on_its_machine(
     order: WorkerAssignment, tmp_path: Path
 ) -> None:
     FakeEpisodes(tmp_path / "fake").fail_once(PLAN)
-    outcome = EpisodeWorker(1).run(order).outcome
+    outcome = EpisodeWorker(EpisodeHost(1)).run(order).outcome
     assert outcome.failure.startswith("geo was not healthy (on the machine ")
     assert outcome.logs == order.destination.folder / ".failed" / PLAN.episode
     assert outcome.logs is not None

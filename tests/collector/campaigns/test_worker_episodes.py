@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from faultset.collector.campaigns.destinations import FolderDestination
+from faultset.collector.campaigns.episode_processes import EpisodeHost
 from faultset.collector.campaigns.episode_queue import WaitingEpisode
-from faultset.collector.campaigns.output_folder import remove_abandoned
+from faultset.collector.campaigns.output_folder import WORKERS, WorkerFolder, remove_abandoned
 from faultset.collector.campaigns.records import campaign_file
 from faultset.collector.campaigns.worker_episodes import EpisodeRun, EpisodeWorker, WorkerAssignment
-from faultset.collector.campaigns.worker_folders import WORKERS, WorkerFolder
 from faultset.collector.episodes.host_pressure import CpuUse
 from faultset.collector.platforms.hosts import open_host
 from faultset.core.locks import ProcessIdentity
@@ -48,7 +48,7 @@ def order(fake: FakeEpisodes, tmp_path: Path) -> WorkerAssignment:
 
 @pytest.fixture
 def worker() -> EpisodeWorker:
-    return EpisodeWorker(2, use=lambda window_s: FREE, stagger_s=0.0)
+    return EpisodeWorker(EpisodeHost(2, use=lambda window_s: FREE, stagger_s=0.0))
 
 
 def begin(worker: EpisodeWorker, order: WorkerAssignment) -> tuple[threading.Thread, list[EpisodeRun]]:
@@ -78,7 +78,7 @@ def test_of_two_runs_of_one_episode_that_both_finish_one_is_kept(
     worker: EpisodeWorker, order: WorkerAssignment, fake: FakeEpisodes
 ) -> None:
     fake.hold(PLAN)
-    both = [begin(worker, order), begin(EpisodeWorker(1), replace(order, run="other"))]
+    both = [begin(worker, order), begin(EpisodeWorker(EpisodeHost(1)), replace(order, run="other"))]
     wait_for(lambda: fake.runs(PLAN) == 2)
     fake.release(PLAN)
     for thread, _ in both:
@@ -133,7 +133,7 @@ def test_what_is_stopped_ends_and_nothing_more_of_it_begins(
 
 def test_a_second_episode_begins_only_while_the_machine_has_room(order: WorkerAssignment, fake: FakeEpisodes) -> None:
     use = [FULL]
-    worker = EpisodeWorker(2, use=lambda window_s: use[0], stagger_s=0.0)
+    worker = EpisodeWorker(EpisodeHost(2, use=lambda window_s: use[0], stagger_s=0.0))
     one, two = plans(2)
     fake.hold(one)
     first = begin(worker, replace(order, waiting=WaitingEpisode(plan=one)))

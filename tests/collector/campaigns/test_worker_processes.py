@@ -16,11 +16,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from faultset.collector.campaigns.dask_executor import DaskExecutor, worker_slots
 from faultset.collector.campaigns.destinations import open_destination
 from faultset.collector.campaigns.episode_processes import EpisodeResult
+from faultset.collector.campaigns.executors import run_episodes
+from faultset.collector.campaigns.output_folder import WORKERS
 from faultset.collector.campaigns.records import campaign_file
-from faultset.collector.campaigns.worker_folders import WORKERS
-from faultset.collector.campaigns.worker_scheduling import run_on_workers, worker_slots
 from faultset.core.dask_clients import connected
 from faultset.core.errors import PlatformError
 from faultset.datasets.checks.verification import verify
@@ -125,16 +126,11 @@ def test_a_killed_worker_and_a_killed_scheduler_cost_only_what_was_unfinished(
             scheduler.kill()
 
     def run(number: slice, disturb: Callable[[object], None]) -> list[EpisodeResult]:
-        return run_on_workers(
-            wanted[number],
-            destination,
-            client=client,
-            campaign="c1",
-            settings={},
-            progress=disturb,
-            should_stop=lambda: False,
-            program=fake.program,
-        )
+        executor = DaskExecutor(client, destination, campaign="c1", settings={}, program=fake.program)
+        try:
+            return run_episodes(wanted[number], executor, progress=disturb, should_stop=lambda: False)
+        finally:
+            executor.close()
 
     with connected(url, None, os.getpid) as client:
         wait_for(lambda: len(worker_slots(client)) == 2)

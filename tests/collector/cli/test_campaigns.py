@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -30,12 +31,12 @@ def planned(*words: str) -> list[dict]:
         {"baseline_s": 61.5, "fault_s": 33.25, "normal": 0, "rate_rps": 12.5, "step_s": 0.5, "trace_sampling": 0.1},
     ],
 )
-def test_a_stored_campaign_becomes_a_file_with_the_same_plans(changes: dict, tmp_path: Path) -> None:
+def test_a_stored_campaign_becomes_a_file_with_the_same_plans(changes: Any, tmp_path: Path) -> None:
     from faultset.collector.apps import load_app
 
     if changes.get("mix"):
         changes = {**changes, "mix": sorted(load_app("hotel").mixes)[-1]}
-    request = make_request(faults=["target-port"], apps=["hotel"], **{"seed": 3, **changes})
+    request = make_request(faults=["target-port"], apps=["hotel"], **({"seed": 3} | changes))
     plans = plan_campaign(request)
     write_campaign(tmp_path, campaign_id(request), request, plans, unsupported={}, settings={})
     done = CliRunner().invoke(show, [str(tmp_path), campaign_id(request), "--as-config"])

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from faultset.collector.cli.interrupts import interrupts, raised_interrupts
+from faultset.collector.cli.cluster import interrupts, raised_interrupts
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 

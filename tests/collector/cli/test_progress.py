@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from faultset.collector.campaigns.episode_processes import EpisodeResult
-from faultset.collector.campaigns.scheduler import CampaignProgress
+from faultset.collector.campaigns.executors import CampaignProgress
 from faultset.collector.cli.collect import collect
-from faultset.collector.cli.progress import remaining_s, show_progress
+from faultset.collector.cli.output import remaining_s, show_progress
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.mitigation.messages import MitigationResult
 from faultset.collector.plans.plan import Plan

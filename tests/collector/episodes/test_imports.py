@@ -9,7 +9,7 @@ import pytest
 
 HEAVY = {
     "faultset.collector.episodes.messages": ("aiohttp", "click", "jsonpatch", "redis", "yaml"),
-    "faultset.collector.campaigns.scheduler": ("aiohttp", "click", "jsonpatch", "redis", "yaml"),
+    "faultset.collector.campaigns.executors": ("aiohttp", "click", "jsonpatch", "redis", "yaml"),
     "faultset.collector.episodes.process": ("click", "jsonpatch", "faultset.collector.mitigation.commands"),
 }
 

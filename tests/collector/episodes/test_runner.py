@@ -16,8 +16,8 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.episodes import actions, health
-from faultset.collector.episodes.clock import SYSTEM_CLOCK, EpisodeClock
 from faultset.collector.episodes.host_pressure import CpuPressure
+from faultset.collector.episodes.records import SYSTEM_CLOCK, EpisodeClock
 from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.mitigation.messages import RepairOrder
@@ -50,7 +50,7 @@ SHORT_PLAN = replace(PLAN, phases=Phases(warmup_s=0.1, baseline_s=1.5, fault_s=1
 @pytest.fixture(autouse=True)
 def calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     """The latent test has a limit, whatever was measured for the release."""
-    limit = "faultset.collector.episodes.recording.writer.threshold_for"
+    limit = "faultset.collector.episodes.recording.threshold_for"
     monkeypatch.setattr(limit, lambda app, platform, step_s, load: 10.0)
 
 

@@ -19,7 +19,7 @@ from faultset.collector.apps import AppSpec, app_names, load_app
 from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import FaultSpec, faults
 from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle
-from faultset.collector.plans.fault_selection import unavailable_reason
+from faultset.collector.plans.fault_choice import unavailable_reason
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.testing import check_fault

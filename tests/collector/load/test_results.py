@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from faultset.collector.load.results import NONE, ResultFile, read_results
-from faultset.collector.load.source import RequestSource
+from faultset.collector.load.results import NONE, RequestSource, ResultFile, read_results
 from faultset.datasets.format.schemas import REQUESTS
 
 SECOND = 1_000_000_000

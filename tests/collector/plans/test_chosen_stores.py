@@ -8,7 +8,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign
 from faultset.collector.plans.chosen_stores import check_stores, original_servers, store_servers, with_stores
-from faultset.collector.plans.fault_selection import unavailable_reason
+from faultset.collector.plans.fault_choice import unavailable_reason
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request
 from faultset.collector.platforms.local.host import LocalHost

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from faultset.collector.plans.recorded_plans import read_plan
+from faultset.collector.plans.plan import read_plan
 from faultset.core.errors import DataError
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample" / "episodes"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from faultset.collector.sources.metric_store import MetricStore
+from faultset.collector.sources.metric_store import MetricStore, SeriesKey
 from faultset.collector.sources.otlp import SpanRow
-from faultset.collector.sources.series import SeriesKey
 from faultset.collector.sources.span_store import SpanStore
 from faultset.datasets.format.schemas import TABLES
 

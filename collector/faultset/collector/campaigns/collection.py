@@ -7,38 +7,36 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from faultset.collector.apps import load_app
+from faultset.collector.campaigns.dask_executor import check_for_workers, open_workers
 from faultset.collector.campaigns.destinations import Destination, open_destination
 from faultset.collector.campaigns.episode_processes import EpisodeResult
+from faultset.collector.campaigns.episode_queue import WaitingEpisode
+from faultset.collector.campaigns.executors import CampaignHost, CampaignProgress, Executor, run_episodes
+from faultset.collector.campaigns.local_executor import ThisMachine
 from faultset.collector.campaigns.output_folder import (
     await_removal_or_notify,
     make_output_folder,
     remove_abandoned,
-    remove_lost_episode,
 )
 from faultset.collector.campaigns.records import (
+    CampaignResult,
     campaign_file,
     code_changes,
     record_failures,
     recorded_outcome,
     write_campaign,
 )
-from faultset.collector.campaigns.results import CampaignResult, this_machine
-from faultset.collector.campaigns.scheduler import CampaignProgress, run_episodes
-from faultset.collector.campaigns.worker_hosts import WorkerHosts, check_for_workers, open_workers
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.faults.unsupported import unsupported_faults
-from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign, requested_code
-from faultset.collector.plans.chosen_stores import check_planned_stores
-from faultset.collector.plans.cost import describe_campaign
+from faultset.collector.plans.campaign_plans import campaign_id, describe_campaign, plan_campaign, requested_code
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import CampaignRequest, make_request
-from faultset.collector.platforms.hosts import PlatformHost, open_host
+from faultset.collector.platforms.hosts import open_host
 from faultset.core.errors import PlatformError, UsageError
 from faultset.core.files import translate_resource_errors
 from faultset.core.locks import locked
@@ -103,7 +101,6 @@ def collect(
     """
     request = request or make_request(**options)
     plans, destination = plan_campaign(request), open_destination(out)
-    campaign = campaign_id(request)
     if scheduler is not None:
         check_for_workers(request.platform, destination)
     if "injector" in (settings or {}):
@@ -112,136 +109,165 @@ def collect(
     here = open_host(request.platform, settings)
     destination.check()
     root = destination.folder
-    if scheduler is not None:
-        make_output_folder(root)
     with ExitStack() as stack:
-        host = here
+        host: CampaignHost = ThisMachine(here, root, plans, jobs)
         if scheduler is not None:
-            host = stack.enter_context(open_workers(scheduler, destination, request, here.settings, jobs=jobs))
-        for sentence in (*host.check(), *(check_planned_stores(here, plans) if host is here else ())):
+            make_output_folder(root)
+            host = stack.enter_context(open_workers(scheduler, destination, request, here, jobs=jobs))
+        for sentence in host.check():
             notify(sentence)
         make_output_folder(root)
         stack.enter_context(translate_resource_errors(root))
         lock = stack.enter_context(locked(root, "collect", notify=notify))
         destination.update()
+        campaign = _Campaign(request, plans, destination, host, notify, jobs=jobs, fresh=fresh)
+        campaign.prepare(settings)
+        with host.open_executor(campaign=campaign.id, jobs=campaign.jobs, lock=lock) as executor:
+            result = campaign.run(executor, progress, should_stop)
+        return campaign.publish(result)
+
+
+class _Campaign:
+    """A campaign into a destination whose folder is locked and up to date."""
+
+    def __init__(
+        self,
+        request: CampaignRequest,
+        plans: tuple[Plan, ...],
+        destination: Destination,
+        host: CampaignHost,
+        notify: Callable[[str], None],
+        *,
+        jobs: int | None,
+        fresh: bool,
+    ) -> None:
+        self.request, self.destination, self.host, self.notify = request, destination, host, notify
+        self.root = destination.folder
+        self.id, self.plans = campaign_id(request), plans
         if fresh:
-            campaign, plans = _as_new(root, request, campaign, plans)
-        return _collect(
-            request,
-            campaign,
-            plans,
-            destination,
-            here,
-            host,
-            lock=lock,
-            jobs=jobs,
+            self._begin_anew()
+        self.jobs = self._allowed_jobs(jobs)
+        self.unsupported: dict[str, str] = {}
+        self.began = time.monotonic()
+
+    def prepare(self, settings: Mapping[str, Any]) -> None:
+        """Remove what killed runs left, leave out faults that cannot be injected, and write the campaign's file."""
+        here, platform = self.host.here, self.request.platform
+        for sentence in remove_abandoned(self.root, lambda name: here if name == platform else None).left:
+            self.notify(sentence)
+        self.unsupported = self._find_unsupported()
+        for fault in _only_with(self.unsupported, self.plans):
+            self.notify(f"left out: {fault}, which was planned together with faults that cannot be injected here")
+        self.plans = tuple(
+            plan for plan in self.plans if self.unsupported.keys().isdisjoint(one.fault for one in plan.faults)
+        )
+        code = requested_code(self.request)
+        if changed := ", ".join(code_changes(self.root, self.request, code)):
+            self.notify(f"the code of {changed} has changed since the last such campaign: all its episodes are new")
+        write_campaign(
+            self.root,
+            self.id,
+            self.request,
+            self.plans,
+            unsupported=self.unsupported,
             settings=settings,
-            progress=progress,
-            notify=notify,
+            code=code,
+        )
+        self.destination.save(campaign_file(self.root, self.id))
+
+    def run(
+        self, executor: Executor, progress: Callable[[CampaignProgress], None], should_stop: Callable[[], bool]
+    ) -> CampaignResult:
+        """Run the episodes that the dataset does not have."""
+        present = [
+            EpisodeResult(plan=plan, outcome=recorded_outcome(self.root, plan.episode), attempts=0, wall_s=0.0)
+            for plan in self.plans
+            if (self.root / "episodes" / plan.episode).exists()
+        ]
+        unfinished = [plan for plan in self.plans if plan.episode not in {result.episode for result in present}]
+        cost = (
+            describe_campaign(unfinished, self.jobs)
+            if unfinished
+            else f"all {len(self.plans)} episodes are there already"
+        )
+        self.notify(f"{cost}, into {self.destination.location}")
+
+        def take(result: EpisodeResult) -> tuple[WaitingEpisode, ...]:
+            if not result.failure:
+                self.destination.add_finished([result.episode])
+            return ()
+
+        results = run_episodes(
+            unfinished,
+            executor,
+            progress=lambda state: progress(replace(state, finished=[*present, *state.finished])),
             should_stop=should_stop,
+            take=take,
+        )
+        await_removal_or_notify(self.host.here, [plan.episode for plan in self.plans], self.notify)
+        return CampaignResult(
+            root=self.root,
+            location=self.destination.location,
+            campaign=self.id,
+            version=(list_versions(self.root) or [""])[-1],
+            plans=self.plans,
+            episodes=(*present, *results),
+            unsupported=self.unsupported,
+            interrupted=should_stop(),
+            wall_s=time.monotonic() - self.began,
         )
 
+    def publish(self, result: CampaignResult) -> CampaignResult:
+        """Note the failures and make a version of the dataset, unless the campaign was interrupted."""
+        if result.interrupted:
+            return result
+        self.destination.update()
+        record_failures(self.root, self.id, result.failures)
+        self.destination.save(campaign_file(self.root, self.id))
+        if _has_version(self.root, [one.episode for one in result.episodes if not one.failure]):
+            return result
+        provenance = {
+            "faultset": version("faultset"),
+            "campaign": self.id,
+            "request": asdict(self.request),
+            "code": requested_code(self.request),
+            "jobs": self.jobs,
+            "wall_s": round(result.wall_s, 1),
+            "failed_episodes": len(result.failures),
+            **self.host.machines(),
+        }
+        name = create_version(self.root, provenance=provenance, summaries=self.destination.summaries())
+        self.destination.publish_version(name)
+        return replace(result, version=name)
 
-def _collect(
-    request: CampaignRequest,
-    campaign: str,
-    plans: tuple[Plan, ...],
-    destination: Destination,
-    here: PlatformHost,
-    host: PlatformHost | WorkerHosts,
-    *,
-    lock: int,
-    jobs: int | None,
-    settings: Mapping[str, Any],
-    progress: Callable[[CampaignProgress], None],
-    notify: Callable[[str], None],
-    should_stop: Callable[[], bool],
-) -> CampaignResult:
-    """Run a campaign into a destination whose folder is locked and up to date."""
-    root = destination.folder
-    left = remove_abandoned(root, lambda platform: here if platform == request.platform else None).left
-    for sentence in left:
-        notify(sentence)
-    jobs = _jobs(plans, host, jobs, notify)
-    unsupported = _unsupported_faults(plans, host, request, notify)
-    for fault in _only_with(unsupported, plans):
-        notify(f"left out: {fault}, which was planned together with faults that cannot be injected here")
-    plans = tuple(plan for plan in plans if unsupported.keys().isdisjoint(one.fault for one in plan.faults))
-    code = requested_code(request)
-    if changed := ", ".join(code_changes(root, request, code)):
-        notify(f"the code of {changed} has changed since the last such campaign: all its episodes are new")
-    write_campaign(root, campaign, request, plans, unsupported=unsupported, settings=settings, code=code)
-    destination.save(campaign_file(root, campaign))
-    began = time.monotonic()
-    present = [_present_episode(root, plan) for plan in plans if (root / "episodes" / plan.episode).exists()]
-    known = {result.episode for result in present}
-    unfinished = [plan for plan in plans if plan.episode not in known]
-    cost = describe_campaign(unfinished, jobs) if unfinished else f"all {len(plans)} episodes are there already"
-    notify(f"{cost}, into {destination.location}")
-    run = (
-        partial(host.run_episodes, campaign=campaign)
-        if isinstance(host, WorkerHosts)
-        else partial(
-            run_episodes,
-            root=root,
-            jobs=jobs,
-            settings=host.settings,
-            remove_lost=lambda episode: remove_lost_episode(root, episode, host),
-            lock=lock,
-        )
-    )
-    added = 0
+    def _begin_anew(self) -> None:
+        """Take an id and plans that no earlier run of the same request has used."""
+        number, name = 1, self.id
+        while campaign_file(self.root, name).exists():
+            number += 1
+            name = f"{self.id}-{number}"
+        if number > 1:
+            self.id, self.plans = name, plan_campaign(self.request, run=number)
 
-    def report(state: CampaignProgress) -> None:
-        nonlocal added
-        ended = state.finished[added:]
-        added += len(ended)
-        destination.add_finished(one.episode for one in ended if not one.failure)
-        progress(replace(state, finished=[*present, *state.finished]))
+    def _allowed_jobs(self, jobs: int | None) -> int:
+        """Return the maximum number of concurrent episodes: one where they share an application that runs already."""
+        if any(load_app(name).deployed for name in {plan.app_file or plan.app for plan in self.plans}):
+            if jobs and jobs > 1:
+                self.notify("one episode at a time: they share an application that runs already")
+            return 1
+        return self.host.episode_capacity()
 
-    results = run(
-        unfinished,
-        progress=report,
-        should_stop=should_stop,
-    )
-    await_removal_or_notify(here, [plan.episode for plan in plans], notify)
-    result = CampaignResult(
-        root=root,
-        location=destination.location,
-        campaign=campaign,
-        version=(list_versions(root) or [""])[-1],
-        plans=plans,
-        episodes=(*present, *results),
-        unsupported=unsupported,
-        interrupted=should_stop(),
-        wall_s=time.monotonic() - began,
-    )
-    if result.interrupted:
-        return result
-    destination.update()
-    record_failures(root, campaign, result.failures)
-    destination.save(campaign_file(root, campaign))
-    if _has_version(root, [one.episode for one in result.episodes if not one.failure]):
-        return result
-    provenance = _provenance(result, request, jobs, host)
-    made = create_version(root, provenance=provenance, summaries=destination.summaries())
-    destination.publish_version(made)
-    return replace(result, version=made)
-
-
-def _as_new(
-    root: Path, request: CampaignRequest, campaign: str, plans: tuple[Plan, ...]
-) -> tuple[str, tuple[Plan, ...]]:
-    """Return an id and plans that no earlier run of the same request has used."""
-    number, name = 1, campaign
-    while campaign_file(root, name).exists():
-        number += 1
-        name = f"{campaign}-{number}"
-    return name, plan_campaign(request, run=number) if number > 1 else plans
-
-
-def _present_episode(root: Path, plan: Plan) -> EpisodeResult:
-    return EpisodeResult(plan=plan, outcome=recorded_outcome(root, plan.episode), attempts=0, wall_s=0.0)
+    def _find_unsupported(self) -> dict[str, str]:
+        """Return planned faults that the host cannot inject; raise PlatformError when one was requested by name."""
+        planned = {one.fault: get_fault(one.fault) for plan in self.plans for one in plan.faults}
+        changing = self.request.schedule not in (None, "constant")
+        specs = [replace(spec, needs=spec.needs | {"course"}) if changing else spec for spec in planned.values()]
+        unsupported = unsupported_faults(self.host, specs)
+        for fault, reason in unsupported.items():
+            if fault in self.request.faults:
+                raise PlatformError(f"fault {fault} cannot be injected here: {reason}")
+            self.notify(f"left out: {fault}, which cannot be injected here: {reason}")
+        return unsupported
 
 
 def _has_version(root: Path, episodes: Collection[str]) -> bool:
@@ -250,50 +276,8 @@ def _has_version(root: Path, episodes: Collection[str]) -> bool:
     return not episodes or any(read_manifest(root, name).episodes.keys() >= {*episodes} for name in versions)
 
 
-def _jobs(
-    plans: Sequence[Plan], host: PlatformHost | WorkerHosts, wanted: int | None, notify: Callable[[str], None]
-) -> int:
-    """Return how many episodes run at a time: one where they share an application that is not ours."""
-    if any(load_app(name).deployed for name in {plan.app_file or plan.app for plan in plans}):
-        if wanted and wanted > 1:
-            notify("one episode at a time: they share an application that runs already")
-        return 1
-    return host.episode_capacity() if isinstance(host, WorkerHosts) else wanted or host.episode_capacity()
-
-
-def _unsupported_faults(
-    plans: Sequence[Plan], host: PlatformHost | WorkerHosts, request: CampaignRequest, notify: Callable[[str], None]
-) -> dict[str, str]:
-    """Return the planned faults that the host cannot inject; raise PlatformError when one was requested by name."""
-    planned = {one.fault: get_fault(one.fault) for plan in plans for one in plan.faults}
-    changing = request.schedule not in (None, "constant")
-    specs = [replace(spec, needs=spec.needs | {"course"}) if changing else spec for spec in planned.values()]
-    unsupported = unsupported_faults(host, specs)
-    for fault, reason in unsupported.items():
-        if fault in request.faults:
-            raise PlatformError(f"fault {fault} cannot be injected here: {reason}")
-        notify(f"left out: {fault}, which cannot be injected here: {reason}")
-    return unsupported
-
-
 def _only_with(unsupported: Mapping[str, str], plans: Sequence[Plan]) -> list[str]:
     """Return the faults that have no episode without one that cannot be injected."""
     names = [{one.fault for one in plan.faults} for plan in plans]
     possible = {name for together in names if unsupported.keys().isdisjoint(together) for name in together}
     return sorted(set().union(*names) - possible - unsupported.keys())
-
-
-def _provenance(
-    result: CampaignResult, request: CampaignRequest, jobs: int, host: PlatformHost | WorkerHosts
-) -> dict[str, Any]:
-    on = {"hosts": host.machines} if isinstance(host, WorkerHosts) else {"host": this_machine()}
-    return {
-        "faultset": version("faultset"),
-        "campaign": result.campaign,
-        "request": asdict(request),
-        "code": requested_code(request),
-        "jobs": jobs,
-        "wall_s": round(result.wall_s, 1),
-        "failed_episodes": len(result.failures),
-        **on,
-    }

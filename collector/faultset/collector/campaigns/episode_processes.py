@@ -1,13 +1,15 @@
-"""One episode under way in a process tree of its own: started, listened to, ended."""
+"""Episodes as process trees of this machine: started while there is room, listened to, ended."""
 
 from __future__ import annotations
 
 import logging
 import os
+import selectors
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +18,8 @@ from typing import IO, Any
 
 import psutil
 
-from faultset.collector.campaigns.episode_queue import EpisodePhase, WaitingEpisode
+from faultset.collector.campaigns.episode_queue import EpisodePhase, HostLimit, HostState, Room, WaitingEpisode
+from faultset.collector.episodes.host_pressure import CpuPressure, CpuUse
 from faultset.collector.episodes.messages import (
     EpisodeAssignment,
     EpisodeOutcome,
@@ -26,7 +29,6 @@ from faultset.collector.episodes.messages import (
     write_message,
 )
 from faultset.collector.ipc.processes import is_stopped
-from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan
 from faultset.core.errors import FaultsetError
 from faultset.core.processes import import_path, python_command
@@ -35,6 +37,9 @@ PROGRAM = ("-m", "faultset.collector.episodes.process")
 """What the process of an episode runs, as arguments of the interpreter."""
 ORPHANS_END_S = 10.0
 """How long at most the processes of an episode that was killed take to end."""
+STAGGER_S = 2.0
+"""Seconds between the beginnings of two episodes."""
+_LOOK_EVERY_S = 0.25
 
 _log = logging.getLogger(__name__)
 
@@ -105,8 +110,7 @@ class RunningEpisode:
         root: Path,
         jobs: int,
         settings: Mapping[str, Any],
-        lock: int | None,
-        repairs: Sequence[RepairOrder] = (),
+        lock: int | None = None,
         program: Sequence[str] = PROGRAM,
     ) -> RunningEpisode:
         """Start the process of an episode, and tell it what to run; `program` are the interpreter's arguments."""
@@ -131,7 +135,7 @@ class RunningEpisode:
             parent=os.getpid(),
             parallel=jobs,
             settings=dict(settings),
-            repairs=tuple(repairs),
+            repairs=waiting.repairs,
         )
         assert process.stdin is not None
         process.stdin.write(write_message(assignment))
@@ -169,7 +173,10 @@ class RunningEpisode:
             self.process.kill()
 
     def finish(self, remove_lost: Callable[[str], None]) -> EpisodeResult:
-        """Wait for the end of the process and return what came of the episode; see `run_episodes`."""
+        """Wait for the end of the process and return what came of the episode.
+
+        `remove_lost` undoes and removes what an episode has left whose process was killed.
+        """
         self._await_end()
         for stream in (self.process.stdin, self.process.stdout):
             if stream:
@@ -213,6 +220,110 @@ class RunningEpisode:
             while _has_others(process.pid) and time.monotonic() < deadline:
                 time.sleep(0.05)
         process.wait()
+
+
+class EpisodeHost:
+    """Runs episodes on this machine while it has room; several threads may use it at once.
+
+    Parameters
+    ----------
+    most
+        Maximum number of concurrent episodes.
+    use
+        Returns how much of this machine's processors was used in the last seconds, so many; measured when left out.
+    stagger_s
+        Seconds between the beginnings of two episodes.
+    """
+
+    def __init__(
+        self, most: int, *, use: Callable[[float], CpuUse | None] | None = None, stagger_s: float = STAGGER_S
+    ) -> None:
+        self.most, self._stagger_s = most, stagger_s
+        self._limit = HostLimit(most)
+        self._use = use or CpuPressure().use
+        self._running: dict[int, RunningEpisode] = {}
+        self._last_start = 0.0
+        self._lock = threading.RLock()
+
+    def find_room(self) -> Room:
+        """Return whether one more episode may begin now."""
+        with self._lock:
+            now_s = time.monotonic()
+            state = HostState.of([one.current_phase for one in self._running.values()], self._use, now_s)
+            reason = self._limit.reason_to_wait(state)
+            has_paused = not self._running or now_s - self._last_start >= self._stagger_s
+            # the first half second, in which nothing is known yet, is nothing to report
+            is_told = state.running < self.most and state.use is not None
+            return Room(is_free=has_paused and not reason, held_back=reason if is_told else "", use=state.use)
+
+    def start(
+        self,
+        waiting: WaitingEpisode,
+        root: Path,
+        settings: Mapping[str, Any],
+        *,
+        lock: int | None = None,
+        program: Sequence[str] = PROGRAM,
+    ) -> RunningEpisode | None:
+        """Start the process of an episode, which `follow` must end; return None if there is no room."""
+        with self._lock:
+            if not self.find_room().is_free:
+                return None
+            episode = RunningEpisode.start(waiting, root, self.most, settings, lock, program)
+            self._running[id(episode)] = episode
+            self._last_start = time.monotonic()
+            return episode
+
+    def follow(
+        self,
+        episode: RunningEpisode,
+        remove_lost: Callable[[str], None],
+        is_stopped: Callable[[], bool],
+        report: Callable[[str], None] = lambda phase: None,
+    ) -> EpisodeResult:
+        """Listen to a started episode until it has ended, and return its result.
+
+        Parameters
+        ----------
+        remove_lost
+            Called with the id of an episode whose process was killed, to undo and remove what it has left.
+        is_stopped
+            Once it returns True, the episode undoes its changes and ends.
+        report
+            Called with each phase that the episode enters.
+        """
+        try:
+            self._listen(episode, is_stopped, report)
+            result = episode.finish(remove_lost)
+        except BaseException:
+            episode.process.terminate()
+            raise
+        finally:
+            with self._lock:
+                del self._running[id(episode)]
+        with self._lock:
+            self._limit.take(result.outcome, episode.started)
+        return result
+
+    def _listen(self, episode: RunningEpisode, is_stopped: Callable[[], bool], report: Callable[[str], None]) -> None:
+        phase, is_stopping = "", False
+        with selectors.DefaultSelector() as selector:
+            selector.register(episode.output, selectors.EVENT_READ)
+            while True:
+                if is_stopped() and not is_stopping:
+                    is_stopping = True
+                    episode.process.terminate()
+                episode.end_if_stopped()
+                episode.end_orphans()
+                if not selector.select(timeout=_LOOK_EVERY_S):
+                    continue
+                line = episode.output.readline()
+                if not line:
+                    return
+                episode.receive(line)
+                if episode.phase != phase:
+                    phase = episode.phase
+                    report(phase)
 
 
 def _has_others(session: int) -> bool:

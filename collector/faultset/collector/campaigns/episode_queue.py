@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from faultset.collector.episodes.host_pressure import ROOM_WINDOW_S, START_WINDOW_S, CpuUse
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.episodes.state_machine import Phase
+from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan
 from faultset.core.printable import brief
 
@@ -76,6 +78,23 @@ class HostState:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Room:
+    """Whether one more episode may begin now.
+
+    Attributes
+    ----------
+    held_back
+        Why none may begin, unless that is too obvious to tell: all slots are taken, or another has just begun.
+    use
+        How much of the host's processors is used; None when it is unknown.
+    """
+
+    is_free: bool
+    held_back: str = ""
+    use: CpuUse | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class WaitingEpisode:
     """An episode to be run.
 
@@ -87,9 +106,12 @@ class WaitingEpisode:
         How many of its runs failed for another reason than the host.
     begin_s
         Until when it waits for a host that is free, in monotonic seconds.
+    repairs
+        What is done about its fault; an episode with repairs is not written.
     """
 
     plan: Plan
+    repairs: tuple[RepairOrder, ...] = ()
     attempt: int = 1
     own_failures: int = 0
     begin_s: float = 0.0
@@ -154,11 +176,12 @@ class EpisodeQueue:
     def __init__(
         self,
         plans: Sequence[Plan],
+        repairs: Mapping[str, Sequence[RepairOrder]] = MappingProxyType({}),
         *,
         pause_s: float = PAUSE_S,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self._waiting = [WaitingEpisode(plan=plan) for plan in plans]
+        self._waiting = [WaitingEpisode(plan=plan, repairs=tuple(repairs.get(plan.episode, ()))) for plan in plans]
         self._pause_s, self._clock = pause_s, clock
         self.notices: list[str] = []
 
@@ -177,6 +200,10 @@ class EpisodeQueue:
         place = next((place for place, one in enumerate(self._waiting) if now >= one.begin_s), 0)
         return self._waiting.pop(place)
 
+    def extend(self, episodes: Iterable[WaitingEpisode]) -> None:
+        """Add further episodes, which run after the others."""
+        self._waiting.extend(episodes)
+
     def repeat(self, episode: WaitingEpisode, outcome: EpisodeOutcome) -> bool:
         """Take in how a run ended and say whether it is repeated, which it is after all others."""
         if not outcome.failure:
@@ -186,14 +213,8 @@ class EpisodeQueue:
         if not may_repeat or own_failures >= OWN_ATTEMPTS or episode.attempt >= HOST_ATTEMPTS:
             return False
         pause_s = self._pause_s * episode.attempt if outcome.spoiled_by_host else 0.0
-        self._waiting.append(
-            WaitingEpisode(
-                plan=episode.plan,
-                attempt=episode.attempt + 1,
-                own_failures=own_failures,
-                begin_s=self._clock() + pause_s,
-            )
-        )
+        begin_s = self._clock() + pause_s
+        self._waiting.append(replace(episode, attempt=episode.attempt + 1, own_failures=own_failures, begin_s=begin_s))
         cause = ", which is put down to the host" if outcome.spoiled_by_host else ""
         self.notices.append(
             f"{episode.plan.episode}  {episode.plan.title}: attempt {episode.attempt} is void "

@@ -14,23 +14,24 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
+from faultset.collector.campaigns.episode_processes import EpisodeResult
+from faultset.collector.campaigns.episode_queue import WaitingEpisode
+from faultset.collector.campaigns.executors import CampaignProgress, run_episodes
+from faultset.collector.campaigns.local_executor import ThisMachine
 from faultset.collector.campaigns.output_folder import (
     await_removal_or_notify,
     make_output_folder,
     remove_abandoned,
-    remove_lost_episode,
 )
-from faultset.collector.campaigns.scheduler import CampaignProgress, run_episodes
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.episodes.working_folders import FAILED, RUNNING
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.faults.unsupported import unsupported_faults
 from faultset.collector.ipc.channel import encode
 from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
-from faultset.collector.plans.chosen_stores import check_planned_stores
 from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.plan import OWN_INJECTOR, Plan
-from faultset.collector.platforms.hosts import open_host
+from faultset.collector.platforms.hosts import PlatformHost, open_host
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.core.files import replace_text, translate_resource_errors
 from faultset.core.json_text import canonical_json
@@ -160,16 +161,9 @@ def mitigate(
         Episodes cannot run here, or a fault cannot be injected.
     """
     root = Path(out)
-    platforms = {one.plan.platform for one in planned}
-    if len(platforms) != 1:
-        raise UsageError(f"mitigations run on one platform; found {', '.join(sorted(platforms)) or 'nothing to do'}")
-    wanted = {one.plan.injector: one.plan.settings for one in planned}
-    if len(wanted) != 1:
-        names = ", ".join(sorted(name or OWN_INJECTOR for name in wanted))
-        raise UsageError(f"mitigations run with one injector; found {names}; plan them apart")
-    host = open_host(platforms.pop(), {**(settings or {}), **next(iter(wanted.values()))})
+    host = ThisMachine(_host_of(planned, settings or {}), root, [one.plan for one in planned], jobs)
     _check_folder(root)
-    for sentence in (*host.check(), *check_planned_stores(host, [one.plan for one in planned])):
+    for sentence in host.check():
         notify(sentence)
     refused = unsupported_faults(host, {one.plan.fault: get_fault(one.plan.fault or "") for one in planned}.values())
     for fault, reason in refused.items():
@@ -178,54 +172,57 @@ def mitigate(
     with translate_resource_errors(root):
         make_output_folder(root / MITIGATIONS)
         with locked(root, "mitigate", notify=notify) as lock:
-            for sentence in remove_abandoned(root, lambda platform: host).left:
+            for sentence in remove_abandoned(root, lambda platform: host.here).left:
                 notify(sentence)
-            present = {one.id: found for one in planned if (found := _read(root, one)) is not None}
-            due = [one for one in planned if one.id not in present]
-            jobs = jobs or host.episode_capacity()
-            notify(f"{len(due)} attempts to make, {len(present)} there already, at most {jobs} at a time, into {root}")
-            made = dict(present)
+            made = {one.id: attempt for one in planned if (attempt := _read(root, one)) is not None}
+            due = [one for one in planned if one.id not in made]
+            jobs = host.episode_capacity()
+            notify(f"{len(due)} attempts to make, {len(made)} there already, at most {jobs} at a time, into {root}")
+            groups = _in_groups(due, in_turn)
 
-            def run(groups: Mapping[str, Sequence[Mitigation]], before: CampaignProgress) -> CampaignProgress:
-                seen = before
+            def take(result: EpisodeResult) -> list[WaitingEpisode]:
+                group = groups[result.episode]
+                tried = _tried(group, result.outcome)
+                for one in tried:
+                    made[one.id] = one
+                    if not one.failure:
+                        _write(root, one)
+                left = _in_groups(group[len(tried) :] if tried else [], in_turn)
+                groups.update(left)
+                return [WaitingEpisode(plan=one[0].plan, repairs=_repairs(one)) for one in left.values()]
 
-                def take(state: CampaignProgress) -> None:
-                    nonlocal seen
-                    for ended in state.finished:
-                        for one in _tried(groups[ended.episode], ended.outcome):
-                            if one.id not in made:
-                                made[one.id] = one
-                                if not one.failure:
-                                    _write(root, one)
-                    finished, notices = [*before.finished, *state.finished], [*before.notices, *state.notices]
-                    seen = replace(state, finished=finished, notices=notices)
-                    progress(seen)
-
+            with host.open_executor(campaign="", jobs=jobs, lock=lock) as executor:
                 run_episodes(
                     [group[0].plan for group in groups.values()],
-                    root,
-                    jobs=jobs,
-                    settings=host.settings,
-                    progress=take,
+                    executor,
+                    progress=progress,
                     should_stop=should_stop,
-                    remove_lost=lambda episode: remove_lost_episode(root, episode, host),
-                    repairs={episode: [one.order for one in group] for episode, group in groups.items()},
-                    lock=lock,
+                    take=take,
+                    repairs={episode: _repairs(group) for episode, group in groups.items()},
                 )
-                return seen
-
-            seen = CampaignProgress(running={}, finished=(), waiting=0)
-            while due and not should_stop():
-                seen = run(_in_groups(due, in_turn), seen)
-                left = [one for one in due if one.id not in made] if in_turn else []
-                due = left if len(left) < len(due) else []
-            await_removal_or_notify(host, [one.id for one in planned], notify)
+            await_removal_or_notify(host.here, [one.id for one in planned], notify)
     return MitigationCampaign(
         root=root,
         mitigations=tuple(made[one.id] for one in planned if one.id in made),
         interrupted=should_stop(),
         wall_s=time.monotonic() - began,
     )
+
+
+def _host_of(planned: Sequence[Mitigation], settings: Mapping[str, Any]) -> PlatformHost:
+    """Return the host of the one platform and injector that the attempts are planned for."""
+    platforms = {one.plan.platform for one in planned}
+    if len(platforms) != 1:
+        raise UsageError(f"mitigations run on one platform; found {', '.join(sorted(platforms)) or 'nothing to do'}")
+    injectors = {one.plan.injector: one.plan.settings for one in planned}
+    if len(injectors) != 1:
+        names = ", ".join(sorted(name or OWN_INJECTOR for name in injectors))
+        raise UsageError(f"mitigations run with one injector; found {names}; plan them apart")
+    return open_host(platforms.pop(), {**settings, **next(iter(injectors.values()))})
+
+
+def _repairs(group: Sequence[Mitigation]) -> tuple[RepairOrder, ...]:
+    return tuple(one.order for one in group)
 
 
 def read_mitigations(root: str | Path) -> tuple[Mitigation, ...]:

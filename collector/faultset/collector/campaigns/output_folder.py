@@ -1,16 +1,19 @@
-"""The output folder of a campaign: what it may hold, and the removal of what killed runs left in it."""
+"""The output folder of a campaign, the folders of its workers' runs, and the removal of what killed runs left."""
 
 from __future__ import annotations
 
+import errno
 import re
+import secrets
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from faultset.collector.campaigns.records import CAMPAIGNS
-from faultset.collector.campaigns.worker_folders import WORKERS, worker_folders
 from faultset.collector.episodes.working_folders import (
     FAILED,
     RUNNING,
@@ -20,10 +23,77 @@ from faultset.collector.episodes.working_folders import (
 )
 from faultset.collector.platforms.hosts import PlatformHost
 from faultset.core.errors import DataError, PlatformError
-from faultset.core.locks import LOCK
+from faultset.core.files import flush, write_text
+from faultset.core.locks import LOCK, ProcessIdentity
+from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, TELEMETRY, TRUTH
 from faultset.datasets.format.versions import VERSIONS
+
+WORKERS = ".workers"
+_OWNER = "owner.json"
+_NEW = ".new"
+_LARGEST_OWNER_BYTES = 8192
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerFolder:
+    """The folder of one run of an episode on a worker, and the worker's process."""
+
+    path: Path
+    owner: ProcessIdentity
+
+    @staticmethod
+    def make(root: Path, episode: str) -> WorkerFolder:
+        """Make a folder for a run of an episode that this process cares for."""
+        owner = ProcessIdentity.current()
+        path = root / WORKERS / f"{episode}-{secrets.token_hex(8)}"
+        new = path.with_name(f"{_NEW}-{path.name}")
+        new.mkdir(parents=True)
+        # a folder is seen by others with its owner in it, or not at all
+        write_text(new / _OWNER, owner.model_dump_json())
+        new.rename(path)
+        return WorkerFolder(path=path, owner=owner)
+
+    def hand_over(self, root: Path, episode: str) -> bool:
+        """Rename the finished episode into the dataset; say False when the dataset has it already."""
+        target = root / EPISODES / episode
+        target.parent.mkdir(exist_ok=True)
+        try:
+            (self.path / EPISODES / episode).rename(target)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+            return False
+        flush(target.parent)
+        return True
+
+    def keep_logs(self, root: Path, logs: Path | None) -> Path | None:
+        """Move what a failed episode has left for a diagnosis to the dataset's folder, and return where it is."""
+        if logs is None:
+            return None
+        kept = root / FAILED / logs.name
+        kept.parent.mkdir(exist_ok=True)
+        shutil.rmtree(kept, ignore_errors=True)
+        with suppress(OSError):
+            logs.rename(kept)
+        return kept if kept.exists() else None
+
+    def remove(self) -> None:
+        """Remove the folder, unless an episode in it is still to be undone."""
+        if not any((self.path / RUNNING).glob("*.json")):
+            shutil.rmtree(self.path, ignore_errors=True)
+
+
+def worker_folders(root: Path) -> Iterator[WorkerFolder]:
+    """Yield the folders of runs that a dataset has, those that are going on among them."""
+    for path in sorted((root / WORKERS).glob("*/")):
+        if path.name.startswith(_NEW) or path.is_symlink():
+            continue
+        with suppress(DataError, ValidationError):
+            text = read_regular(path / _OWNER, limit_bytes=_LARGEST_OWNER_BYTES, below=root)
+            yield WorkerFolder(path=path, owner=ProcessIdentity.model_validate_json(text))
+
 
 _FOLDERS = (EPISODES, VERSIONS, CAMPAIGNS, RUNNING, FAILED, WORKERS)
 _TORN = re.compile(r"\.[A-Za-z0-9.-]{1,80}\.[0-9a-f]{8}\.tmp")

@@ -1,19 +1,24 @@
-"""The campaign's file in the dataset: its request, settings, plans, unsupported faults and failures."""
+"""The result of a campaign, and its file in the dataset."""
 
 from __future__ import annotations
 
 import json
+import os
+import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pydantic import BaseModel
 
+from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.plans.options import campaign_options
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import CampaignRequest
-from faultset.core.errors import DataError
+from faultset.core.errors import DataError, PlatformError
 from faultset.core.files import replace_text
 from faultset.core.reading.documents import checked, read_document
 from faultset.core.suggestions import suggest
@@ -123,14 +128,15 @@ def as_options(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a campaign as the options of `collect` that repeat it: option name to value, names without dashes."""
     request = dict(record["request"])
     phases = request.pop("phases")
-    request["rate"], request["step"] = request.pop("rate_rps"), f"{request.pop('step_s'):.12g}s"
-    request["source"] = request.pop("sources", [])
-    request["regions"] = request.get("regions") or None
     if request["profile"] == "custom":
         del request["profile"]
-        request |= {name.removesuffix("_s"): f"{length:.12g}s" for name, length in phases.items()}
-    options = {name.replace("_", "-"): value for name, value in (request | record["settings"]).items()}
-    return {name: value for name, value in options.items() if value not in (None, [], ())}
+        request |= phases
+    options = {}
+    for option in campaign_options().values():
+        value = request.get(option.name)
+        options[option.flag] = f"{value:.12g}s" if option.is_length and value is not None else value
+    options |= {name.replace("_", "-"): value for name, value in record["settings"].items()}
+    return {name: value for name, value in options.items() if value not in (None, "", [], ())}
 
 
 def _read(root: Path, campaign: str) -> dict[str, Any]:
@@ -148,3 +154,77 @@ def _replace(path: Path, record: Mapping[str, Any]) -> None:
             f"{LIMIT_BYTES >> 20} MiB are read again; collect them in several campaigns, with another --seed each"
         )
     replace_text(path, text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignResult:
+    """What came of a campaign.
+
+    Attributes
+    ----------
+    root
+        The dataset's folder; of a dataset behind a URL its local part, in which episodes have no telemetry.
+    location
+        What people call the dataset: a path or a URL.
+    campaign
+        Id of the campaign; its file is `campaigns/<id>.json` in the dataset.
+    version
+        The dataset's newest version; empty when there is none.
+    plans
+        The planned episodes, in the order in which they were begun.
+    episodes
+        A result for each planned episode that has ended, in any run of the campaign.
+    unsupported
+        Faults that the platform cannot inject and that were left out, with the reason.
+    interrupted
+        Whether the campaign was stopped before its end; no version was written then.
+    wall_s
+        Length of this run in seconds.
+    """
+
+    root: Path
+    location: str
+    campaign: str
+    version: str
+    plans: tuple[Plan, ...]
+    episodes: tuple[EpisodeResult, ...]
+    unsupported: Mapping[str, str]
+    interrupted: bool
+    wall_s: float
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Episodes that are void, with the reason."""
+        return {result.episode: result.failure for result in self.episodes if result.failure}
+
+    def raise_for_failures(self) -> None:
+        """Raise an error that names the first failure, if there is one.
+
+        Raises
+        ------
+        DataError
+            All failures are such errors, for instance a full disk.
+        PlatformError
+            There are other failures.
+        """
+        failed = [result for result in self.episodes if result.failure]
+        if not failed:
+            return
+        first = failed[0]
+        error = DataError if {r.outcome.exit_code for r in failed} == {DataError.exit_code} else PlatformError
+        logs = f" (logs in {first.outcome.logs})" if first.outcome.logs else ""
+        raise error(
+            f"{len(failed)} of {len(self.plans)} episodes failed after {first.attempts} "
+            f"{'attempt' if first.attempts == 1 else 'attempts'}; first: {first.failure}{logs}; "
+            f"run the same command again to retry them"
+        )
+
+
+def this_machine() -> dict[str, Any]:
+    """Return what a version's provenance says of a machine on which episodes ran."""
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }

@@ -1,12 +1,11 @@
 """A worker of a campaign: runs single episodes on its machine, as many at a time as the machine can carry.
 
 An order is run in a folder of its own and handed over to the dataset when it is finished; see
-`faultset.collector.campaigns.worker_folders` and `faultset.collector.campaigns.destinations`.
+`faultset.collector.campaigns.output_folder` and `faultset.collector.campaigns.destinations`.
 """
 
 from __future__ import annotations
 
-import selectors
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,16 +15,14 @@ from platform import node
 from typing import Any
 
 from faultset.collector.campaigns.destinations import Destination
-from faultset.collector.campaigns.episode_processes import PROGRAM, RunningEpisode
-from faultset.collector.campaigns.episode_queue import HostLimit, HostState, WaitingEpisode
+from faultset.collector.campaigns.episode_processes import PROGRAM, EpisodeHost
+from faultset.collector.campaigns.episode_queue import WaitingEpisode
 from faultset.collector.campaigns.output_folder import (
     RemovalResult,
+    WorkerFolder,
     remove_abandoned_runs,
     remove_lost_episode,
 )
-from faultset.collector.campaigns.scheduler import STAGGER_S
-from faultset.collector.campaigns.worker_folders import WorkerFolder
-from faultset.collector.episodes.host_pressure import CpuPressure, CpuUse
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.platforms.hosts import open_host
 from faultset.core.errors import DataError, FaultsetError
@@ -68,28 +65,11 @@ Report = Callable[[str], None]
 
 
 class EpisodeWorker:
-    """Runs orders, each in the thread that brings it.
+    """Runs orders, each in the thread that brings it and in a folder of its own."""
 
-    Parameters
-    ----------
-    most
-        How many episodes run at a time at most.
-    use
-        Returns how much of this machine's processors was used in the last seconds, so many; measured when left out.
-    stagger_s
-        Seconds between the beginnings of two episodes.
-    """
-
-    def __init__(
-        self, most: int, *, use: Callable[[float], CpuUse | None] | None = None, stagger_s: float = STAGGER_S
-    ) -> None:
-        self._most, self._stagger_s = most, stagger_s
-        self._limit = HostLimit(most)
-        self._use = use or CpuPressure().use
-        self._running: dict[int, RunningEpisode] = {}
+    def __init__(self, host: EpisodeHost) -> None:
+        self._host = host
         self._stopped: set[str] = set()
-        self._last_start = 0.0
-        self._lock = threading.Lock()
 
     def stop(self, run: str) -> None:
         """Let the episodes of a command undo their changes and end, and begin no more of them."""
@@ -141,55 +121,17 @@ class EpisodeWorker:
         plan = order.waiting.plan
         host = open_host(plan.platform, order.settings)
         report("waiting")
-        running = self._begun(folder, order)
-        if running is None:
-            return EpisodeOutcome(episode=plan.episode, failure="stopped before it began", interrupted=True)
-        phase, is_stopping = "", False
-        with selectors.DefaultSelector() as selector:
-            selector.register(running.output, selectors.EVENT_READ)
-            try:
-                while True:
-                    if order.run in self._stopped and not is_stopping:
-                        is_stopping = True
-                        running.process.terminate()
-                    running.end_if_stopped()
-                    running.end_orphans()
-                    if not selector.select(timeout=_LOOK_EVERY_S):
-                        continue
-                    line = running.output.readline()
-                    if not line:
-                        break
-                    running.receive(line)
-                    if running.phase != phase:
-                        phase = running.phase
-                        report(phase)
-            except BaseException:
-                running.process.terminate()
-                raise
-            finally:
-                with self._lock:
-                    del self._running[id(running)]
-        outcome = running.finish(lambda episode: remove_lost_episode(folder.path, episode, host)).outcome
-        with self._lock:
-            self._limit.take(outcome, running.started)
-        return outcome
-
-    def _begun(self, folder: WorkerFolder, order: WorkerAssignment) -> RunningEpisode | None:
-        """Start the process of an episode once the machine has room for it; None when it was stopped before."""
         while order.run not in self._stopped:
-            with self._lock:
-                phases = [one.current_phase for one in self._running.values()]
-                reason = self._limit.reason_to_wait(HostState.of(phases, self._use, time.monotonic()))
-                pause_s = self._stagger_s if self._running else 0.0
-                if not reason and time.monotonic() - self._last_start >= pause_s:
-                    begun = RunningEpisode.start(
-                        order.waiting, folder.path, self._most, order.settings, None, program=order.program
-                    )
-                    self._running[id(begun)] = begun
-                    self._last_start = time.monotonic()
-                    return begun
+            episode = self._host.start(order.waiting, folder.path, order.settings, program=order.program)
+            if episode is not None:
+                return self._host.follow(
+                    episode,
+                    lambda name: remove_lost_episode(folder.path, name, host),
+                    lambda: order.run in self._stopped,
+                    report,
+                ).outcome
             time.sleep(_LOOK_EVERY_S)
-        return None
+        return EpisodeOutcome(episode=plan.episode, failure="stopped before it began", interrupted=True)
 
 
 _worker: EpisodeWorker | None = None
@@ -201,7 +143,7 @@ def this_worker(most: int = 1) -> EpisodeWorker:
     global _worker
     with _making:
         if _worker is None:
-            _worker = EpisodeWorker(most)
+            _worker = EpisodeWorker(EpisodeHost(most))
         return _worker
 
 

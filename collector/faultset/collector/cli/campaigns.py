@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
+import yaml
 
 from faultset.core.command_line.console import command
 from faultset.core.command_line.output import json_option, show_json, show_records
+from faultset.core.errors import UsageError
+from faultset.core.reading.yaml_documents import parse_yaml, read_yaml_text
+from faultset.core.suggestions import suggest
 
 _dataset = click.argument("dataset", type=click.Path(path_type=Path, exists=True, file_okay=False))
 
@@ -69,7 +74,6 @@ def show(dataset: Path, campaign: str, as_config: bool) -> None:
       faultset campaign show data/ 1f0c2a9be771
       faultset campaign show data/ 1f0c2a9be771 --as-config > campaign.yaml
     """
-    from faultset.collector.campaigns.config import write_config
     from faultset.collector.campaigns.records import as_options, read_campaign
 
     record = read_campaign(dataset, campaign)
@@ -77,3 +81,37 @@ def show(dataset: Path, campaign: str, as_config: bool) -> None:
         click.echo(write_config(as_options(record)), nl=False)
     else:
         show_json(record)
+
+
+def read_config(path: Path, known: Iterable[str]) -> dict[str, Any]:
+    """Return the options in a campaign file, with lists as comma-separated names.
+
+    Parameters
+    ----------
+    known
+        Names of the options that a file may have, without leading dashes.
+
+    Raises
+    ------
+    UsageError
+        The file cannot be read, is no mapping, or has an option that is not known or has no single value.
+    """
+    text = read_yaml_text(path, "campaign file")
+    options = parse_yaml(text, f"campaign file {path}")
+    if not isinstance(options, dict):
+        found = type(options).__name__
+        raise UsageError(f"campaign file {path} must be a mapping of options of collect, but is {found}")
+    names = set(known)
+    for name, value in options.items():
+        if name not in names:
+            raise UsageError(f'campaign file {path} has an unknown option "{name}"; {suggest(str(name), names)}')
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            options[name] = ",".join(value)
+        elif value is None or isinstance(value, list | dict):
+            raise UsageError(f'option "{name}" in campaign file {path} must be one value or a list of names')
+    return options
+
+
+def write_config(options: Mapping[str, Any]) -> str:
+    """Return options as the text of a campaign file that `read_config` reads."""
+    return yaml.safe_dump(dict(options), sort_keys=False, default_flow_style=None)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.collector.cli.cluster import cluster_options, platform_settings
+from faultset.collector.cli.cluster import campaign_options, cluster_options, platform_settings
 from faultset.core.command_line.console import command, complete_names
 from faultset.core.command_line.output import json_option, show_records
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 @command("doctor")
 @click.option("--platform", default="local", show_default=True, help="local or kubernetes.")
+@campaign_options("injector")
 @cluster_options
 @click.option("--install-telemetry", is_flag=True, help="First give the cluster a small Prometheus and Jaeger.")
 @click.option(
@@ -29,15 +30,11 @@ if TYPE_CHECKING:
 @json_option
 def doctor(
     platform: str,
-    context: str | None,
-    prometheus_url: str | None,
-    jaeger_url: str | None,
-    image: str | None,
-    injector: str | None,
     install_telemetry: bool,
     fault: str | None,
     app: str,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Check what episodes need, item by item, and say how to fix what is missing.
 
@@ -55,9 +52,7 @@ def doctor(
     from faultset.collector.platforms.hosts import TelemetryInstaller, open_host
     from faultset.core.errors import PlatformError, UsageError
 
-    settings = platform_settings(
-        context=context, prometheus_url=prometheus_url, jaeger_url=jaeger_url, image=image, injector=injector
-    )
+    settings = platform_settings(**options)
     host = open_host(platform, settings)
     if install_telemetry:
         if not isinstance(host, TelemetryInstaller):

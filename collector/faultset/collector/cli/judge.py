@@ -28,8 +28,8 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
     """Write DATASET to the new folder OUT, with a verdict where it was unknown.
 
     A fault that clients did not feel has the verdict unknown where the latent test was not calibrated when it was
-    collected. The scores are in the evidence, so that a limit which was measured later decides: latent or silent. A
-    fault that only left messages of a queue unprocessed is manifest, which earlier releases did not look for.
+    collected. The tests of a collection run again on the recorded telemetry, so that a limit which was measured later
+    decides: latent or silent. A fault that only left messages of a queue unprocessed is manifest.
 
     \b
     Example:

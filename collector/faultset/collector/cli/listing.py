@@ -26,7 +26,7 @@ def faults(app: str | None, as_json: bool) -> None:
     """
     from faultset.collector.apps import load_app
     from faultset.collector.faults.registry import faults as registered
-    from faultset.collector.plans.fault_selection import unavailable_reason
+    from faultset.collector.plans.fault_choice import unavailable_reason
 
     spec = load_app(app) if app else None
     noop: dict[str, Any] = {

@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.collector.cli.cluster import JobLimit, cluster_options, platform_settings, stores_option
-from faultset.collector.cli.interrupts import interrupts
-from faultset.core.command_line.console import DURATION, comma_separated, command, complete_names
+from faultset.collector.cli.cluster import (
+    JobLimit,
+    campaign_options,
+    cluster_options,
+    interrupts,
+    platform_settings,
+    request_options,
+)
+from faultset.core.command_line.console import DURATION, comma_separated, command
 from faultset.core.command_line.output import json_option, show_json, show_records
 from faultset.core.errors import UsageError
 
 if TYPE_CHECKING:
     from faultset.collector.campaigns.mitigations import Mitigation, MitigationCampaign
     from faultset.collector.mitigation.messages import RepairOrder
+    from faultset.collector.plans.options import CampaignOptions
     from faultset.collector.plans.plan import Plan
 
 
 @command("mitigate")
 @click.argument("plan", required=False, metavar="[PLAN|EPISODE]", type=click.Path(path_type=Path))
-@click.option(
-    "--faults",
-    metavar="NAMES",
-    shell_complete=complete_names("faultset.faults", "all"),
-    help="Faults to inject, comma-separated, or all; instead of a plan.",
-)
-@click.option(
-    "--apps", metavar="NAMES", shell_complete=complete_names("faultset.apps", "all"), help="Applications to run."
-)
-@click.option(
-    "--spread", is_flag=True, help="Inject each fault into one of the applications that it fits, not into all of them."
-)
-@click.option("--targets", metavar="NAMES", help="Services to apply faults to; drawn at random, evenly, by default.")
+@campaign_options("faults", "apps", "spread", "targets", required=False)
 @click.option(
     "--commands",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -68,37 +63,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="Folder of the results.",
 )
-@click.option("--platform", default="local", show_default=True, help="Where the applications run.")
+@campaign_options("platform", "seed", "rate_rps", "stores", "injector")
 @click.option(
     "-j", "--jobs", type=JobLimit(), default="auto", show_default=True, help="Most attempts to run at once, or auto."
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Decides targets and load.")
-@click.option("--rate", type=float, default=20.0, show_default=True, help="Requests per second.")
-@stores_option
 @cluster_options
 @json_option
-def mitigate(
-    plan: Path | None,
-    faults: str | None,
-    apps: str | None,
-    spread: bool,
-    targets: str | None,
-    commands: Path | None,
-    repairs: str | None,
-    in_turn: bool,
-    operator: Path | None,
-    within: float,
-    sustain: float,
-    out: Path,
-    platform: str,
-    jobs: int | None,
-    seed: int,
-    rate: float,
-    as_json: bool,
-    injector: str | None,
-    stores: str | None,
-    **given: Any,
-) -> None:
+def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_json: bool, **options: Any) -> None:
     """Deploy an application, inject a fault, repair it by commands, and judge whether the repair worked.
 
     The repair has succeeded when the fault's own check finds nothing, client requests are healthy for a sustained
@@ -115,35 +86,26 @@ def mitigate(
     """
     from faultset.collector.campaigns.mitigations import mitigate as make_attempts
     from faultset.collector.campaigns.mitigations import plan_mitigations
-    from faultset.collector.cli.progress import show_progress
+    from faultset.collector.cli.output import show_progress
 
-    if (plan is None) == (faults is None):
+    repairs = {name: options.pop(name) for name in ("commands", "operator", "repairs", "within", "sustain")}
+    request = request_options(options)
+    if (plan is None) == (not request["faults"]):
         raise UsageError("either a PLAN or an EPISODE, or --faults with --apps, says what is injected; give one")
-    if spread and plan is not None:
+    if plan is None:
+        plans = _drawn(request)
+    elif request.get("spread"):
         raise UsageError("--spread distributes --faults over --apps; leave it out with a PLAN or an EPISODE")
-    plans = (
-        _planned(plan, injector, stores)
-        if plan is not None
-        else _drawn(
-            comma_separated(faults),
-            comma_separated(apps),
-            comma_separated(targets),
-            platform,
-            seed,
-            rate,
-            spread,
-            injector,
-            stores,
-        )
-    )
-    planned = plan_mitigations(plans, _orders(commands, operator, repairs, within, sustain))
+    else:
+        plans = _planned(plan, request.get("injector"), request.get("stores"))
+    planned = plan_mitigations(plans, _orders(**repairs))
     with interrupts() as received, show_progress() as progress:
         campaign = make_attempts(
             planned,
             out=out,
             jobs=jobs,
             in_turn=in_turn,
-            settings=platform_settings(**given),
+            settings=platform_settings(**options),
             progress=progress,
             notify=lambda sentence: click.echo(sentence, err=True),
             should_stop=lambda: bool(received),
@@ -157,8 +119,7 @@ def mitigate(
 
 
 def _planned(path: Path, injector: str | None, stores: str | None) -> tuple[Plan, ...]:
-    from faultset.collector.plans.plan import OWN_INJECTOR
-    from faultset.collector.plans.recorded_plans import read_plan
+    from faultset.collector.plans.plan import OWN_INJECTOR, read_plan
     from faultset.collector.plans.requests import parse_stores
     from faultset.collector.platforms.hosts import check_settings
 
@@ -171,56 +132,32 @@ def _planned(path: Path, injector: str | None, stores: str | None) -> tuple[Plan
     return (replace(plan, injector=None if injector == OWN_INJECTOR else injector),)
 
 
-def _drawn(
-    faults: Sequence[str],
-    apps: Sequence[str],
-    targets: Sequence[str],
-    platform: str,
-    seed: int,
-    rate_rps: float,
-    spread: bool,
-    injector: str | None,
-    stores: str | None,
-) -> tuple[Plan, ...]:
+def _drawn(options: CampaignOptions) -> tuple[Plan, ...]:
     from faultset.collector.mitigation.repairs import MITIGATION_PHASES
     from faultset.collector.plans.campaign_plans import plan_campaign
     from faultset.collector.plans.requests import make_request
 
-    if not apps:
+    if not options["apps"]:
         raise UsageError("which application? name it with --apps, for instance --apps hotel")
-    request = make_request(
-        faults=faults,
-        apps=apps,
-        targets=targets,
-        platform=platform,
-        seed=seed,
-        normal=0,
-        profile="quick",
-        rate_rps=rate_rps,
-        spread=spread,
-        injector=injector,
-        stores=stores,
-        **vars(MITIGATION_PHASES),
-    )
+    fixed: Any = {"normal": 0, "profile": "quick", **vars(MITIGATION_PHASES)}
+    request = make_request(**options | fixed)
     return tuple(sorted(plan_campaign(request), key=lambda one: (one.app, one.fault or "")))
 
 
-def _orders(
-    commands: Path | None, operator: Path | None, repairs: str | None, within_s: float, sustain_s: float
-) -> Any:
+def _orders(commands: Path | None, operator: Path | None, repairs: str | None, within: float, sustain: float) -> Any:
     from faultset.collector.mitigation.repairs import REPAIRS, commands_order, operator_order, repair_order
 
     chosen = comma_separated(repairs) if repairs is not None else () if commands or operator else REPAIRS
     chosen = REPAIRS if "all" in chosen else [name for name in chosen if name != "none"]
-    own = [commands_order(commands, within_s=within_s, sustain_s=sustain_s)] if commands else []
-    own += [operator_order(operator, within_s=within_s, sustain_s=sustain_s)] if operator else []
+    own = [commands_order(commands, within_s=within, sustain_s=sustain)] if commands else []
+    own += [operator_order(operator, within_s=within, sustain_s=sustain)] if operator else []
     for name in chosen:
-        repair_order(name, "", within_s=within_s, sustain_s=sustain_s)
+        repair_order(name, "", within_s=within, sustain_s=sustain)
     if not own and not chosen:
         raise UsageError("no repair: give a file with --commands, or names with --repairs")
 
     def orders(plan: Plan) -> list[RepairOrder]:
-        beside = [repair_order(name, plan.target or "", within_s=within_s, sustain_s=sustain_s) for name in chosen]
+        beside = [repair_order(name, plan.target or "", within_s=within, sustain_s=sustain) for name in chosen]
         return [*own, *beside]
 
     return orders

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
 
-from faultset.collector.cli.cluster import cluster_options, platform_settings, stores_option
-from faultset.collector.cli.interrupts import raised_interrupts
+from faultset.collector.cli.cluster import (
+    campaign_options,
+    cluster_options,
+    platform_settings,
+    raised_interrupts,
+)
 from faultset.core.command_line.console import command, complete_names
 from faultset.core.command_line.output import json_option, show_records
 
@@ -19,7 +24,7 @@ from faultset.core.command_line.output import json_option, show_records
 @click.option("--target", help="Service to apply the fault to; drawn at random by default.")
 @click.option("--platform", default="local", show_default=True, help="local or kubernetes.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Decides target and parameters.")
-@stores_option
+@campaign_options("stores", "injector")
 @cluster_options
 @json_option
 def try_fault(
@@ -28,13 +33,9 @@ def try_fault(
     target: str | None,
     platform: str,
     seed: int,
-    context: str | None,
-    prometheus_url: str | None,
-    jaeger_url: str | None,
-    image: str | None,
-    injector: str | None,
     stores: str | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Deploy an application, inject one fault, see whether it takes effect, undo it, and remove the application.
 
@@ -52,7 +53,7 @@ def try_fault(
     from faultset.collector.faults.registry import get_fault
     from faultset.collector.faults.unsupported import unsupported_faults
     from faultset.collector.plans.chosen_stores import check_stores, with_stores
-    from faultset.collector.plans.fault_selection import unavailable_reason
+    from faultset.collector.plans.fault_choice import unavailable_reason
     from faultset.collector.plans.requests import parse_stores
     from faultset.collector.platforms.hosts import open_host
     from faultset.collector.platforms.journal.journal import Journal
@@ -66,9 +67,7 @@ def try_fault(
     possible = spec.targets(loaded)
     if target is not None and target not in possible:
         raise unknown_name(f"target of {name} in {loaded.name}", target, possible)
-    settings = platform_settings(
-        context=context, prometheus_url=prometheus_url, jaeger_url=jaeger_url, image=image, injector=injector
-    )
+    settings = platform_settings(**options)
     host = open_host(platform, settings)
     if reason := unsupported_faults(host, [spec]).get(name):
         raise UsageError(f"fault {name} cannot be made on platform {platform}: {reason}")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faultset.collector.episodes import harmless_changes
-from faultset.collector.episodes.clock import EpisodeClock
 from faultset.collector.episodes.health import (
     SETTLE_NS,
+    EpisodeWatchdog,
     HostTooBusy,
     health_problem,
     requests_between,
@@ -20,11 +20,9 @@ from faultset.collector.episodes.health import (
 )
 from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.live_faults import live_fault
-from faultset.collector.episodes.recording.contexts import LiveRecording, read_early
-from faultset.collector.episodes.recording.writer import write_episode
-from faultset.collector.episodes.records import EpisodeRecord, FaultRecord, ViewBounds
+from faultset.collector.episodes.recording import LiveRecording, read_early, write_episode
+from faultset.collector.episodes.records import EpisodeClock, EpisodeRecord, FaultRecord, ViewBounds
 from faultset.collector.episodes.state_machine import EpisodeMachine, Phase
-from faultset.collector.episodes.watchdog import EpisodeWatchdog
 from faultset.collector.mitigation.messages import MitigationResult
 from faultset.collector.plans.plan import Draws
 from faultset.collector.platforms.api.capabilities import host_load

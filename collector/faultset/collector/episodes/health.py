@@ -1,4 +1,4 @@
-"""Is the application healthy? Judged from what is collected anyway: object states and client requests."""
+"""Health of an application and of the platform's processes, from object states and client requests."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from collections.abc import Collection
 import pandas as pd
 import pyarrow as pa
 
+from faultset.collector.episodes.records import SYSTEM_CLOCK, EpisodeClock
+from faultset.collector.platforms.api.capabilities import ProcessWatcher
 from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.platforms.api.workload_state import WORKLOADS, is_as_wanted, is_rolled_out
 from faultset.core.errors import PlatformError
+from faultset.core.times import SECOND_NS
 
 LARGEST_ERROR_RATE = 0.01
 LEAST_COMPLETION = 0.9
@@ -102,3 +105,39 @@ def _most_frequent(failed: pd.DataFrame) -> str:
         for endpoint, status, outcome in zip(failed["endpoint"], failed["status"], failed["outcome"], strict=True)
     )
     return ", ".join(f"{endpoint} with {end} {count} times" for (endpoint, end), count in kinds.most_common(3))
+
+
+LARGEST_CLOCK_STEP_S = 1.0
+_PAUSE_S = 1.0
+
+
+class EpisodeWatchdog:
+    """Looks whether an episode can still come to a good end, at processes once a second at most.
+
+    Parameters
+    ----------
+    platform
+        Its processes are looked at where it is a `ProcessWatcher`.
+    clock
+        Ends the episode when it is set.
+    """
+
+    def __init__(self, platform: object, clock: EpisodeClock = SYSTEM_CLOCK):
+        self._platform, self._clock = platform, clock
+        self._clock_offset_ns = self._offset_ns()
+        self._next_look_ns = 0
+
+    def check(self) -> None:
+        """Raise PlatformError when the clock was set, or a process has ended or was stopped."""
+        step_s = (self._offset_ns() - self._clock_offset_ns) / SECOND_NS
+        if abs(step_s) > LARGEST_CLOCK_STEP_S:
+            raise PlatformError(f"the machine's clock was set by {step_s:+.1f} s during the episode, which spoils it")
+        if self._clock.monotonic_ns() < self._next_look_ns:
+            return
+        self._next_look_ns = self._clock.monotonic_ns() + round(_PAUSE_S * SECOND_NS)
+        if isinstance(self._platform, ProcessWatcher):
+            self._platform.check_processes()
+
+    def _offset_ns(self) -> int:
+        # by how much the clock that may be set is ahead of the one that never is
+        return self._clock.time_ns() - self._clock.monotonic_ns()

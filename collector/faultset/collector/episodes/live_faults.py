@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from faultset.collector.episodes.clock import EpisodeClock
-from faultset.collector.episodes.health import requests_between, unhealthy_requests
-from faultset.collector.episodes.recording.contexts import LiveRecording
-from faultset.collector.episodes.records import EpisodeRecord
+from faultset.collector.episodes.health import EpisodeWatchdog, requests_between, unhealthy_requests
+from faultset.collector.episodes.recording import LiveRecording
+from faultset.collector.episodes.records import EpisodeClock, EpisodeRecord
 from faultset.collector.episodes.state_machine import EpisodeMachine
-from faultset.collector.episodes.watchdog import EpisodeWatchdog
 from faultset.collector.mitigation.oracle import LiveFault
 from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.verdicts.client_requests import ComparisonWindows, sli_tests

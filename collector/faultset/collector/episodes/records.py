@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 
-from faultset.collector.episodes.clock import SYSTEM_CLOCK, EpisodeClock
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.api.courses import Course
 from faultset.collector.verdicts.latent import rolled_out_services
 from faultset.core.times import SECOND_NS
+
+
+class EpisodeClock(Protocol):
+    """What an episode asks of a clock; the module `time` is one."""
+
+    def time_ns(self) -> int:
+        """Return UTC nanoseconds since 1970."""
+        ...
+
+    def monotonic_ns(self) -> int:
+        """Return nanoseconds of a clock that is never set."""
+        ...
+
+    def sleep(self, seconds: float, /) -> None:
+        """Return after so many seconds."""
+        ...
+
+
+SYSTEM_CLOCK: EpisodeClock = time
+"""The clock of this machine."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faultset.collector.episodes.actions import EpisodeActions, FaultNotConfirmed
-from faultset.collector.episodes.clock import SYSTEM_CLOCK, EpisodeClock
-from faultset.collector.episodes.health import HostTooBusy
+from faultset.collector.episodes.health import EpisodeWatchdog, HostTooBusy
 from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.messages import EpisodeOutcome
-from faultset.collector.episodes.records import EpisodeRecord, FaultRecord
+from faultset.collector.episodes.records import SYSTEM_CLOCK, EpisodeClock, EpisodeRecord, FaultRecord
 from faultset.collector.episodes.state_machine import Command, EpisodeMachine, Event, Phase
-from faultset.collector.episodes.watchdog import EpisodeWatchdog
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan, random_draws
@@ -148,7 +146,7 @@ class EpisodeRunner:
             spoiled_by_host=self._spoiled_by_host,
             exit_code=self._exit_code,
             durations_s=self.record.durations_s,
-            sli_fires=bool(judgement and judgement.sli_fires),
+            sli_fires=bool(judgement and judgement.impact.is_manifest),
             latent_fires=bool(judgement and judgement.latent_fires),
             source_failures=self.sources.failures,
             mitigations=self._actions.mitigations,

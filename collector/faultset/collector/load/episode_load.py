@@ -11,8 +11,7 @@ from faultset.collector.load.generator import Generator
 from faultset.collector.load.messages import BeginLoad, ChangeLoad, LoadStatistics, ReadStatistics, StopLoad
 from faultset.collector.load.results import ResultFile
 from faultset.collector.load.schedule import Schedule
-from faultset.collector.load.workloads.regions import RegionalDriver
-from faultset.collector.load.workloads.traffic import Traffic
+from faultset.collector.load.workloads.traffic import RegionalDriver, Traffic
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from faultset.collector.ipc.channel import serve
 from faultset.collector.load.episode_load import EpisodeLoad
-from faultset.collector.load.http_server import serve_http
+from faultset.collector.load.http_driver import serve_http
 from faultset.collector.load.messages import BeginLoad, ChangeLoad, LoadStatistics, ReadStatistics, StopLoad
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC
 from faultset.collector.runtime.app_code import read_app

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,12 @@ import numpy as np
 from faultset.collector.apps import is_path, load_app
 from faultset.collector.faults.registry import NOOP
 from faultset.collector.load.schedule import mixes_of
+from faultset.collector.load.workloads.traffic import Traffic
 from faultset.collector.plans.chosen_stores import with_stores
 from faultset.collector.plans.code import campaign_code
-from faultset.collector.plans.fault_choice import faults_alone, faults_in_pairs
-from faultset.collector.plans.fault_selection import faults_by_app
-from faultset.collector.plans.plan import NoFaultKind, Plan, PlannedFault
+from faultset.collector.plans.fault_choice import faults_alone, faults_by_app, faults_in_pairs
+from faultset.collector.plans.options import NoFaultKind
+from faultset.collector.plans.plan import Plan, PlannedFault
 from faultset.collector.plans.requests import CampaignRequest, check_numbers, check_phases, traffic_of
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.collector.runtime.app_code import is_folder
@@ -24,6 +26,8 @@ from faultset.collector.sources.registry import check_together, load_source
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
 from faultset.core.json_text import canonical_json
+from faultset.core.printable import size_text
+from faultset.core.times import duration_text
 
 MOST_PAIRED = 6
 """Up to how many episodes with a fault each has one without a fault beside it."""
@@ -42,7 +46,6 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
     UsageError
         Unknown names, impossible lengths, or nothing to do.
     """
-    host_class = load_host_class(request.platform)
     check_numbers(request)
     check_phases(request.phases, request.step_s)
     traffic = traffic_of(request)
@@ -55,21 +58,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
     for name, app in apps.items():
         if is_path(name):
             files[app.name] = str(Path(name).absolute())
-        if app.code is not None and is_folder(app.code) and not host_class.runs_code_of_folders:
-            raise UsageError(
-                f"app {app.name} has code in {app.code}, which services on platform {request.platform} cannot find; "
-                "build an image with the application as an installed package, or use --platform local"
-            )
-        if app.deployed is not None and not host_class.runs_deployed_apps:
-            raise UsageError(
-                f"app {app.name} is deployed on a cluster, but the platform is {request.platform}; "
-                "add --platform kubernetes"
-            )
-        if app.operator is not None and app.deployed is None and not host_class.deploys_operators:
-            raise UsageError(
-                f"app {app.name} has an operator, which platform {request.platform} cannot deploy; use --platform "
-                "local, or deploy it and name an app file with deployed"
-            )
+        _check_platform(app, request.platform)
         mixes_of(request.mix or app.default_mix, app)
         draw_faults = faults_in_pairs if request.concurrent > 1 else faults_alone
         injected = draw_faults(chosen[app.name], app, request.targets, rng)
@@ -83,37 +72,60 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
         drafts.extend((app, kind, ()) for kind in kinds)
     if not drafts:
         raise UsageError("nothing to collect: name a fault with --faults, or no-fault episodes with --normal")
-    plans, campaign = [], campaign_id(request)
+    campaign = campaign_id(request)
+    plans = []
     for index, position in enumerate(rng.permutation(len(drafts))):
-        app, kind, faults = drafts[position]
-        first = faults[0] if faults else None
-        seed = int(np.random.SeedSequence([request.seed, 2, index]).generate_state(1)[0])
-        plans.append(
-            Plan(
-                episode=_opaque_id(campaign, index, run),
-                app=app.name,
-                app_file=files.get(app.name),
-                platform=request.platform,
-                fault=first.fault if first else None,
-                no_fault_kind=kind,
-                target=first.target if first else None,
-                seed=seed,
-                phases=request.phases,
-                profile=request.profile,
-                rate_rps=request.rate_rps,
-                mix=request.mix or app.default_mix,
-                step_s=request.step_s,
-                trace_sampling=request.trace_sampling,
-                sources=request.sources,
-                traffic=traffic,
-                further=faults[1:],
-                schedule=request.schedule if faults else None,
-                injector=request.injector,
-                stores=request.stores,
-                rollouts=request.rollouts,
-            )
-        )
+        plan = _plan(request, drafts[position], index, traffic, files)
+        plans.append(replace(plan, episode=_opaque_id(campaign, index, run)))
     return tuple(plans)
+
+
+def _plan(request: CampaignRequest, draft: _Draft, index: int, traffic: Traffic, files: Mapping[str, str]) -> Plan:
+    """Return the plan of a drafted episode, without its id."""
+    app, kind, faults = draft
+    first = faults[0] if faults else None
+    return Plan(
+        episode="",
+        app=app.name,
+        app_file=files.get(app.name),
+        platform=request.platform,
+        fault=first.fault if first else None,
+        no_fault_kind=kind,
+        target=first.target if first else None,
+        seed=int(np.random.SeedSequence([request.seed, 2, index]).generate_state(1)[0]),
+        phases=request.phases,
+        profile=request.profile,
+        rate_rps=request.rate_rps,
+        mix=request.mix or app.default_mix,
+        step_s=request.step_s,
+        trace_sampling=request.trace_sampling,
+        sources=request.sources,
+        traffic=traffic,
+        further=faults[1:],
+        schedule=request.schedule if faults else None,
+        injector=request.injector,
+        stores=request.stores,
+        rollouts=request.rollouts,
+    )
+
+
+def _check_platform(app: AppSpec, platform: str) -> None:
+    """Raise UsageError unless a platform can run an application."""
+    host_class = load_host_class(platform)
+    if app.code is not None and is_folder(app.code) and not host_class.runs_code_of_folders:
+        raise UsageError(
+            f"app {app.name} has code in {app.code}, which services on platform {platform} cannot find; "
+            "build an image with the application as an installed package, or use --platform local"
+        )
+    if app.deployed is not None and not host_class.runs_deployed_apps:
+        raise UsageError(
+            f"app {app.name} is deployed on a cluster, but the platform is {platform}; add --platform kubernetes"
+        )
+    if app.operator is not None and app.deployed is None and not host_class.deploys_operators:
+        raise UsageError(
+            f"app {app.name} has an operator, which platform {platform} cannot deploy; use --platform "
+            "local, or deploy it and name an app file with deployed"
+        )
 
 
 def default_no_fault_count(faulty: int) -> int:
@@ -147,3 +159,56 @@ def requested_code(request: CampaignRequest) -> dict[str, str]:
 
 def _opaque_id(campaign: str, index: int, run: int) -> str:
     return hashlib.sha256(f"{campaign}/{index}/{run}".encode()).hexdigest()[:12]
+
+
+OVERHEAD_S = 10.0
+"""Time of an episode beside its phases: deployment, checks, undo and recovery.
+
+docs/scale.md, "What many episodes cost": 83 s for phases of 73 s, by `benchmarks/collection/scale_costs.py`.
+"""
+USED_SLOT_SHARE = 0.78
+"""Share of the time in which episodes that may run at once do.
+
+docs/scale.md: 257 episodes of 113 s, seven at once, took 89 minutes on two cores; 69 would
+keep all of them busy.
+"""
+BYTES_PER_REQUEST = 508
+"""Disk that telemetry takes for each client request; see `BYTES_PER_SECOND`."""
+BYTES_PER_SECOND = 1_790
+"""Disk that telemetry takes for each second of the view, whatever the load.
+
+docs/scale.md: 343 KiB for 60 s at 8 requests a second and 4.1 MiB for 360 s at 20. Both together
+give 1.1 MB for 90 s at 20, where 0.98 MB was measured.
+"""
+
+
+def episode_time_s(plan: Plan) -> float:
+    """Return how long one run of an episode takes."""
+    return plan.phases.warmup_s + plan.phases.view_s + plan.phases.cooldown_s + OVERHEAD_S
+
+
+def campaign_time_s(plans: Sequence[Plan], jobs: int) -> float:
+    """Return how long a campaign takes with so many episodes at a time; none of them is repeated.
+
+    >>> campaign_time_s([], 4)
+    0.0
+    """
+    times_s = [episode_time_s(plan) for plan in plans]
+    share = USED_SLOT_SHARE if jobs > 1 else 1.0
+    return max(max(times_s, default=0.0), sum(times_s) / (jobs * share))
+
+
+def campaign_bytes(plans: Sequence[Plan]) -> float:
+    """Return how much disk the episodes of a campaign take, with the spans and log lines of all requests."""
+    return sum(plan.phases.view_s * (BYTES_PER_SECOND + BYTES_PER_REQUEST * plan.rate_rps) for plan in plans)
+
+
+def describe_campaign(plans: Sequence[Plan], jobs: int) -> str:
+    """Return the number of episodes of a campaign and its cost in one line."""
+    faults = sum(plan.fault is not None for plan in plans)
+    together = "one at a time" if jobs == 1 else f"at most {jobs} at a time"
+    return (
+        f"{len(plans)} episode{'s' * (len(plans) != 1)} "
+        f"({faults} with a fault, {len(plans) - faults} without), {together}: "
+        f"about {duration_text(campaign_time_s(plans, jobs))} and {size_text(campaign_bytes(plans))}"
+    )

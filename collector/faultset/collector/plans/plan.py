@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, get_args
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import ConfigDict
 
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
+from faultset.collector.plans.options import NoFaultKind
 from faultset.collector.platforms.api.courses import Course, Schedule, draw_course
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.collector.spec.store_choices import StoreChoice
+from faultset.core.errors import DataError
+from faultset.core.json_text import read_json_lines
 from faultset.core.reading.documents import STRICT, checked, parse_object
+from faultset.core.reading.regular_files import read_regular
 from faultset.core.suggestions import unknown_name
+from faultset.datasets.format.episodes import JOURNAL_FILE
 from faultset.datasets.format.labels import joined
 
-NoFaultKind = Literal["plain", "disturbed", "sham"]
-NO_FAULT_KINDS: tuple[NoFaultKind, ...] = get_args(NoFaultKind)
 HARMLESS_CHANGES = 2
 """Changes of settings in each episode, which have no effect on pods."""
 OWN_INJECTOR = "agent"
@@ -203,3 +207,26 @@ def random_draws(plan: Plan, *, has_harmless_changes: bool = True) -> Draws:
 def _instants(plan: Plan, rng: np.random.Generator, count: int) -> tuple[float, ...]:
     """Draw times within the view, in seconds after its begin."""
     return tuple(sorted(float(t) for t in rng.uniform(0.02, 0.98, count) * plan.phases.view_s))
+
+
+LIMIT_BYTES = 2**16
+
+
+def read_plan(path: Path) -> Plan:
+    """Return the plan in a JSON file, or the one by which the episode in a folder was collected.
+
+    Raises
+    ------
+    DataError
+        There is no such file or folder, or it holds no plan.
+    """
+    if not path.is_dir():
+        text = read_regular(path, limit_bytes=LIMIT_BYTES).decode(errors="replace")
+        return Plan.from_json(parse_object(text, str(path)))
+    journal = path / JOURNAL_FILE
+    if not journal.exists():
+        raise DataError(f"{path} is no episode that was collected here: it has no {JOURNAL_FILE}; give another")
+    for record in read_json_lines(journal):
+        if record.get("state") == "note" and record.get("verb") == "plan":
+            return Plan.from_json(record.get("args") or {})
+    raise DataError(f"{journal} holds no plan; collect the episode with this release")

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Unpack
 
 from faultset.collector.apps import load_apps
 from faultset.collector.faults.registry import ALL
-from faultset.collector.load.workloads.patterns import CONSTANT, REPLAY, parse_pattern
-from faultset.collector.load.workloads.recorded_rates import read_rates
-from faultset.collector.load.workloads.regions import parse_regions
-from faultset.collector.load.workloads.traffic import Traffic
-from faultset.collector.plans.plan import NO_FAULT_KINDS, OWN_INJECTOR, NoFaultKind, profile_phases
+from faultset.collector.load.workloads.patterns import CONSTANT, REPLAY, parse_pattern, read_rates
+from faultset.collector.load.workloads.traffic import Traffic, parse_regions
+from faultset.collector.plans.options import (
+    NO_FAULT_KINDS,
+    CampaignOptions,
+    NoFaultKind,
+    check_ranges,
+    complete_options,
+)
+from faultset.collector.plans.plan import OWN_INJECTOR, profile_phases
 from faultset.collector.platforms.api.courses import Schedule
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.hosts import check_settings, load_host_class
@@ -22,12 +28,10 @@ from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
 
 DEFAULT_RATE_RPS = 20.0
-MOST_CONCURRENT = 2
 LOADS = {"standard": "bursty", "long": "bursty"}
 """Load of a profile that has another than a constant one."""
 ROLLOUTS = {"standard": 1, "long": 6}
 """Rollouts in each episode of a profile that has any."""
-MOST_ROLLOUTS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,53 +40,16 @@ class CampaignRequest:
 
     Attributes
     ----------
-    faults
-        Names of faults, in the order in which they were asked for.
-    apps
-        Names of applications, or paths of app files.
-    targets
-        Services that faults may be applied to; all that are possible when empty.
-    platform
-        Name of the platform.
-    seed
-        What plans and load follow from.
-    repeat
-        Episodes for each fault.
-    normal
-        No-fault episodes of each application; None means `default_no_fault_count`.
+    faults, apps, targets, platform, seed, repeat, normal, mix, step_s, trace_sampling, sources, regions
+        Options of `CampaignOptions`, in which each name is once; all applications stand for `all`.
+    concurrent, schedule, spread, no_fault, injector, stores
+        Options of `CampaignOptions`; None for the platform's own injector and for Redis.
+    rate_rps, load, rollouts
+        Options of `CampaignOptions`; the profile's where they were left out.
     phases
         Lengths of the phases of every episode.
     profile
         Name of the profile that `phases` come from; `custom` for other lengths.
-    rate_rps
-        Client requests per second.
-    mix
-        Workload mix; None means the application's default.
-    step_s
-        Interval of metrics in seconds.
-    trace_sampling
-        Share of client requests whose spans are kept.
-    sources
-        Sources of telemetry that are added to those of the platform.
-    load
-        How the rate of requests moves, as `faultset.collector.load.workloads.patterns` writes it.
-    regions
-        From where requests come, as `faultset.collector.load.workloads.regions` writes it.
-    concurrent
-        Faults that are injected together in each episode with a fault.
-    schedule
-        How faults act over time; None for what each does by itself.
-    no_fault
-        Kinds of the episodes without a fault: plain, disturbed (a harmless change) or sham (what looks like an
-        injection); they take turns.
-    spread
-        Whether each fault is injected into one of the applications only.
-    injector
-        What disturbs pods, where that is not the platform's own.
-    stores
-        Which servers the applications' stores are, where that is not Redis.
-    rollouts
-        Healthy builds that are rolled out in each episode, to services without a fault.
     """
 
     faults: tuple[str, ...]
@@ -110,103 +77,46 @@ class CampaignRequest:
     rollouts: int = 0
 
 
-def make_request(
-    *,
-    faults: Sequence[str],
-    apps: Sequence[str],
-    targets: Sequence[str] = (),
-    platform: str = "local",
-    seed: int = 0,
-    repeat: int = 1,
-    normal: int | None = None,
-    profile: str = "standard",
-    warmup_s: float | None = None,
-    baseline_s: float | None = None,
-    fault_s: float | None = None,
-    cooldown_s: float | None = None,
-    rate_rps: float | None = None,
-    mix: str | None = None,
-    step_s: float = 1.0,
-    trace_sampling: float = 1.0,
-    sources: Sequence[str] = (),
-    load: str | None = None,
-    regions: str = "",
-    concurrent: int = 1,
-    schedule: Schedule | None = None,
-    spread: bool = False,
-    no_fault: Sequence[str] = NO_FAULT_KINDS,
-    injector: str | None = None,
-    stores: str | None = None,
-    rollouts: int | None = None,
-) -> CampaignRequest:
-    """Return a request for a campaign; see `CampaignRequest` for what is not described here.
+def make_request(**options: Unpack[CampaignOptions]) -> CampaignRequest:
+    """Return a request for a campaign, with defaults for the options that are left out.
 
     Parameters
     ----------
-    faults
-        Names of faults; `all` for all that apply, `noop` for none.
-    apps
-        Names of applications or paths of app files; `all` for those that
-        the collector can deploy on the platform, plug-ins among them.
-    profile
-        `quick` or `standard`: the lengths of the phases.
-    rate_rps
-        20 when left out; a replayed load has the rate of its file.
-    load
-        What the profile has when left out: `bursty`, of `quick` `constant`.
-    warmup_s, baseline_s, fault_s, cooldown_s
-        Lengths of single phases in seconds instead of the profile's.
-    injector
-        `agent` is a cluster's own.
-    stores
-        `redis`, `original` for the own servers of all stores, or the kinds of those that have them, with commas.
-    rollouts
-        What the profile has when left out: 1 of `standard`, 6 of `long`, none of `quick`.
+    options
+        Those of `collect`, as `CampaignOptions` declares them; lengths are seconds with names such as `fault_s`.
 
     Raises
     ------
     UsageError
-        The platform is unknown, or has no such profile, or no choice of injectors or stores.
+        There is no such option or platform, or the platform has no such profile, or no choice of injectors or stores.
     """
-    choice = parse_stores(stores, platform)
-    if injector is not None:
+    values = complete_options(**options)
+    platform, profile, load = values["platform"], values["profile"], values["load"]
+    stores = parse_stores(values["stores"], platform)
+    if values["injector"] is not None:
         check_settings(platform, ["injector"])
     base = profile_phases(profile, platform)
-    given = {"warmup_s": warmup_s, "baseline_s": baseline_s, "fault_s": fault_s, "cooldown_s": cooldown_s}
-    phases = Phases(**{**vars(base), **{name: float(length) for name, length in given.items() if length is not None}})
+    lengths = {name: values.pop(name) for name in vars(base)}
+    phases = replace(base, **{name: length for name, length in lengths.items() if length is not None})
     load = LOADS.get(profile, CONSTANT) if load is None else load
-    if ALL in apps:
+    if ALL in values["apps"]:
         deploys_operators = load_host_class(platform).deploys_operators
-        apps = tuple(
+        values["apps"] = tuple(
             name
             for name, app in load_apps().items()
             if app.deployed is None and (app.operator is None or deploys_operators)
         )
-    return CampaignRequest(
-        faults=tuple(dict.fromkeys(faults)),
-        apps=tuple(dict.fromkeys(apps)),
-        targets=tuple(dict.fromkeys(targets)),
-        platform=platform,
-        seed=seed,
-        repeat=repeat,
-        normal=normal,
-        phases=phases,
-        profile=profile if phases == base else "custom",
-        rate_rps=_rate_of(load, rate_rps),
-        mix=mix,
-        step_s=float(step_s),
-        trace_sampling=float(trace_sampling),
-        sources=tuple(dict.fromkeys(sources)),
-        load=load,
-        regions=regions,
-        concurrent=concurrent,
-        schedule=schedule,
-        spread=spread,
-        no_fault=_no_fault_kinds(no_fault),
-        injector=None if injector == OWN_INJECTOR else injector,
-        stores=choice,
-        rollouts=ROLLOUTS.get(profile, 0) if rollouts is None else rollouts,
-    )
+    resolved = {
+        "phases": phases,
+        "profile": profile if phases == base else "custom",
+        "rate_rps": _rate_of(load, values["rate_rps"]),
+        "load": load,
+        "no_fault": _no_fault_kinds(values["no_fault"]),
+        "injector": None if values["injector"] == OWN_INJECTOR else values["injector"],
+        "stores": stores,
+        "rollouts": ROLLOUTS.get(profile, 0) if values["rollouts"] is None else values["rollouts"],
+    }
+    return CampaignRequest(**(values | resolved))
 
 
 def parse_stores(name: str | None, platform: str) -> StoreChoice | None:
@@ -255,24 +165,7 @@ def _no_fault_kinds(names: Sequence[str]) -> tuple[NoFaultKind, ...]:
 
 def check_numbers(request: CampaignRequest) -> None:
     """Refuse numbers that no episode can be made with; raise UsageError with the range that is possible."""
-    lengths = vars(request.phases).items()
-    for option, found, least, most in (
-        ("--rate", request.rate_rps, 0.01, 10_000.0),
-        ("--step", request.step_s, 0.1, 60.0),
-        ("--trace-sampling", request.trace_sampling, 0.0, 1.0),
-        ("--seed", request.seed, 0, 2**63 - 1),
-        ("--repeat", request.repeat, 1, 100_000),
-        ("--normal", request.normal or 0, 0, 100_000),
-        ("--concurrent", request.concurrent, 1, MOST_CONCURRENT),
-        ("--rollouts", request.rollouts, 0, MOST_ROLLOUTS),
-        *((f"--{name.removesuffix('_s')}", length, 0.0, 86_400.0) for name, length in lengths),
-    ):
-        if not least <= found <= most:
-            raise UsageError(f"{option} must be from {least:g} to {most:g}, but is {_short(found)}")
-
-
-def _short(number: float) -> str:
-    return f"a number of {len(str(number))} digits" if isinstance(number, int) and number > 2**64 else f"{number:g}"
+    check_ranges(vars(request) | vars(request.phases))
 
 
 def check_phases(phases: Phases, step_s: float) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from faultset.collector.sources.series import canonical_labels
+from faultset.collector.sources.metric_store import canonical_labels
 
 _SUFFIX_KINDS = (("_bucket", "bucket"), ("_sum", "sum"), ("_count", "count"))
 

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from faultset.collector.sources.columns import (
-    Numbers,
-    Words,
-    frozen,
-    name_array,
-)
-from faultset.collector.sources.series import SeriesKey
+from faultset.collector.sources.columns import Numbers, Words, frozen, name_array
+from faultset.core.json_text import canonical_json
 from faultset.datasets.format.schemas import METRICS, TIME, without_episode
+
+DROPPED_LABELS = frozenset({"namespace", "instance", "id"})
+"""Labels that name the place instead of the series; they differ between runs of the same application."""
+
+
+class SeriesKey(NamedTuple):
+    """Everything of a metrics row but its time and value; `service` may be filled in from the pod later."""
+
+    service: str | None
+    pod: str | None
+    container: str | None
+    metric: str
+    labels: str
+    kind: str
+
+
+def canonical_labels(labels: Mapping[str, str]) -> str:
+    """Return the labels that belong to the series as canonical JSON."""
+    return canonical_json({name: value for name, value in labels.items() if name not in DROPPED_LABELS})
+
 
 SCHEMA = without_episode(METRICS)
 
@@ -80,3 +96,17 @@ class MetricWindow:
             codes = np.array([words.number(getattr(series, field)) for series in resolved] or [-1], dtype=np.int32)
             columns[field] = name_array(codes[numbers], words.words)
         return pa.Table.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+POD_PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
+CLAIM_PHASES = ("Pending", "Bound", "Lost")
+VOLUME_PHASES = ("Available", "Bound", "Released", "Failed", "Pending")
+WAITING_REASONS = (
+    "ContainerCreating",
+    "CrashLoopBackOff",
+    "CreateContainerConfigError",
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "RunContainerError",
+)
+TERMINATED_REASONS = ("Completed", "Error", "OOMKilled", "StartError")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from faultset.collector.sources.contract import SourceTarget
-from faultset.collector.sources.series import canonical_labels
+from faultset.collector.sources.metric_store import canonical_labels
 from faultset.datasets.format.schemas import AddedColumn
 from faultset.datasets.metrics.roles import MetricRole
 

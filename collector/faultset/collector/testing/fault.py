@@ -14,7 +14,7 @@ import numpy as np
 from faultset.collector.apps import load_app
 from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import FaultSpec, get_fault
-from faultset.collector.plans.fault_selection import unavailable_reason
+from faultset.collector.plans.fault_choice import unavailable_reason
 from faultset.collector.platforms.api.impairments import Partition
 from faultset.collector.platforms.api.objects import copied
 from faultset.collector.platforms.fake import FakePlatform

@@ -11,9 +11,8 @@ import pandas as pd
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
 from faultset.collector.plans.plan import Plan
-from faultset.collector.verdicts.client_requests import ComparisonWindows, client_impact, sli_evidence
-from faultset.collector.verdicts.deliveries import deliveries
 from faultset.collector.verdicts.latent import Calibration, shipped, threshold_of
+from faultset.collector.verdicts.verdict import judge_episode
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.files import translate_write_errors
 from faultset.core.locks import new_folder
@@ -38,9 +37,9 @@ def judge_again(
     """Write a version of a dataset in a new folder with a verdict for episodes that had none, and open it.
 
     An episode whose fault clients did not feel becomes manifest where the spans of a queue show that messages were left
-    unprocessed. One of the verdict `unknown` becomes latent otherwise where the score of a target, which its evidence
-    has, is above the limit for its application, platform, step and load, and silent where it is not; where there is no
-    limit, it stays unknown. Names that find a root cause are those that this release accepts. All else stays.
+    unprocessed. One of the verdict `unknown` becomes latent otherwise where the score of a target is above the limit
+    for its application, platform, step and load, and silent where it is not; where there is no limit, it stays
+    unknown. Names that find a root cause are those that this release accepts. All else stays.
 
     Parameters
     ----------
@@ -86,22 +85,20 @@ def later_verdict(episode: Episode, calibrations: Iterable[Calibration]) -> tupl
         return episode.label, episode.evidence
     known = Plan.from_json(plan)
     label, evidence = with_accepted_names(episode.label, known), episode.evidence
-    if label.fault is not None and label.verdict in NOT_MANIFEST:
-        impact = _impact_on_messages(episode, label, evidence, load_varies=not known.traffic.pattern.is_constant)
-        if impact is not None:
-            return impact
-    if label.verdict != UNKNOWN:
+    if label.inject_start_ns is None or label.verdict not in NOT_MANIFEST:
         return label, evidence
-    limit = threshold_of(calibrations, known.app, known.platform, known.step_s, known.traffic.name)
-    latent = evidence["check"] == "latent"
-    if limit is None or not latent.any():
-        return label, evidence
-    above = latent & (evidence["statistic"] > limit)
-    details = [f"largest robust |z| kept for three samples {z:.1f}, limit {limit:.1f}" for z in evidence["statistic"]]
-    evidence = evidence.assign(
-        passed=evidence["passed"].where(~latent, above), detail=evidence["detail"].where(~latent, details)
+    judgement = judge_episode(
+        episode.view,
+        known,
+        onset_ns=label.inject_start_ns,
+        limit=threshold_of(calibrations, known.app, known.platform, known.step_s, known.traffic.name),
     )
-    return replace(label, verdict="latent" if above.any() else "silent"), evidence
+    if judgement.verdict == UNKNOWN or (label.verdict != UNKNOWN and judgement.verdict != "manifest"):
+        return label, evidence
+    rows = pd.DataFrame(judgement.evidence).assign(episode=episode.id).reindex(columns=evidence.columns)
+    others = evidence[~evidence["check"].isin(["sli", "sli-before", "latent"])]
+    evidence = pd.concat([others, rows], ignore_index=True).astype(evidence.dtypes)
+    return replace(label, verdict=judgement.verdict, first_manifest_ns=judgement.first_manifest_ns), evidence
 
 
 def with_accepted_names(label: Label, plan: Plan) -> Label:
@@ -113,26 +110,3 @@ def with_accepted_names(label: Label, plan: Plan) -> Label:
     names = {one.target: known[one.fault].accepted_names(app, one.target) for one in plan.faults}
     causes = tuple(replace(cause, accepted=names.get(cause.service, cause.accepted)) for cause in label.root_causes)
     return replace(label, root_causes=causes)
-
-
-def _impact_on_messages(
-    episode: Episode, label: Label, evidence: pd.DataFrame, *, load_varies: bool
-) -> tuple[Label, pd.DataFrame] | None:
-    """Return label and evidence of an episode whose messages were left unprocessed; None where none were."""
-    view = episode.view
-    messages = deliveries(view.spans(), healthy_until_ns=label.reference_end_ns)
-    if messages.empty or label.inject_start_ns is None:
-        return None
-    windows = ComparisonWindows(
-        start_ns=label.view_start_ns,
-        reference_end_ns=label.reference_end_ns,
-        onset_ns=label.inject_start_ns,
-        end_ns=label.view_end_ns,
-    )
-    impact = client_impact(view.requests(), messages, windows, load_varies=load_varies)
-    if not impact.is_manifest:
-        return None
-    rows = pd.DataFrame(sli_evidence(impact)).assign(episode=episode.id)
-    others = evidence[~evidence["check"].isin(["sli", "sli-before"])]
-    evidence = pd.concat([others, rows.reindex(columns=evidence.columns)], ignore_index=True).astype(evidence.dtypes)
-    return replace(label, verdict="manifest", first_manifest_ns=impact.first_manifest_ns), evidence

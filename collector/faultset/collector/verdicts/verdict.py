@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from faultset.collector.plans.plan import Plan
 from faultset.collector.verdicts.client_requests import (
+    UNTIMED,
     ClientImpact,
     ComparisonWindows,
     client_impact,
@@ -16,6 +23,82 @@ from faultset.collector.verdicts.client_requests import (
     unsteady_reason,
 )
 from faultset.collector.verdicts.latent import LatentScore, service_scores
+from faultset.datasets.metrics.roles import Catalogue, MetricRole
+from faultset.datasets.views import EpisodeView
+
+SPAN_COLUMNS = ("time", "span_id", "parent_span_id", "service", "kind", "duration_ns", "status", "attributes")
+"""Columns of the table `spans` that are read."""
+LEAST_PROCESSED = 0.9
+"""Share of the healthy time's messages that a service processes at least when its deliveries are looked at."""
+
+
+def deliveries(spans: pd.DataFrame, *, healthy_until_ns: int) -> pd.DataFrame:
+    """Return a row for every published message and every service that consumes messages of that destination.
+
+    A consumer's span tells its message by its parent or by a link to the producer's span, as the semantic conventions
+    of OpenTelemetry for messaging have it. Of several spans for one message the first that did not fail counts.
+    Services of which the healthy time shows too few of the messages are left out, for their spans are not all there.
+
+    Parameters
+    ----------
+    spans
+        Rows of the table `spans`, with at least the columns `SPAN_COLUMNS`.
+    healthy_until_ns
+        End of the healthy time, in UTC nanoseconds.
+
+    Returns
+    -------
+    DataFrame
+        `scheduled` (when the message was published), `endpoint` (such as "orders to accounting"),
+        `outcome` ("ok", "http_error" where the consumer's span failed, "unfinished"), `status` (missing),
+        `latency_ns` (from the publication until the message was processed; missing for unfinished ones), and
+        `untimed` (true: how long a message waits is judged only by whether it is processed in time).
+    """
+    kind = spans["kind"].astype(str)
+    published, consumed = spans[kind == "producer"], spans[kind == "consumer"]
+    messages = pd.DataFrame(
+        {
+            "message": published["span_id"].astype(str).to_numpy(),
+            "scheduled": published["time"].astype("int64").to_numpy(),
+            "destination": _destinations(published),
+        }
+    )
+    pairs = pd.DataFrame(list(_consumptions(consumed)), columns=["message", "service", "end", "failed"])
+    pairs = pairs.sort_values(["failed", "end"]).drop_duplicates(["message", "service"])
+    consumers = pairs.merge(messages, on="message")[["destination", "service"]].drop_duplicates()
+    expected = messages.merge(consumers, on="destination").merge(pairs, on=["message", "service"], how="left")
+    expected["endpoint"] = expected["destination"].astype(str) + " to " + expected["service"].astype(str)
+    unprocessed = expected["end"].isna()
+    healthy = expected["scheduled"] < healthy_until_ns
+    shares = (~unprocessed)[healthy].groupby(expected["endpoint"][healthy]).mean()
+    complete = expected["endpoint"].isin(shares.index[shares >= LEAST_PROCESSED])
+    outcome = np.where(unprocessed, "unfinished", np.where(expected["failed"].eq(True), "http_error", "ok"))
+    found = pd.DataFrame(
+        {
+            "scheduled": pd.to_datetime(expected["scheduled"], unit="ns", utc=True),
+            "endpoint": expected["endpoint"],
+            "outcome": outcome,
+            "status": pd.array([pd.NA] * len(expected), dtype="Int32"),
+            "latency_ns": expected["end"].astype("Int64") - expected["scheduled"],
+            UNTIMED: True,
+        }
+    )
+    return found[complete].sort_values("scheduled", ignore_index=True)
+
+
+def _destinations(spans: pd.DataFrame) -> list[str]:
+    return [str(json.loads(text).get("messaging.destination.name", "")) for text in spans["attributes"]]
+
+
+def _consumptions(spans: pd.DataFrame) -> Iterator[tuple[str, str, int, bool]]:
+    """Yield (producer's span, consuming service, end, whether it failed) for every message of a consumer's span."""
+    ends = spans["time"].astype("int64").to_numpy() + spans["duration_ns"].to_numpy(dtype="int64")
+    rows = zip(spans["parent_span_id"], spans["attributes"], spans["service"], ends, spans["status"], strict=True)
+    for parent, text, service, end, status in rows:
+        links = json.loads(text).get("otel.links", ())
+        for message in {str(link).rpartition("-")[2] for link in links} or {parent}:
+            if isinstance(message, str):
+                yield message, str(service), int(end), str(status) == "error"
 
 
 def void_reason(impact: ClientImpact, *, faulty: Sequence[str], services_reached: Mapping[str, frozenset[str]]) -> str:
@@ -54,6 +137,8 @@ class Judgement:
         no-fault episode what the same tests say of it, which should be silent.
     first_manifest_ns
         End of the first second in which the SLI test fires.
+    impact
+        What the tests say of client requests and messages.
     void_reason
         Why the episode says nothing about its fault; empty when it does.
     """
@@ -61,9 +146,57 @@ class Judgement:
     verdict: str
     first_manifest_ns: int | None
     evidence: tuple[dict[str, Any], ...]
-    sli_fires: bool
+    impact: ClientImpact
     latent_fires: bool
     void_reason: str = ""
+
+
+def judge_episode(
+    view: EpisodeView,
+    plan: Plan,
+    *,
+    onset_ns: int,
+    limit: float | None,
+    rolled_out: Collection[str] = (),
+    services_reached: Mapping[str, frozenset[str]] = MappingProxyType({}),
+) -> Judgement:
+    """Judge an episode by its telemetry, when it is written as well as later.
+
+    Parameters
+    ----------
+    onset_ns
+        When the fault was injected, or what an episode without a fault has instead.
+    limit
+        Score above which a service's telemetry counts as moved; None where the latent test is not calibrated.
+    rolled_out
+        Services without a fault of which a healthy build was rolled out.
+    services_reached
+        For each endpoint the services that its requests can reach; one that is missing may reach all.
+    """
+    start_ns, end_ns = view.window
+    faulty = [one.target for one in plan.faults]
+    is_of_queue = pc.field("kind").cast(pa.string()).isin(["producer", "consumer"])
+    of_queues = view.table("spans", SPAN_COLUMNS).filter(is_of_queue).to_pandas()
+    windows = ComparisonWindows(start_ns=start_ns, reference_end_ns=view.reference[1], onset_ns=onset_ns, end_ns=end_ns)
+    added = Catalogue(MetricRole(**role) for role in view.context.metric_roles)
+    judgement = judge(
+        view.requests(),
+        _measured_by_platform(view.wide(plan.step_s), added),
+        windows,
+        messages=deliveries(of_queues, healthy_until_ns=windows.reference_end_ns),
+        targets=faulty or [name for name in view.context.services if name not in rolled_out],
+        limit=limit,
+        load_varies=not plan.traffic.pattern.is_constant,
+    )
+    return replace(
+        judgement, void_reason=void_reason(judgement.impact, faulty=faulty, services_reached=services_reached)
+    )
+
+
+def _measured_by_platform(wide: pd.DataFrame, added: Catalogue) -> pd.DataFrame:
+    """Leave out what added sources measured: verdicts of all campaigns are made from the same metrics."""
+    names = [str(metric).partition("{")[0] for _, metric in wide.columns]
+    return wide.loc[:, [added.find(name) is None and added.role_of(name) == "other" for name in names]]
 
 
 def judge(
@@ -73,8 +206,6 @@ def judge(
     *,
     messages: pd.DataFrame | None = None,
     targets: Sequence[str],
-    faulty: Sequence[str] = (),
-    services_reached: Mapping[str, frozenset[str]] | None = None,
     limit: float | None,
     load_varies: bool = False,
 ) -> Judgement:
@@ -86,10 +217,6 @@ def judge(
         What `deliveries` returns, which is tested beside the requests of clients; None where no queue is.
     targets
         Services whose own telemetry decides between latent and silent; in a no-fault episode all services.
-    faulty
-        Services that a fault was applied to; none without one.
-    services_reached
-        For each endpoint the services that its requests can reach; one that is missing may reach all.
     limit
         Score above which a service's telemetry counts as moved; None where the latent test is not calibrated.
     load_varies
@@ -119,7 +246,6 @@ def judge(
         verdict="manifest" if impact.is_manifest else otherwise,
         first_manifest_ns=impact.first_manifest_ns,
         evidence=tuple(rows),
-        sli_fires=impact.is_manifest,
+        impact=impact,
         latent_fires=latent_fires,
-        void_reason=void_reason(impact, faulty=faulty, services_reached=services_reached or {}),
     )

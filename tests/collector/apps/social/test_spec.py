@@ -9,7 +9,7 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
-from faultset.collector.plans.fault_selection import unavailable_reason
+from faultset.collector.plans.fault_choice import unavailable_reason
 from faultset.collector.spec.app import AppSpec
 
 

@@ -17,10 +17,9 @@ from faultset.collector.load.workloads.patterns import (
     LoadPattern,
     multipliers,
     parse_pattern,
+    read_rates,
 )
-from faultset.collector.load.workloads.recorded_rates import read_rates
-from faultset.collector.load.workloads.regions import parse_regions
-from faultset.collector.load.workloads.traffic import Traffic
+from faultset.collector.load.workloads.traffic import Traffic, parse_regions
 from faultset.core.errors import UsageError
 
 DRAWN = [name for name in KINDS if name != REPLAY]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from faultset.collector.load.workloads.recorded_rates import read_rates
+from faultset.collector.load.workloads.patterns import read_rates
 from faultset.core.errors import UsageError
 
 

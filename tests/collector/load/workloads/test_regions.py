@@ -10,7 +10,7 @@ import pytest
 from faultset.collector.apps import load_app
 from faultset.collector.load.driver import RequestResult
 from faultset.collector.load.schedule import Schedule, ScheduledRequest
-from faultset.collector.load.workloads.regions import RegionalDriver, parse_regions
+from faultset.collector.load.workloads.traffic import RegionalDriver, parse_regions
 from faultset.core.errors import UsageError
 
 HOTEL = load_app("hotel")

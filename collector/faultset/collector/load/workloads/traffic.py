@@ -2,15 +2,111 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
+import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict
+import numpy as np
+from pydantic import ConfigDict, Field
 
+from faultset.collector.load.driver import LoadDriver, RequestResult
+from faultset.collector.load.schedule import ScheduledRequest
 from faultset.collector.load.workloads.patterns import LoadPattern
-from faultset.collector.load.workloads.regions import Region
+from faultset.core.errors import UsageError
 from faultset.core.reading.documents import STRICT, checked, parse_object
+
+LARGEST_ROUND_TRIP_S = 5.0
+_JITTER = 0.1
+_REGION = re.compile(r"([a-z0-9-]{1,40})=([^:]*):(.*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Region:
+    """Clients that are equally far away.
+
+    Attributes
+    ----------
+    share
+        Of all requests; the shares of all regions need not sum to one.
+    round_trip_s
+        Median time to the application and back; single requests vary by about a tenth.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    name: str
+    share: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    round_trip_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def parse_regions(text: str) -> tuple[Region, ...]:
+    """Return the regions of a text such as `eu=0.6:20ms,us=0.4:90ms`.
+
+    Raises
+    ------
+    UsageError
+        A part is not `NAME=SHARE:TIME`, a number is out of range, or a name is there twice.
+    """
+    regions: list[Region] = []
+    for part in filter(None, (word.strip() for word in text.split(","))):
+        found = _REGION.fullmatch(part)
+        if found is None:
+            raise UsageError(f"a region must be NAME=SHARE:TIME, for instance eu=0.6:20ms, but is {part!r}")
+        name, share, round_trip = found.groups()
+        if name in {region.name for region in regions}:
+            raise UsageError(f"region {name} was given twice; give it once")
+        most_ms = 1000 * LARGEST_ROUND_TRIP_S
+        regions.append(
+            Region(
+                name=name,
+                share=_number(f"the share of region {name}", share, 1e-6, 1e6),
+                round_trip_s=_number(f"the time of region {name} in ms", round_trip.removesuffix("ms"), 0, most_ms)
+                / 1000,
+            )
+        )
+    return tuple(regions)
+
+
+def _number(what: str, text: str, low: float, high: float) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not low <= number <= high:
+        raise UsageError(f"{what} must be from {low:g} to {high:g}, but is {text or 'nothing'}")
+    return number
+
+
+class RegionalDriver:
+    """A load driver behind the ways from several regions: what it sends arrives later, and so does the answer.
+
+    Parameters
+    ----------
+    seed
+        Decides from which region each request comes.
+    """
+
+    def __init__(self, driver: LoadDriver, regions: Sequence[Region], seed: int):
+        self._driver, self._regions = driver, tuple(regions)
+        self._bounds = np.cumsum([region.share for region in regions])
+        self._rng = np.random.default_rng([seed, 21])
+
+    async def send(self, request: ScheduledRequest) -> RequestResult:
+        """See `LoadDriver`."""
+        place = np.searchsorted(self._bounds, self._rng.random() * self._bounds[-1], side="right")
+        way_s = self._regions[int(place)].round_trip_s * float(self._rng.lognormal(0, _JITTER)) / 2
+        await asyncio.sleep(way_s)
+        result = await self._driver.send(request)
+        await asyncio.sleep(way_s)
+        return result
+
+    async def close(self) -> None:
+        """See `LoadDriver`."""
+        await self._driver.close()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.local.api_server.object_store import ObjectStore
 from faultset.collector.platforms.local.telemetry.messages import StateSample
-from faultset.collector.sources.kube_states import (
+from faultset.collector.sources.metric_store import (
     CLAIM_PHASES,
     POD_PHASES,
     TERMINATED_REASONS,

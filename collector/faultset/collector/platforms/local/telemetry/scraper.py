@@ -17,8 +17,7 @@ from faultset.collector.platforms.local.relay.messages import ReadCounters
 from faultset.collector.platforms.local.telemetry.messages import ScrapeTarget, StateSample
 from faultset.collector.platforms.local.telemetry.peers import Peer
 from faultset.collector.sources.exposition import ExpositionReader
-from faultset.collector.sources.metric_store import MetricStore
-from faultset.collector.sources.series import SeriesKey, canonical_labels
+from faultset.collector.sources.metric_store import MetricStore, SeriesKey, canonical_labels
 from faultset.core.errors import PlatformError
 
 _TIMEOUT_SHARE = 0.8

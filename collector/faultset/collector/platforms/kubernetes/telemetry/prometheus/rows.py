@@ -11,9 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from faultset.collector.platforms.kubernetes.telemetry.prometheus.series import Named
-from faultset.collector.sources.kube_states import TERMINATED_REASONS, WAITING_REASONS
-from faultset.collector.sources.metric_store import MetricWindow
-from faultset.collector.sources.series import SeriesKey, canonical_labels
+from faultset.collector.sources.metric_store import (
+    TERMINATED_REASONS,
+    WAITING_REASONS,
+    MetricWindow,
+    SeriesKey,
+    canonical_labels,
+)
 
 Times = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from faultset.collector.platforms.kubernetes.impairments.impairer import EPHEMERAL
 from faultset.collector.platforms.kubernetes.telemetry.prometheus.raw_series import RawSeries
 from faultset.collector.platforms.kubernetes.telemetry.prometheus.targets import MetricTypes, Targets
-from faultset.collector.sources.series import SeriesKey, canonical_labels
+from faultset.collector.sources.metric_store import SeriesKey, canonical_labels
 
 _CONTAINER_LABELS = frozenset("cpu failure_type interface operation scope state tcp_state udp_state ulimit".split())
 """Labels that cAdvisor gives to say what is measured, not where."""

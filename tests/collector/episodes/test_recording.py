@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from faultset.collector.episodes.health import HostTooBusy
-from faultset.collector.episodes.recording.writer import _must_be_valid
-from faultset.collector.plans.plan import NoFaultKind, Plan
+from faultset.collector.episodes.recording import _must_be_valid
+from faultset.collector.plans.options import NoFaultKind
+from faultset.collector.plans.plan import Plan
+from faultset.collector.verdicts.client_requests import ClientImpact
 from faultset.collector.verdicts.verdict import Judgement
 from tests.collector.plan_samples import PLAN
 
-MOVED = Judgement(verdict="manifest", first_manifest_ns=1, evidence=(), sli_fires=True, latent_fires=False)
+IMPACT = ClientImpact((), is_manifest=True, first_manifest_ns=1, earlier_changes=(), is_doubtful=False)
+MOVED = Judgement(verdict="manifest", first_manifest_ns=1, evidence=(), impact=IMPACT, latent_fires=False)
 
 
 def plan(kind: NoFaultKind) -> Plan:

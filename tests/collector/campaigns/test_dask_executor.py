@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 from dask import config
 
-from faultset.collector.campaigns import worker_episodes, worker_hosts
+from faultset.collector.campaigns import dask_executor, worker_episodes
 from faultset.collector.campaigns.collection import collect
+from faultset.collector.campaigns.dask_executor import DaskExecutor, WorkerHosts, free_worker, worker_slots
 from faultset.collector.campaigns.destinations import FolderDestination
-from faultset.collector.campaigns.episode_processes import EpisodeResult
+from faultset.collector.campaigns.episode_processes import EpisodeHost, EpisodeResult
+from faultset.collector.campaigns.executors import CampaignProgress, run_episodes
+from faultset.collector.campaigns.output_folder import WORKERS
 from faultset.collector.campaigns.records import campaign_file
-from faultset.collector.campaigns.scheduler import CampaignProgress
 from faultset.collector.campaigns.worker_episodes import EpisodeWorker
-from faultset.collector.campaigns.worker_folders import WORKERS
-from faultset.collector.campaigns.worker_hosts import WorkerHosts
-from faultset.collector.campaigns.worker_scheduling import free_worker, run_on_workers, worker_slots
 from faultset.collector.episodes.host_pressure import CpuUse
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request
+from faultset.collector.platforms.hosts import open_host
 from faultset.collector.platforms.local.host import LocalHost
 from faultset.core.dask_clients import quiet
 from faultset.core.errors import PlatformError, UsageError
@@ -50,7 +50,8 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def on_a_free_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers inside this process are one worker for us, on a machine that has room."""
-    worker = EpisodeWorker(8, use=lambda window_s: CpuUse(waiting_share=0.0, free_cores=8.0), stagger_s=0.0)
+    host = EpisodeHost(8, use=lambda window_s: CpuUse(waiting_share=0.0, free_cores=8.0), stagger_s=0.0)
+    worker = EpisodeWorker(host)
     monkeypatch.setattr(worker_episodes, "this_worker", lambda most=1: worker)
 
 
@@ -88,20 +89,15 @@ class Campaign:
         self._thread.start()
 
     def _run(self, wanted: tuple[Plan, ...], root: Path, client: Any, fake: FakeEpisodes, jobs: int | None) -> None:
+        executor = DaskExecutor(
+            client, FolderDestination(root), campaign="c1", settings={}, jobs=jobs, program=fake.program
+        )
         try:
-            self.results = run_on_workers(
-                wanted,
-                FolderDestination(root),
-                client=client,
-                campaign="c1",
-                jobs=jobs,
-                settings={},
-                progress=self.states.append,
-                should_stop=self.stopped.is_set,
-                program=fake.program,
-            )
+            self.results = run_episodes(wanted, executor, progress=self.states.append, should_stop=self.stopped.is_set)
         except BaseException as error:
             self.error = error
+        finally:
+            executor.close()
 
     def end(self) -> list[EpisodeResult]:
         self._thread.join(timeout=120)
@@ -217,9 +213,7 @@ def test_after_a_stop_nothing_begins_and_what_runs_is_ended(fake: FakeEpisodes, 
 
 
 def test_a_worker_that_comes_later_is_used(fake: FakeEpisodes, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from faultset.collector.campaigns import worker_scheduling
-
-    monkeypatch.setattr(worker_scheduling, "_COUNT_EVERY_S", 0.05)
+    monkeypatch.setattr(dask_executor, "_COUNT_EVERY_S", 0.05)
     wanted = plans(2)
     for plan in wanted:
         fake.hold(plan)
@@ -236,7 +230,8 @@ def test_a_worker_that_comes_later_is_used(fake: FakeEpisodes, root: Path, monke
 @pytest.fixture
 def hosts(tmp_path: Path) -> Callable[..., WorkerHosts]:
     def of(client: Any, jobs: int | None = None) -> WorkerHosts:
-        return WorkerHosts(client, "tcp://10.0.0.5:8786", FolderDestination(tmp_path / "data"), REQUEST, {}, jobs)
+        destination, here = FolderDestination(tmp_path / "data"), open_host("local", {})
+        return WorkerHosts(client, "tcp://10.0.0.5:8786", destination, REQUEST, here, jobs)
 
     return of
 
@@ -249,7 +244,7 @@ def test_workers_are_looked_at_before_a_campaign_and_say_how_many_episodes_they_
         assert found.check() == ["2 dask workers on 1 machine, together 6 episodes at a time"]
         assert (found.episode_capacity(), hosts(client, jobs=4).episode_capacity()) == (6, 4)
         assert found.unsupported_needs(["exec"]) == {}
-        assert [set(machine) for machine in found.machines] == [{"cores", "memory_gib", "system", "python"}]
+        assert [set(machine) for machine in found.machines()["hosts"]] == [{"cores", "memory_gib", "system", "python"}]
 
 
 @pytest.mark.parametrize(
@@ -270,7 +265,7 @@ def test_a_worker_that_cannot_run_episodes_is_named_with_the_reason(
         monkeypatch.setattr(LocalHost, "check", lacking)
     if trouble == "code":
         codes = iter([{"fault noop": "1"}, {"fault noop": "2"}])
-        monkeypatch.setattr(worker_hosts, "requested_code", lambda request: next(codes))
+        monkeypatch.setattr(dask_executor, "requested_code", lambda request: next(codes))
     with (
         cluster(1, 0 if trouble == "resource" else 1) as (_, client),
         pytest.raises(PlatformError, match=said),

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from faultset.collector.campaigns.episode_processes import EpisodeResult
-from faultset.collector.campaigns.results import CampaignResult
-from faultset.collector.cli import summary
+from faultset.collector.campaigns.records import CampaignResult
+from faultset.collector.cli import output
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.plan import Plan
 from faultset.datasets.dataset import open_dataset
@@ -54,8 +54,8 @@ def said(result: CampaignResult, noisy: str, monkeypatch: pytest.MonkeyPatch, ca
         rows = {"check": ["sli", "latent"], "passed": [kinds[path.name] == noisy, False], "detail": ["", "limit 8.3"]}
         return pd.DataFrame(rows)
 
-    monkeypatch.setattr(summary, "read_evidence", evidence)
-    summary.print_summary(result)
+    monkeypatch.setattr(output, "read_evidence", evidence)
+    output.print_summary(result)
     return capsys.readouterr().out
 
 

@@ -1,0 +1,365 @@
+"""Episodes of a campaign on the workers of a dask scheduler: which begins where, and what becomes of lost ones."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from platform import node
+from typing import TYPE_CHECKING, Any
+
+from faultset.collector.campaigns.destinations import Destination
+from faultset.collector.campaigns.episode_processes import PROGRAM, EpisodeResult
+from faultset.collector.campaigns.episode_queue import Room, WaitingEpisode
+from faultset.collector.campaigns.executors import ExecutorLost
+from faultset.collector.campaigns.records import this_machine
+from faultset.collector.campaigns.worker_episodes import (
+    RESOURCE,
+    TOPIC,
+    EpisodeRun,
+    WorkerAssignment,
+    run_on_dask,
+    stop_here,
+)
+from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.plans.campaign_plans import requested_code
+from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.requests import CampaignRequest
+from faultset.collector.platforms.hosts import PlatformHost, open_host
+from faultset.core.dask_clients import connected, lost_errors
+from faultset.core.errors import FaultsetError, PlatformError, UsageError, in_one_sentence
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+_COUNT_EVERY_S = 2.0
+
+
+@dataclass
+class SubmittedEpisode:
+    """An episode that a worker runs, as far as the campaign knows."""
+
+    waiting: WaitingEpisode
+    worker: str
+    phase: str = "ordered"
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def plan(self) -> Plan:
+        """What is run."""
+        return self.waiting.plan
+
+
+def free_worker(slots: Mapping[str, int], busy: Mapping[str, int]) -> str | None:
+    """Return the worker on which the next episode begins: that with the most free slots; None when there is none.
+
+    Examples
+    --------
+    >>> free_worker({"a": 2, "b": 2}, {"a": 1}), free_worker({"a": 1}, {"a": 1})
+    ('b', None)
+    """
+    free = {worker: number - busy.get(worker, 0) for worker, number in sorted(slots.items())}
+    best = max(free, key=free.__getitem__, default=None)
+    return best if best is not None and free[best] > 0 else None
+
+
+def worker_slots(client: Client) -> dict[str, int]:
+    """Return how many episodes each worker of a scheduler runs at a time, by its address."""
+    found: Any = client.run_on_scheduler(_slots)
+    return found
+
+
+def _slots(dask_scheduler: Any) -> dict[str, int]:
+    return {worker: int(number) for worker, number in dask_scheduler.resources.get(RESOURCE, {}).items()}
+
+
+class DaskExecutor:
+    """Runs episodes on the workers of a dask scheduler.
+
+    An episode whose worker is lost begins again on another one.
+
+    Parameters
+    ----------
+    campaign
+        Id of the campaign, whose file the destination has.
+    settings
+        Settings of the platform's host on each worker.
+    jobs
+        Maximum number of concurrent episodes on all workers together; as many as they can run when left out.
+    program
+        What runs an episode, as arguments of the interpreter.
+    task
+        What is done on a worker.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        destination: Destination,
+        *,
+        campaign: str,
+        settings: Mapping[str, Any],
+        jobs: int | None = None,
+        program: Sequence[str] = PROGRAM,
+        task: Callable[[WorkerAssignment], EpisodeRun] = run_on_dask,
+    ) -> None:
+        self.location = destination.location
+        self._client, self._jobs, self._task = client, jobs, task
+        self._order = {
+            "destination": destination.for_workers(),
+            "campaign": campaign,
+            "settings": dict(settings),
+            "program": program,
+        }
+        self._run = secrets.token_hex(8)
+        self._running: dict[Future, SubmittedEpisode] = {}
+        self._slots: dict[str, int] = {}
+        self._counted = float("-inf")
+        self._ended = threading.Event()
+        client.subscribe_topic(TOPIC, self._take_event)
+
+    def find_room(self) -> Room:
+        """Return whether a worker has a free slot."""
+        if time.monotonic() - self._counted >= _COUNT_EVERY_S:
+            with _losses_translated():
+                self._slots, self._counted = worker_slots(self._client), time.monotonic()
+        is_allowed = self._jobs is None or len(self._running) < self._jobs
+        held_back = "" if self._slots else "no dask worker is there that runs episodes"
+        return Room(is_free=is_allowed and self._free_worker() is not None, held_back=held_back)
+
+    def start(self, waiting: WaitingEpisode) -> SubmittedEpisode:
+        """Submit an episode to the worker with the most free slots."""
+        worker = self._free_worker()
+        assert worker is not None
+        with _losses_translated():
+            future = self._client.submit(
+                self._task,
+                WorkerAssignment(waiting=waiting, run=self._run, **self._order),
+                key=f"episode-{waiting.plan.episode}-{waiting.attempt}-{self._run}",
+                workers=[worker],
+                # a worker that is lost is replaced by any other
+                allow_other_workers=True,
+                resources={RESOURCE: 1},
+                pure=False,
+            )
+        self._running[future] = episode = SubmittedEpisode(waiting=waiting, worker=worker)
+        future.add_done_callback(lambda ended: self._ended.set())
+        return episode
+
+    def wait(self, timeout_s: float) -> list[tuple[WaitingEpisode, EpisodeResult]]:
+        """Wait until an episode has ended; return all that have ended since the last call."""
+        self._ended.wait(timeout_s)
+        self._ended.clear()
+        done = [future for future in self._running if future.done()]
+        with _losses_translated():
+            return [self._end(future, self._running.pop(future).waiting) for future in done]
+
+    def stop(self) -> None:
+        """Make all running episodes undo their changes and end."""
+        with _losses_translated():
+            self._client.run(stop_here, self._run)
+
+    def close(self) -> None:
+        """Stop what still runs, and leave the scheduler."""
+        with contextlib.suppress(Exception):
+            self._client.unsubscribe_topic(TOPIC)
+            if self._running:
+                self._client.run(stop_here, self._run)
+                self._client.cancel(list(self._running))
+
+    def _free_worker(self) -> str | None:
+        return free_worker(self._slots, Counter(episode.worker for episode in self._running.values()))
+
+    def _end(self, future: Future, waiting: WaitingEpisode) -> tuple[WaitingEpisode, EpisodeResult]:
+        outcome, wall_s = _outcome(future, waiting.plan.episode)
+        future.release()
+        return waiting, EpisodeResult(plan=waiting.plan, outcome=outcome, attempts=waiting.attempt, wall_s=wall_s)
+
+    def _take_event(self, event: tuple[float, tuple[str, str, str, str]]) -> None:
+        run, name, worker, phase = event[1]
+        if run != self._run:
+            return
+        for episode in list(self._running.values()):
+            if episode.plan.episode == name:
+                episode.worker, episode.phase = worker, phase
+
+
+def _outcome(future: Future, episode: str) -> tuple[EpisodeOutcome, float]:
+    from distributed import KilledWorker
+
+    try:
+        run: EpisodeRun = future.result()
+        return run.outcome, run.wall_s
+    except KilledWorker as error:
+        failure = (
+            f"dask workers ended {error.allowed_failures + 1} times while they ran it; look at their logs, and "
+            "give them fewer episodes at a time"
+        )
+    except lost_errors():
+        raise
+    except Exception as error:
+        failure = in_one_sentence(error)
+    return EpisodeOutcome(episode=episode, failure=failure, retriable=False), 0.0
+
+
+@contextlib.contextmanager
+def _losses_translated() -> Iterator[None]:
+    try:
+        yield
+    except lost_errors() as error:
+        raise ExecutorLost("the dask scheduler is gone") from error
+
+
+EMBEDDED = "local"
+"""The platform whose episodes need nothing but the machine that they run on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerDescription:
+    """What a worker says of its machine."""
+
+    problem: str
+    """Why no episode can run there; empty when one can."""
+    code: Mapping[str, str]
+    """Which code the campaign would run there."""
+    name: str
+    """Name of the machine."""
+    machine: Mapping[str, Any]
+    """What the machine is."""
+
+
+class WorkerHosts:
+    """The workers of a dask scheduler as the place where a campaign's episodes run.
+
+    Parameters
+    ----------
+    here
+        This machine as host of the platform, whose settings the workers use too.
+    jobs
+        Maximum number of concurrent episodes on all workers together; as many as they can run when left out.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        address: str,
+        destination: Destination,
+        request: CampaignRequest,
+        here: PlatformHost,
+        jobs: int | None,
+    ) -> None:
+        self.here = here
+        self._client, self._address = client, address
+        self._destination = destination.for_workers()
+        self._request, self._settings, self._jobs = request, dict(here.settings), jobs
+        self._machines: list[dict[str, Any]] = []
+
+    def check(self) -> list[str]:
+        """Look at all workers; return sentences for the user, and raise PlatformError when episodes cannot run."""
+        slots = worker_slots(self._client)
+        if not slots:
+            raise PlatformError(
+                f"no dask worker of {self._address} says how many episodes it runs at a time; start workers with "
+                f'"dask worker {self._address} --resources {RESOURCE}=2"'
+            )
+        facts: Any = self._client.run(
+            _facts_here, self._destination, self._request, self._settings, workers=list(slots)
+        )
+        code = requested_code(self._request)
+        for worker, found in sorted(facts.items()):
+            if found.problem:
+                raise PlatformError(f"episodes cannot run on the dask worker {worker}: {found.problem}")
+            if found.code != code:
+                other = min(name for name in {*found.code, *code} if found.code.get(name) != code.get(name))
+                raise PlatformError(
+                    f"the dask worker {worker} has other code of {other} than this machine; install the same there"
+                )
+        self._machines = list({found.name: dict(found.machine) for found in facts.values()}.values())
+        machines = f"{len(self._machines)} {'machine' if len(self._machines) == 1 else 'machines'}"
+        return [f"{len(slots)} dask workers on {machines}, together {sum(slots.values())} episodes at a time"]
+
+    def episode_capacity(self) -> int:
+        """Return how many episodes run at a time on all workers that are there now."""
+        slots = max(1, sum(worker_slots(self._client).values()))
+        return min(slots, self._jobs or slots)
+
+    def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
+        """Return those of the capabilities that faults need which some worker lacks, with the reason."""
+        found: Any = self._client.run(_lacking_here, EMBEDDED, self._settings, sorted(needs))
+        return {need: reason for worker in sorted(found) for need, reason in found[worker].items()}
+
+    def machines(self) -> dict[str, Any]:
+        """Return what a version's provenance says of the machines of the workers, which must have been checked."""
+        return {"hosts": self._machines}
+
+    @contextlib.contextmanager
+    def open_executor(self, *, campaign: str, jobs: int, lock: int) -> Iterator[DaskExecutor]:
+        """Yield an executor for a campaign; workers that come later are used too."""
+        executor = DaskExecutor(
+            self._client, self._destination, campaign=campaign, settings=self._settings, jobs=self._jobs
+        )
+        try:
+            yield executor
+        finally:
+            executor.close()
+
+
+def check_for_workers(platform: str, destination: Destination) -> None:
+    """Raise UsageError when a platform does not run on workers, or when they do not see the destination."""
+    if platform != EMBEDDED:
+        raise UsageError(
+            f"--scheduler runs episodes of the platform {EMBEDDED}, but {platform} was asked for; leave one of them out"
+        )
+    if destination.location.startswith("memory://"):
+        raise UsageError(
+            f"workers do not see {destination.location}, which is memory of this process; give another place with --out"
+        )
+
+
+@contextlib.contextmanager
+def open_workers(
+    address: str,
+    destination: Destination,
+    request: CampaignRequest,
+    here: PlatformHost,
+    *,
+    jobs: int | None = None,
+) -> Iterator[WorkerHosts]:
+    """Yield the workers of a dask scheduler, which must reach the dataset.
+
+    Parameters
+    ----------
+    jobs
+        How many episodes run at a time at most, on all workers together.
+
+    Raises
+    ------
+    UsageError
+        That is no address.
+    PlatformError
+        Nobody answers, or no worker can run episodes.
+    """
+    folder = str(destination.for_workers().folder) if destination.is_shared else None
+    with connected(address, folder, _facts_here_are_asked) as client:
+        yield WorkerHosts(client, address, destination, request, here, jobs)
+
+
+def _facts_here_are_asked() -> str:
+    return __name__
+
+
+def _facts_here(destination: Destination, request: CampaignRequest, settings: Mapping[str, Any]) -> WorkerDescription:
+    try:
+        destination.check()
+        open_host(request.platform, settings).check()
+        return WorkerDescription(problem="", code=requested_code(request), name=node(), machine=this_machine())
+    except FaultsetError as error:
+        return WorkerDescription(problem=str(error), code={}, name=node(), machine=this_machine())
+
+
+def _lacking_here(platform: str, settings: Mapping[str, Any], needs: Collection[str]) -> dict[str, str]:
+    return open_host(platform, settings).unsupported_needs(needs)

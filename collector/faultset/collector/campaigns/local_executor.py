@@ -1,0 +1,141 @@
+"""Episodes of a campaign as processes of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from faultset.collector.campaigns.episode_processes import PROGRAM, EpisodeHost, EpisodeResult, RunningEpisode
+from faultset.collector.campaigns.episode_queue import Room, WaitingEpisode
+from faultset.collector.campaigns.output_folder import remove_lost_episode
+from faultset.collector.campaigns.records import this_machine
+from faultset.collector.plans.chosen_stores import check_planned_stores
+from faultset.collector.plans.plan import Plan
+from faultset.collector.platforms.hosts import PlatformHost
+
+
+class LocalExecutor:
+    """Runs episodes on this machine; each is followed by a thread.
+
+    Parameters
+    ----------
+    host
+        Says how many run at a time.
+    root
+        Folder that gets the episodes.
+    settings
+        Settings of the platform's host, which each process opens anew.
+    lock
+        Descriptor of the folder's lock, which episodes inherit; see `CampaignHost.open_executor`.
+    remove_lost
+        Called with the id of an episode whose process was killed, to undo and remove what it has left.
+    program
+        What runs an episode, as arguments of the interpreter.
+    """
+
+    def __init__(
+        self,
+        host: EpisodeHost,
+        root: Path,
+        settings: Mapping[str, Any],
+        *,
+        lock: int | None = None,
+        remove_lost: Callable[[str], None] = lambda episode: None,
+        program: Sequence[str] = PROGRAM,
+    ) -> None:
+        self.root = root
+        self._host, self._settings, self._lock, self._program = host, settings, lock, program
+        self._remove_lost = remove_lost
+        self._threads = ThreadPoolExecutor(max_workers=host.most, thread_name_prefix="episode")
+        self._running: dict[Future[EpisodeResult], WaitingEpisode] = {}
+        self._stopping = Event()
+
+    @property
+    def location(self) -> str:
+        """Path of the folder that gets the episodes."""
+        return str(self.root)
+
+    def find_room(self) -> Room:
+        """Return whether one more episode may begin now."""
+        return self._host.find_room()
+
+    def start(self, waiting: WaitingEpisode) -> RunningEpisode:
+        """Start an episode, for which there must be room."""
+        # the kernel ends an episode with the thread that started it, so that this one must start it
+        episode = self._host.start(waiting, self.root, self._settings, lock=self._lock, program=self._program)
+        assert episode is not None
+        follow = partial(self._host.follow, episode, self._remove_lost, self._stopping.is_set)
+        self._running[self._threads.submit(follow)] = waiting
+        return episode
+
+    def wait(self, timeout_s: float) -> list[tuple[WaitingEpisode, EpisodeResult]]:
+        """Wait until an episode has ended; return all that have ended since the last call."""
+        if not self._running:
+            self._stopping.wait(timeout_s)
+        done = wait(self._running, timeout=timeout_s, return_when=FIRST_COMPLETED).done
+        return [(self._running.pop(future), future.result()) for future in done]
+
+    def stop(self) -> None:
+        """Make all running episodes undo their changes and end."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        """Stop all running episodes and wait for their end."""
+        self.stop()
+        self._threads.shutdown(wait=True)
+
+
+class ThisMachine:
+    """This machine as the place where a campaign's episodes run.
+
+    Parameters
+    ----------
+    here
+        This machine as host of the platform.
+    root
+        Folder that gets the episodes.
+    plans
+        The episodes; their stores must be there.
+    jobs
+        Maximum number of concurrent episodes; as many as the machine can carry when left out.
+    """
+
+    def __init__(self, here: PlatformHost, root: Path, plans: Sequence[Plan], jobs: int | None = None) -> None:
+        self.here = here
+        self._root, self._plans, self._jobs = root, plans, jobs
+
+    def check(self) -> list[str]:
+        """Return sentences for the user; raise PlatformError when episodes cannot run."""
+        return [*self.here.check(), *check_planned_stores(self.here, self._plans)]
+
+    def episode_capacity(self) -> int:
+        """Return the maximum number of concurrent episodes."""
+        return self._jobs or self.here.episode_capacity()
+
+    def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
+        """Return the capabilities among `needs` that are missing, with the reason."""
+        return self.here.unsupported_needs(needs)
+
+    def machines(self) -> dict[str, Any]:
+        """Return what a version's provenance says of this machine."""
+        return {"host": this_machine()}
+
+    @contextmanager
+    def open_executor(self, *, campaign: str, jobs: int, lock: int) -> Iterator[LocalExecutor]:
+        """Yield an executor whose episodes inherit the lock; see `CampaignHost`."""
+        executor = LocalExecutor(
+            EpisodeHost(jobs),
+            self._root,
+            self.here.settings,
+            lock=lock,
+            remove_lost=lambda episode: remove_lost_episode(self._root, episode, self.here),
+        )
+        try:
+            yield executor
+        finally:
+            executor.close()

@@ -1,0 +1,284 @@
+"""What commands that run episodes print: plans, progress and a summary."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import click
+
+from faultset.collector.campaigns.collection import CampaignResult
+from faultset.collector.campaigns.episode_processes import EpisodeResult
+from faultset.collector.campaigns.executors import CampaignProgress
+from faultset.collector.plans.campaign_plans import describe_campaign, duration_text, episode_time_s
+from faultset.collector.plans.plan import Plan, random_draws
+from faultset.collector.platforms.hosts import open_host
+from faultset.collector.verdicts.latent import threshold_for
+from faultset.collector.verdicts.verdict import UNCALIBRATED
+from faultset.core.command_line.console import is_quiet
+from faultset.core.command_line.output import show_json, show_records
+from faultset.core.printable import brief
+from faultset.core.times import SECOND_NS
+from faultset.datasets.format.labels import Label, read_evidence, read_label
+
+
+def default_jobs(platform: str, scheduler: str | None) -> int:
+    """Return how many episodes run at a time by default; 1 where only a cluster could tell."""
+    return open_host(platform, {}).episode_capacity() if platform == "local" and scheduler is None else 1
+
+
+def show_plans(plans: Sequence[Plan], jobs: int, *, as_json: bool) -> None:
+    """Print plans by application, fault and target, then how many there are, how long they take and what disk."""
+    rows = [
+        {
+            "episode": plan.episode,
+            "app": plan.app,
+            "fault": plan.fault_name or f"none ({plan.no_fault_kind})",
+            "target": plan.target_name,
+            "onset_s": round(random_draws(plan).onset_s, 1),
+            "view_s": plan.phases.view_s,
+            "rate_rps": plan.rate_rps,
+            "load": plan.traffic.pattern.as_text(),
+            "mix": plan.mix,
+            "seed": str(plan.seed),
+        }
+        for plan in sorted(plans, key=_order)
+    ]
+    show_records(rows, columns=list(rows[0]), as_json=as_json)
+    click.echo(describe_campaign(plans, jobs), err=as_json)
+
+
+def _order(plan: Plan) -> tuple[str, bool, str, str]:
+    return plan.app, plan.fault is None, plan.fault_name or plan.no_fault_kind or "", plan.target_name or ""
+
+
+MOST_FALSE_POSITIVES = 0.05
+"""Share of healthy services on which the latent test may fire without a word; its limit is drawn for 1 %."""
+
+
+def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
+    """Print every episode with its verdict, how often the tests fired without a fault, and where the dataset is."""
+    ended = {one.episode: one for one in result.episodes}
+    labels = {name: read_label(result.root / "episodes" / name) for name, one in ended.items() if not one.failure}
+    rows = []
+    for plan in sorted(
+        result.plans, key=lambda p: (p.fault is None, p.fault_name or p.no_fault_kind or "", p.target_name)
+    ):
+        label, one = labels.get(plan.episode), ended.get(plan.episode)
+        failure = one.failure if one else "not run"
+        rows.append(
+            {
+                "episode": plan.episode,
+                "fault": plan.fault_name or "none",
+                "target": plan.target_name or plan.no_fault_kind,
+                "verdict": "failed" if failure else label and label.verdict,
+                "manifest after s": label and _seconds(label.first_manifest_ns, label.inject_start_ns),
+                "healthy again after s": label and _seconds(label.healthy_again_ns, label.recover_start_ns),
+                "attempts": one.attempts if one else 0,
+                "why": failure,
+                "source failures": dict(one.outcome.source_failures) if one else {},
+            }
+        )
+    if as_json:
+        episodes = [{name.replace(" ", "_"): value for name, value in row.items()} for row in rows]
+        show_json(
+            {
+                "dataset": result.location,
+                "version": result.version,
+                "campaign": result.campaign,
+                "wall_s": round(result.wall_s, 1),
+                "unsupported": dict(result.unsupported),
+                "episodes": episodes,
+            }
+        )
+        return
+    rows = [row | {"why": brief(row["why"])} for row in rows]
+    hidden = {"attempts", "source failures"} | ({"why"} if not any(row["why"] for row in rows) else set())
+    show_records(rows, columns=[name for name in rows[0] if name not in hidden])
+    for sentence in _false_positives(result, labels):
+        click.echo(sentence)
+    done, total = len(labels), len(result.plans)
+    version = f"version {result.version}" if result.version else "without a version"
+    click.echo(f"{done} of {total} episodes in {result.wall_s / 60:.1f} min; dataset {result.location}, {version}")
+    for sentence in _source_failures(result):
+        click.echo(sentence, err=True)
+    if done:
+        click.echo(f"next: evaluate {shlex.quote(str(result.location))}")
+
+
+def _source_failures(result: CampaignResult) -> list[str]:
+    failures: dict[str, list[str]] = {}
+    for one in result.episodes:
+        for name, reason in one.outcome.source_failures.items():
+            failures.setdefault(name, []).append(reason)
+    count = len(result.episodes)
+    return [
+        f"the source {name} has recorded nothing in {len(reasons)} of {count} episodes; first: {reasons[0]}"
+        for name, reasons in failures.items()
+    ]
+
+
+def _seconds(end_ns: int | None, start_ns: int | None) -> float | None:
+    return None if end_ns is None or start_ns is None else round((end_ns - start_ns) / SECOND_NS, 1)
+
+
+def _false_positives(result: CampaignResult, labels: Mapping[str, Label]) -> list[str]:
+    kinds = {episode: label.no_fault_kind for episode, label in labels.items() if label.fault is None}
+    plain = [episode for episode, kind in kinds.items() if kind == "plain"]
+    changed = [episode for episode in kinds if episode not in plain]
+    sentences = []
+    if plain:
+        sli, latent, services = _fired(result, plain)
+        sentence = f"on {len(plain)} plain episodes the SLI test fired {sli} times" + (
+            f" and the latent test on {latent} of {services} services"
+            if services
+            else f"; the latent test is {UNCALIBRATED}"
+        )
+        if sli or latent > MOST_FALSE_POSITIVES * services:
+            sentence += (
+                ", which is more than chance; see truth/evidence.parquet, and collect again "
+                "with --fresh on a machine with less other work or with fewer --jobs"
+            )
+        sentences.append(sentence)
+    if changed:
+        noticed = _fired(result, changed)[0]
+        sentences.append(f"on {len(changed)} disturbed and sham episodes clients noticed {noticed} times what was done")
+    return sentences
+
+
+def _fired(result: CampaignResult, episodes: Sequence[str]) -> tuple[int, int, int]:
+    """Return in how many episodes the SLI test fired, on how many services the latent test did, and of how many."""
+    sli = latent = services = 0
+    calibrated = {
+        plan.episode
+        for plan in result.plans
+        if threshold_for(plan.app, plan.platform, plan.step_s, plan.traffic.name) is not None
+    }
+    for episode in episodes:
+        evidence = read_evidence(result.root / "episodes" / episode)
+        sli += bool(evidence.loc[evidence["check"] == "sli", "passed"].any())
+        if episode in calibrated:
+            fired = evidence.loc[evidence["check"] == "latent", "passed"]
+            latent, services = latent + int(fired.sum()), services + len(fired)
+    return sli, latent, services
+
+
+def describe(result: EpisodeResult) -> str:
+    """Return one line on how an episode ended."""
+    plan, logs = result.plan, result.outcome.logs
+    if result.failure:
+        ended = f"failed: {brief(result.failure)}" + (f" (logs in {logs})" if logs else "")
+    elif not result.attempts:
+        ended = "was there already"
+    elif tried := result.outcome.mitigations:
+        ended = f"{'repaired' if tried[-1].success else 'not repaired'} in {result.wall_s:.0f} s"
+        if len(tried) > 1:
+            ended += f" ({len(tried)} repairs in turn)"
+    else:
+        ended = f"{result.verdict if plan.fault else 'no fault'} in {result.wall_s:.0f} s"
+    return f"{plan.episode}  {plan.title}: {ended}"
+
+
+def held_back(state: CampaignProgress) -> str:
+    """Return one line on why no further episode begins; empty when there is no reason."""
+    return f"{state.waiting} episodes wait: {state.held_back}" if state.held_back else ""
+
+
+def remaining_s(state: CampaignProgress, now_s: float) -> float:
+    """Return how long a campaign goes on, by the time that its episodes have taken so far.
+
+    Parameters
+    ----------
+    now_s
+        Monotonic seconds.
+    """
+    taken_s = [one.wall_s for one in state.finished if one.attempts and not one.failure]
+    if not taken_s:
+        taken_s = [episode_time_s(one.plan) for one in state.running.values()]
+    usual_s = sum(taken_s) / max(1, len(taken_s))
+    left_s = [max(0.0, usual_s - (now_s - one.started)) for one in state.running.values()]
+    return max([*left_s, (sum(left_s) + state.waiting * usual_s) / max(1, len(left_s))])
+
+
+def time_left(state: CampaignProgress, now_s: float) -> str:
+    """Return how long a campaign goes on in words; empty when it does not."""
+    return f"about {duration_text(remaining_s(state, now_s))} left" if state.running or state.waiting else ""
+
+
+@contextmanager
+def show_progress() -> Iterator[Callable[[CampaignProgress], None]]:
+    """Yield a function that shows the state of a campaign whenever it is called."""
+    if is_quiet():
+        yield lambda state: None
+        return
+    if sys.stderr.isatty():
+        with _bars() as show:
+            yield show
+        return
+    shown: set[str] = set()
+    printed, reason = 0, ""
+
+    def print_lines(state: CampaignProgress) -> None:
+        nonlocal printed, reason
+        total = len(state.running) + len(state.finished) + state.waiting
+        for notice in state.notices[printed:]:
+            print(notice, file=sys.stderr, flush=True)
+        printed = len(state.notices)
+        if state.held_back and not reason:
+            print(held_back(state), file=sys.stderr, flush=True)
+        reason = state.held_back
+        for result in state.finished:
+            if result.episode not in shown:
+                shown.add(result.episode)
+                left = time_left(state, time.monotonic())
+                line = f"[{len(shown)}/{total}] {describe(result)}" + (f"; {left}" if left else "")
+                print(line, file=sys.stderr, flush=True)
+
+    yield print_lines
+
+
+def _whole_state(state: CampaignProgress, total: int) -> str:
+    notes = (time_left(state, time.monotonic()), held_back(state))
+    return ", ".join([f"{len(state.finished)}/{total}", *(note for note in notes if note)])
+
+
+@contextmanager
+def _bars() -> Iterator[Callable[[CampaignProgress], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+    bars = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    )
+    whole = bars.add_task("campaign", state="")
+    tasks: dict[str, TaskID] = {}
+    printed = 0
+
+    def draw(state: CampaignProgress) -> None:
+        nonlocal printed
+        total, done = len(state.running) + len(state.finished) + state.waiting, len(state.finished)
+        bars.update(whole, total=total, completed=done, state=_whole_state(state, total))
+        for notice in state.notices[printed:]:
+            bars.console.print(notice, markup=False)
+        printed = len(state.notices)
+        for name in [name for name in tasks if name not in state.running]:
+            bars.remove_task(tasks.pop(name))
+        for name, episode in state.running.items():
+            plan = episode.plan
+            if name not in tasks:
+                tasks[name] = bars.add_task(
+                    f"{plan.fault_name or 'no fault'} {plan.target_name or plan.no_fault_kind}",
+                    total=episode_time_s(plan),
+                    state="",
+                )
+            bars.update(tasks[name], completed=time.monotonic() - episode.started, state=episode.phase)
+
+    with bars:
+        yield draw

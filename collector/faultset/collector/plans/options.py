@@ -1,0 +1,301 @@
+"""The options of a campaign, declared once for the command line, campaign files and Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Any, Literal, Required, TypedDict, Unpack, get_args, get_origin, get_type_hints
+
+from faultset.core.errors import UsageError
+from faultset.core.suggestions import suggest
+
+NoFaultKind = Literal["plain", "disturbed", "sham"]
+NO_FAULT_KINDS: tuple[NoFaultKind, ...] = get_args(NoFaultKind)
+Schedule = Literal["constant", "gradual", "intermittent", "delayed"]
+MOST_CONCURRENT = 2
+MOST_ROLLOUTS = 20
+_DAY_S = 86_400.0
+_NAMES = "Comma-separated names, or all."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """What there is to say of an option beside its name and type.
+
+    Attributes
+    ----------
+    help
+        Text for `--help`.
+    default
+        Value when the option is left out.
+    flag
+        Name on the command line and in campaign files, without dashes, where it is not that in Python.
+    metavar, choices
+        What the command line shows for the value, and the values that it takes; by default any of the type.
+    shown_default
+        How the command line shows the default, if at all.
+    least, most
+        Range of a number.
+    plugins
+        Entry-point group whose names complete the value, followed by other words that it takes.
+    is_repeatable
+        Whether the command line takes the option several times.
+    """
+
+    help: str
+    default: Any = None
+    flag: str | None = None
+    metavar: str | None = None
+    choices: Sequence[str] = ()
+    shown_default: str | bool = False
+    least: float | None = None
+    most: float | None = None
+    plugins: tuple[str, ...] = ()
+    is_repeatable: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedOption:
+    """An option with its names and its type."""
+
+    name: str
+    """Keyword in Python; lengths of time end in `_s`."""
+    kind: Any
+    """Type of a value that is not None."""
+    is_required: bool
+    option: Option = field(repr=False)
+
+    @property
+    def flag(self) -> str:
+        """Name on the command line and in campaign files, without dashes."""
+        return self.option.flag or self.name.removesuffix("_s").replace("_", "-")
+
+    @property
+    def takes_names(self) -> bool:
+        """Whether the value is a list of names."""
+        return self.kind == Sequence[str]
+
+    @property
+    def is_length(self) -> bool:
+        """Whether the value is a length of time in seconds."""
+        return self.name.endswith("_s")
+
+
+def _length(text: str) -> Option:
+    return Option(help=text, least=0.0, most=_DAY_S)
+
+
+class CampaignOptions(TypedDict, total=False):
+    """Options of a campaign; only faults and apps must be given."""
+
+    faults: Required[
+        Annotated[
+            Sequence[str],
+            Option(
+                help=f"Faults to inject. {_NAMES} noop means none.",
+                metavar="NAMES",
+                plugins=("faultset.faults", "all", "noop"),
+            ),
+        ]
+    ]
+    apps: Required[
+        Annotated[
+            Sequence[str],
+            Option(
+                help=f"Applications to run. {_NAMES} Or paths of folders and files.",
+                metavar="NAMES",
+                plugins=("faultset.apps", "all"),
+            ),
+        ]
+    ]
+    targets: Annotated[
+        Sequence[str],
+        Option(help="Services to apply faults to; drawn at random, evenly, by default.", metavar="NAMES", default=()),
+    ]
+    platform: Annotated[str, Option(help="Where the applications run.", default="local", shown_default=True)]
+    seed: Annotated[
+        int,
+        Option(
+            help="Decides plans and load: the same seed gives the same plans and load.",
+            default=0,
+            shown_default=True,
+            least=0,
+            most=2**63 - 1,
+        ),
+    ]
+    repeat: Annotated[
+        int, Option(help="Episodes for each fault.", default=1, shown_default=True, least=1, most=100_000)
+    ]
+    spread: Annotated[
+        bool,
+        Option(
+            help="Inject each fault into one of the applications that it fits, not into all of them.", default=False
+        ),
+    ]
+    concurrent: Annotated[
+        int,
+        Option(
+            help="Faults in each episode with a fault; 2 injects two different ones at once, on different targets.",
+            default=1,
+            shown_default=True,
+            least=1,
+            most=MOST_CONCURRENT,
+        ),
+    ]
+    schedule: Annotated[
+        Schedule | None,
+        Option(
+            help="How faults act over time; each fault's own by default, which is constant for most.",
+            choices=get_args(Schedule),
+        ),
+    ]
+    normal: Annotated[
+        int | None,
+        Option(
+            help="Episodes without a fault in each application; by default as many as with a fault, at least 2; "
+            "beside more than 6 faults half as many, at least 6.",
+            least=0,
+            most=100_000,
+        ),
+    ]
+    no_fault: Annotated[
+        Sequence[str],
+        Option(
+            help="Kinds of episodes without a fault, which take turns.",
+            metavar="KINDS",
+            default=NO_FAULT_KINDS,
+            shown_default=True,
+        ),
+    ]
+    profile: Annotated[
+        str,
+        Option(
+            help="Lengths of the phases.",
+            default="standard",
+            shown_default=True,
+            choices=("quick", "standard", "long"),
+        ),
+    ]
+    rate_rps: Annotated[
+        float | None,
+        Option(help="Requests per second; 20 by default.", flag="rate", least=0.01, most=10_000.0),
+    ]
+    mix: Annotated[
+        str | None,
+        Option(help="Workload mix; the application's default by default. A..B changes from A to B."),
+    ]
+    load: Annotated[
+        str | None,
+        Option(
+            help="How the rate of requests changes: constant, bursty, daily, flash-crowd, ramp or replay:FILE.csv; "
+            "bursty by default, constant with --profile quick.",
+            metavar="KIND[:NAME=VALUE,...]",
+        ),
+    ]
+    regions: Annotated[
+        str,
+        Option(help="Where clients are, as eu=0.6:20ms,us=0.4:90ms.", metavar="NAME=SHARE:TIME,...", default=""),
+    ]
+    rollouts: Annotated[
+        int | None,
+        Option(
+            help="Healthy builds rolled out in each episode, to services without a fault; 1 by default, 6 with "
+            "--profile long, none with quick.",
+            metavar="N",
+            least=0,
+            most=MOST_ROLLOUTS,
+        ),
+    ]
+    warmup_s: Annotated[float | None, _length("Load before the view begins.")]
+    baseline_s: Annotated[float | None, _length("Healthy part of the view, on average.")]
+    fault_s: Annotated[float | None, _length("Faulty part of the view, on average.")]
+    cooldown_s: Annotated[float | None, _length("Time after the recovery for telemetry that is late.")]
+    step_s: Annotated[
+        float,
+        Option(
+            help="Sampling interval of metrics; a cluster has its own.",
+            default=1.0,
+            shown_default="1s",
+            least=0.1,
+            most=60.0,
+        ),
+    ]
+    trace_sampling: Annotated[
+        float,
+        Option(help="Share of requests whose spans are kept.", default=1.0, shown_default=True, least=0.0, most=1.0),
+    ]
+    sources: Annotated[
+        Sequence[str],
+        Option(
+            help="Source of telemetry to add to those of the platform. Repeatable.",
+            flag="source",
+            metavar="NAME",
+            default=(),
+            plugins=("faultset.sources",),
+            is_repeatable=True,
+        ),
+    ]
+    injector: Annotated[
+        str | None,
+        Option(
+            help="What disturbs pods of a cluster: our agents, by default, or the cluster's Chaos Mesh.",
+            choices=("agent", "chaos-mesh"),
+        ),
+    ]
+    stores: Annotated[
+        str | None,
+        Option(
+            help="Servers of the application's stores: Redis for all (default), memcached and PostgreSQL themselves "
+            "(original), or one of these two.",
+            metavar="redis|original|KIND,...",
+        ),
+    ]
+
+
+@cache
+def campaign_options() -> Mapping[str, NamedOption]:
+    """Return all options of a campaign by their names in Python."""
+    options = {}
+    for name, hint in get_type_hints(CampaignOptions, include_extras=True).items():
+        is_required = get_origin(hint) is Required
+        kind, option = get_args(get_args(hint)[0] if is_required else hint)
+        if type(None) in get_args(kind):
+            (kind,) = (kind_of_value for kind_of_value in get_args(kind) if kind_of_value is not type(None))
+        options[name] = NamedOption(name=name, kind=kind, is_required=is_required, option=option)
+    return options
+
+
+def complete_options(**values: Unpack[CampaignOptions]) -> dict[str, Any]:
+    """Return a value for every option, with lists of names as tuples in which each is once.
+
+    Raises
+    ------
+    UsageError
+        There is no such option, or one is missing.
+    """
+    known = campaign_options()
+    for name in values:
+        if name not in known:
+            raise UsageError(f'a campaign has no option "{name}"; {suggest(name, known)}')
+    complete = {}
+    for name, option in known.items():
+        if option.is_required and name not in values:
+            raise UsageError(f"a campaign needs {name}; name some")
+        value: Any = values.get(name, option.option.default)
+        if option.takes_names:
+            value = tuple(dict.fromkeys(value))
+        complete[name] = float(value) if option.kind is float and value is not None else value
+    return complete
+
+
+def check_ranges(values: Mapping[str, Any]) -> None:
+    """Raise UsageError with the possible range when a number is out of it; None is in every range."""
+    for name, option in campaign_options().items():
+        least, most, value = option.option.least, option.option.most, values.get(name)
+        if value is not None and least is not None and most is not None and not least <= value <= most:
+            raise UsageError(f"--{option.flag} must be from {least:g} to {most:g}, but is {_short(value)}")
+
+
+def _short(number: float) -> str:
+    return f"a number of {len(str(number))} digits" if isinstance(number, int) and number > 2**64 else f"{number:g}"
