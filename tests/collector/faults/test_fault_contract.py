@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import pickle
 import re
 import time
 from collections.abc import Mapping
@@ -197,7 +198,7 @@ def is_refused_by_the_api_server(platform: FakePlatform, target: str, parameters
 
 
 def waits_for_its_new_claim(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
-    for claim in platform._each("PersistentVolumeClaim", {platform.app.label_key: target}):
+    for claim in platform.simulation.store.each("PersistentVolumeClaim", {platform.app.label_key: target}):
         claim["status"] = {"phase": "Pending"}
     waits_for_a_node(platform, target, parameters)
 
@@ -292,12 +293,13 @@ def test_a_missing_object_is_reported_as_not_repaired_by_name(spec: FaultSpec, a
     needed = platform.named & healthy.desired.objects.keys()
     assert needed
     for kind, name in needed:
-        objects = dict(platform.objects)
-        platform.objects.pop((kind, name), None)
+        complete = platform.simulation
+        platform.simulation = pickle.loads(pickle.dumps(complete))
+        platform.simulation.store.remove(kind, name)
         oracle.begin_window()
         details = {part.part: part.detail for part in oracle.read(0, 1)}
         assert f"{kind} {name} is missing" in details["presence"]
-        platform.objects = objects
+        platform.simulation = complete
     platform.journal.close()
 
 

@@ -38,7 +38,7 @@ def test_objects_are_listed_once_for_all_that_is_asked_of_them(tmp_path: Path) -
         healthy=HealthyState.of(platform),
         unhealthy_requests=lambda start_ns, end_ns: "",
     )
-    platform.objects.pop(("ConfigMap", platform.list("ConfigMap")[0]["metadata"]["name"]))
+    platform.simulation.store.remove("ConfigMap", platform.list("ConfigMap")[0]["metadata"]["name"])
     platform.listed.clear()
     parts = {one.part: one for one in oracle.read(0, 1)}
     platform.journal.close()

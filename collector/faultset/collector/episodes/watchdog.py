@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from faultset.collector.episodes.clock import SYSTEM_CLOCK, EpisodeClock
-from faultset.collector.platforms.api.capabilities import ProcessWatcher
+from faultset.collector.platforms.base import EpisodePlatform
 from faultset.core.errors import PlatformError
 from faultset.core.times import SECOND_NS
 
@@ -17,12 +17,12 @@ class EpisodeWatchdog:
     Parameters
     ----------
     platform
-        Its processes are looked at where it is a `ProcessWatcher`.
+        Whose processes are looked at.
     clock
         Ends the episode when it is set.
     """
 
-    def __init__(self, platform: object, clock: EpisodeClock = SYSTEM_CLOCK):
+    def __init__(self, platform: EpisodePlatform, clock: EpisodeClock = SYSTEM_CLOCK):
         self._platform, self._clock = platform, clock
         self._clock_offset_ns = self._offset_ns()
         self._next_look_ns = 0
@@ -35,8 +35,7 @@ class EpisodeWatchdog:
         if self._clock.monotonic_ns() < self._next_look_ns:
             return
         self._next_look_ns = self._clock.monotonic_ns() + round(_PAUSE_S * SECOND_NS)
-        if isinstance(self._platform, ProcessWatcher):
-            self._platform.check_processes()
+        self._platform.check_processes()
 
     def _offset_ns(self) -> int:
         # by how much the clock that may be set is ahead of the one that never is

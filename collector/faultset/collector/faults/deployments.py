@@ -11,7 +11,7 @@ import numpy as np
 
 from faultset.collector.faults.pods import container_status, pods_of
 from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.base import Platform
 from faultset.collector.platforms.observation.timestamps import rfc3339
 
 RECREATE: dict[str, Any] = {"type": "Recreate", "rollingUpdate": None}

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.base import Platform
 from faultset.core.errors import PlatformError
 
 

@@ -21,8 +21,7 @@ from faultset.collector.mitigation.messages import (
 )
 from faultset.collector.mitigation.mitigators import CallQueue, run_mitigator
 from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle
-from faultset.collector.platforms.api.platform import Platform
-from faultset.collector.platforms.journal.undo import UndoFailed
+from faultset.collector.platforms.base import Platform, UndoFailed
 from faultset.core.errors import UsageError
 from faultset.core.times import SECOND_NS
 

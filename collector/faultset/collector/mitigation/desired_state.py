@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.api.platform import Platform
 from faultset.collector.platforms.api.pod_state import is_active
+from faultset.collector.platforms.base import Platform
 
 KINDS = ("Deployment", "StatefulSet", "Service", "ConfigMap", "Secret", "PersistentVolumeClaim")
 """Kinds of objects that say what an application should be."""

@@ -16,7 +16,7 @@ from typing import Any
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.mitigation.desired_state import DesiredState, pods_apart
 from faultset.collector.mitigation.messages import OraclePartResult, Part
-from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.base import Platform
 from faultset.core.errors import PlatformError
 
 PARTS: tuple[Part, ...] = ("fault", "requests", "objects", "presence")

@@ -3,39 +3,41 @@
 from __future__ import annotations
 
 from faultset.collector.platforms.api.objects import Object, copied
+from faultset.collector.platforms.local.api_server.object_store import ObjectStore
 from faultset.collector.spec.app import AppSpec
 
-Objects = dict[tuple[str, str], Object]
 
-
-def follow_custom_resource(app: AppSpec, objects: Objects) -> None:
-    """Bring replicas and storage classes of an operator's components in line with its custom resource."""
+def follow_custom_resource(app: AppSpec, store: ObjectStore) -> bool:
+    """Bring replicas and storage classes of an operator's components in line; return whether something changed."""
     if app.operator is None:
-        return
-    resource = objects.get((app.operator.resource.kind, app.operator.resource.name))
-    for component in app.components:
-        workload = objects.get(("StatefulSet", component))
-        if resource is None or workload is None:
+        return False
+    resource = store.find(app.operator.resource.kind, app.operator.resource.name)
+    before = store.version
+    for component in app.components if resource is not None else ():
+        workload = store.find("StatefulSet", component)
+        if workload is None:
             continue
-        wanted = resource["spec"].get(component) or {}
-        workload["spec"]["replicas"] = wanted.get("replicas", workload["spec"]["replicas"])
-        for claim in workload["spec"].get("volumeClaimTemplates", ()):
+        wish = resource["spec"].get(component) or {}
+        changed = copied(workload)
+        changed["spec"]["replicas"] = wish.get("replicas", changed["spec"]["replicas"])
+        for claim in changed["spec"].get("volumeClaimTemplates", ()):
             claim["spec"].pop("storageClassName", None)
-            if wanted.get("storageClassName"):
-                claim["spec"]["storageClassName"] = wanted["storageClassName"]
-            _claim(objects, workload, claim)
+            if wish.get("storageClassName"):
+                claim["spec"]["storageClassName"] = wish["storageClassName"]
+        if changed["spec"].get("volumeClaimTemplates") != workload["spec"].get("volumeClaimTemplates"):
+            _replace(store, changed)
+        elif changed["spec"] != workload["spec"]:
+            store.patch("StatefulSet", component, {"spec": {"replicas": changed["spec"]["replicas"]}})
+    return store.version != before
 
 
-def _claim(objects: Objects, workload: Object, template: Object) -> None:
-    """Give the first pod of a set a claim, another one when its volumes were replaced."""
-    name = f"{template['metadata']['name']}-{workload['metadata']['name']}-0"
-    found = objects.get(("PersistentVolumeClaim", name))
-    if found is not None and found["spec"] == template["spec"]:
-        return
-    objects["PersistentVolumeClaim", name] = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "labels": dict(workload["metadata"].get("labels", {}))},
-        "spec": copied(template["spec"]),
-        "status": {"phase": "Bound"},
-    }
+def _replace(store: ObjectStore, workload: Object) -> None:
+    """Make a set again whose volumes are others, with new claims."""
+    name = workload["metadata"]["name"]
+    store.remove("StatefulSet", name)
+    for pod in store.list("Pod"):
+        if pod["metadata"]["name"].rpartition("-")[0] == name:
+            store.remove("Pod", pod["metadata"]["name"])
+    for template in workload["spec"]["volumeClaimTemplates"]:
+        store.remove("PersistentVolumeClaim", f"{template['metadata']['name']}-{name}-0")
+    store.create({key: value for key, value in workload.items() if key != "status"})

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.api.profiles import Phases
 from faultset.collector.platforms.api.requirements import Requirement
+from faultset.collector.platforms.base import EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.journal.undo import undo_all
 from faultset.collector.platforms.journal.undo_operations import merge, reverse_change, undo_of_delete
-from faultset.core.errors import PlatformError
 from faultset.core.reading.json_lines import read_json_lines
 
 OBJECT = {"spec": {"replicas": 1, "selector": {"a": "b"}, "ports": [{"port": 1}]}, "metadata": {"labels": {}}}
@@ -53,32 +51,6 @@ def test_a_deleted_claim_comes_back_after_its_volume_was_released() -> None:
     assert "status" not in apply["object"]
 
 
-class Recorder:
-    """Performs acts by noting them; can be told to fail on one."""
-
-    def __init__(self, fails_on: str = ""):
-        self.done, self.fails_on = [], fails_on
-
-    def execute(self, operation) -> None:
-        if operation["name"] == self.fails_on:
-            raise PlatformError("no")
-        self.done.append(operation["name"])
-
-
-def test_what_was_begun_is_undone_newest_first_even_when_the_act_never_ended(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j")
-    for name in ("one", "two"):
-        with journal.operation("patch", {}, [{"verb": "patch", "name": name}]):
-            pass
-    with pytest.raises(RuntimeError), journal.operation("patch", {}, [{"verb": "patch", "name": "three"}]):
-        raise RuntimeError("torn")
-    executor = Recorder()
-    undo_all(journal, executor.execute)
-    assert executor.done == ["three", "two", "one"]
-    undo_all(journal, executor.execute)
-    assert len(executor.done) == 3
-
-
 def test_a_journal_read_again_after_a_crash_knows_what_is_open(tmp_path: Path) -> None:
     path = tmp_path / "j"
     journal = Journal(path)
@@ -88,15 +60,3 @@ def test_a_journal_read_again_after_a_crash_knows_what_is_open(tmp_path: Path) -
     again = Journal(path)
     assert [seq for seq, _ in again.open_undo_operations()] == [1]
     assert len(read_json_lines(path)) == 2
-
-
-def test_one_failing_undo_does_not_keep_the_others_and_stays_open(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j")
-    for name in ("one", "two"):
-        with journal.operation("patch", {}, [{"verb": "patch", "name": name}]):
-            pass
-    executor = Recorder(fails_on="two")
-    with pytest.raises(PlatformError, match="faultset recover"):
-        undo_all(journal, executor.execute)
-    assert executor.done == ["one"]
-    assert [seq for seq, _ in journal.open_undo_operations()] == [2]

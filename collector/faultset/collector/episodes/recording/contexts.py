@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.plans.plan import Plan
-from faultset.collector.platforms.api.platform import EpisodePlatform
+from faultset.collector.platforms.base import EpisodePlatform
 from faultset.collector.sources.contract import EarlyReader
 from faultset.collector.sources.recorder import SourceRows
 from faultset.core.times import step_seconds

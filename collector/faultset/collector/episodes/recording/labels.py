@@ -7,9 +7,8 @@ from typing import Any
 from faultset.collector.episodes.recording.contexts import workload
 from faultset.collector.episodes.records import EpisodeRecord, FaultRecord, ViewBounds
 from faultset.collector.faults.registry import FaultyObject
-from faultset.collector.platforms.api.capabilities import host_load
 from faultset.collector.platforms.api.courses import Course, course_of
-from faultset.collector.platforms.api.platform import EpisodePlatform
+from faultset.collector.platforms.base import EpisodePlatform
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.verdicts.verdict import Judgement
 from faultset.datasets.format.labels import joined
@@ -48,7 +47,7 @@ def label_of(
         "profile": plan.profile,
         "workload": workload(plan),
         "seed": plan.seed,
-        "host": {**host_load(platform).as_record(), "parallel": record.parallel, "durations_s": record.durations_s},
+        "host": {**platform.host_load().as_record(), "parallel": record.parallel, "durations_s": record.durations_s},
         "clock_offsets": {table: round(1e9 * offset_s) for table, offset_s in platform.clock_offsets_s().items()},
         "faults": [_labelled(one, record.recover_start_ns or bounds.end_ns) for one in faults] or None,
     }

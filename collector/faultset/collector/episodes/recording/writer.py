@@ -18,7 +18,7 @@ from faultset.collector.episodes.recording.contexts import episode_context, fini
 from faultset.collector.episodes.recording.labels import label_of
 from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.plans.plan import Plan
-from faultset.collector.platforms.api.platform import EpisodePlatform
+from faultset.collector.platforms.base import EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.sources.contract import NotingSource
 from faultset.collector.sources.recorder import SourceRecorder, SourceRows

@@ -10,7 +10,7 @@ from typing import Any
 from faultset.collector.mitigation.kubectl.errors import CommandRefused
 from faultset.collector.mitigation.kubectl.kinds import WRITABLE
 from faultset.collector.platforms.api.objects import Object, ObjectNotFound
-from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.base import Platform
 from faultset.collector.platforms.journal.undo_operations import merge_patch
 from faultset.core.errors import PlatformError
 from faultset.datasets.kubectl.kinds import full_name, resource_name

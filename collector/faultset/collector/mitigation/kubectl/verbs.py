@@ -10,7 +10,6 @@ from faultset.collector.mitigation.kubectl import reading, rollouts, writing
 from faultset.collector.mitigation.kubectl.errors import CommandRefused
 from faultset.collector.mitigation.kubectl.kinds import references
 from faultset.collector.mitigation.kubectl.session import KubectlSession
-from faultset.collector.platforms.api.capabilities import CommandExecutor, require
 from faultset.collector.runtime.stores.driver import AdminAction
 from faultset.core.command_line.console import DURATION
 from faultset.datasets.kubectl.documents import check_format
@@ -205,7 +204,7 @@ def exec_(
             f"{', '.join(get_args(AdminAction))}; found {' '.join(argv)!r}"
         )
     pod = reading.pod_named(session, word)
-    return require(session.platform, CommandExecutor).exec(pod, list(argv)).rstrip()
+    return session.platform.exec(pod, list(argv)).rstrip()
 
 
 @kubectl.command()

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from faultset.collector.platforms.api.platform import EpisodePlatform
 from faultset.collector.platforms.api.profiles import LONG, QUICK, Phases
 from faultset.collector.platforms.api.requirements import Requirement
+from faultset.collector.platforms.base import EpisodePlatform
 from faultset.collector.platforms.journal.journal import Journal
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.settings import AGENT, CHAOS_MESH, INJECTORS, ClusterSettings

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from faultset.collector.apps import load_app
 from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.journal.undo import undo_all
-from faultset.collector.platforms.kubernetes.api.client import Api, run_in_pod
+from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.api.namespaces import (
     APP_NAMESPACE,
     INJECTOR,
@@ -18,9 +16,8 @@ from faultset.collector.platforms.kubernetes.api.namespaces import (
     remove_volumes,
 )
 from faultset.collector.platforms.kubernetes.api.objects import DEFINITION, remove_unused
+from faultset.collector.platforms.kubernetes.app_objects import AppObjects
 from faultset.collector.platforms.kubernetes.chaos_mesh.lifecycle import remove_all
-from faultset.collector.platforms.kubernetes.undo import ClusterUndoExecutor
-from faultset.collector.platforms.kubernetes.workloads.existing_apps import objects_of
 
 INJECTOR_NOTE = "injector"
 """Note in the journal of an episode whose disturbances another injector than our own makes."""
@@ -49,23 +46,10 @@ def recover_episode(api: Api, path: Path) -> None:
                 remove_unused(api, namespaces["definition"])
             return
         plan = notes["plan"]
-        _undo(api, journal, plan.get("app_file") or plan["app"], namespaces["app"])
+        AppObjects(load_app(plan.get("app_file") or plan["app"]), journal, api, namespaces["app"]).undo()
         remove_namespaces(api, (namespaces["control"],))
     finally:
         journal.close()
-
-
-def _undo(api: Api, journal: Journal, app_name_or_file: str, namespace: str) -> None:
-    app = load_app(app_name_or_file)
-    objects = objects_of(api, app, namespace)
-
-    def run(pod: str, argv: Sequence[str]) -> str:
-        container = objects.get("Pod", pod)["spec"]["containers"][0]["name"]
-        return run_in_pod(api, namespace, pod, container, argv)
-
-    executor = ClusterUndoExecutor(objects, run=run, lift=lambda pod: None)
-    undo_all(journal, executor.execute)
-    executor.restart_waiting(lambda pod: (pod["metadata"].get("labels") or {}).get(app.label_key) in app.services)
 
 
 def remove_orphans(api: Api) -> list[str]:

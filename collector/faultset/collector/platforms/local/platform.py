@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from faultset.collector.load.source import RequestSource
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
-from faultset.collector.platforms.api.capabilities import HostLoad
 from faultset.collector.platforms.api.impairments import Impairment
-from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.api.objects import Object, copied
+from faultset.collector.platforms.base import HostLoad, JournaledPlatform
 from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.journal.journaled_verbs import JournaledCommands, JournaledImpairments, JournaledKills
-from faultset.collector.platforms.journal.undo import undo_all
 from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane, PodNetworks
 from faultset.collector.platforms.local.control_plane.prober import unready
 from faultset.collector.platforms.local.control_plane.routing import AddressBlock
@@ -26,7 +24,6 @@ from faultset.collector.platforms.local.node.messages import Execute, SendSignal
 from faultset.collector.platforms.local.node.processes import write_scripts
 from faultset.collector.platforms.local.telemetry.messages import ReadHealth
 from faultset.collector.platforms.local.telemetry.source import TelemetrySource
-from faultset.collector.platforms.local.undo import LocalUndoExecutor
 from faultset.collector.platforms.observation.sources import EventSource, LogSource, ObjectSource
 from faultset.collector.runtime.stores.redis_driver import redis_programs
 from faultset.collector.sources.contract import Source
@@ -36,10 +33,9 @@ from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import PlatformError
 
 _EXEC_TIMEOUT_S = 30.0
-_POLL_S = 0.02
 
 
-class LocalPlatform(JournaledCommands, JournaledKills, JournaledImpairments):
+class LocalPlatform(JournaledPlatform):
     """One application in one episode on this machine.
 
     Parameters
@@ -130,17 +126,26 @@ class LocalPlatform(JournaledCommands, JournaledKills, JournaledImpairments):
                 plane.cluster.store.apply(wanted)
             plane.settle()
 
-    def get(self, kind: str, name: str) -> Object:
-        """Return a copy of one object; raise ObjectNotFound."""
+    def find(self, kind: str, name: str) -> Object | None:
+        """Return a copy of one object, or None."""
         plane = self._running()
         with plane.lock:
-            return plane.cluster.store.get(kind, name)
+            return copied(plane.cluster.store.find(kind, name))
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
         """Return copies of all objects of a kind that carry the labels."""
         plane = self._running()
         with plane.lock:
             return plane.cluster.store.list(kind, labels)
+
+    def _create(self, manifest: Mapping[str, Any]) -> bool:
+        plane = self._running()
+        with plane.lock:
+            if plane.cluster.store.find(manifest["kind"], manifest["metadata"]["name"]) is not None:
+                return False
+            plane.cluster.store.create(manifest)
+            plane.settle()
+            return True
 
     def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
         plane = self._running()
@@ -167,25 +172,16 @@ class LocalPlatform(JournaledCommands, JournaledKills, JournaledImpairments):
         """Return how many packets of the pod the current impairment has met so far."""
         return PodNetworks(self._running()).impaired_packets(pod)
 
-    def wait(self, condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
-        """Return once `condition` holds; raise PlatformError naming `what` after `timeout_s`."""
-        deadline = time.monotonic() + timeout_s
-        while not condition():
-            plane = self._running()
-            self._must_load().check()
-            if time.monotonic() > deadline:
-                with plane.lock:
-                    seen = unready(plane.cluster.store, plane.worker.log_file)
-                raise PlatformError(f"waited {timeout_s:g} s without success for {what}; {seen}")
-            time.sleep(_POLL_S)
+    def _lift(self, pod: str) -> None:
+        PodNetworks(self._running()).lift(pod)
 
-    def undo(self) -> None:
-        """Undo every change that the journal holds, newest first, then restart pods that wait in a back-off."""
-        executor = LocalUndoExecutor(self._running(), run=self.run_command)
-        try:
-            undo_all(self._journal, executor.execute)
-        finally:
-            executor.restart_waiting()
+    def _check_waiting(self) -> None:
+        self._must_load().check()
+
+    def _describe_unready(self) -> str:
+        plane = self._running()
+        with plane.lock:
+            return unready(plane.cluster.store, plane.worker.log_file)
 
     @property
     def sources(self) -> Mapping[str, Source]:

@@ -35,8 +35,8 @@ import sys, time
 from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents
 from faultset.collector.platforms.api.impairments import Partition
-api, (control, token, app) = Api(), sys.argv[1:]
-agents = NodeAgents(api, control, token)
+api, (control, app) = Api(), sys.argv[1:]
+agents = NodeAgents(api, control)
 agents.start()
 agents.impair(api.get(f"/api/v1/namespaces/{app}/pods/sender"), Partition())
 print("impaired", flush=True)
@@ -51,10 +51,9 @@ class Bench:
     api: Api
     app: str
     control: str
-    token: str
 
     def agents(self) -> NodeAgents:
-        return NodeAgents(self.api, self.control, self.token)
+        return NodeAgents(self.api, self.control)
 
     def pod(self, name: str = "sender") -> dict[str, Any]:
         return self.api.get(path_of("Pod", self.app, name))
@@ -99,11 +98,11 @@ class Bench:
 @pytest.fixture(scope="module")
 def bench(api: Api) -> Iterator[Bench]:
     name = f"k2-{secrets.token_hex(3)}"
-    made = Bench(api=api, app=name, control=f"{name}-control", token=secrets.token_hex(16))
+    made = Bench(api=api, app=name, control=f"{name}-control")
     for namespace, labels in ((made.app, {}), (made.control, PRIVILEGED)):
         api.post(path_of("Namespace", ""), {"metadata": {"name": namespace, "labels": labels}})
     try:
-        wanted = agent_manifests(namespace=made.control, image=IMAGE, token=made.token, app_namespace=made.app)
+        wanted = agent_manifests(namespace=made.control, image=IMAGE, app_namespace=made.app)
         for one in wanted:
             path = path_of(one["kind"], made.control, one["metadata"]["name"])
             query = {"fieldManager": "test", "force": True}
@@ -166,7 +165,7 @@ def test_delay_works_or_is_refused_with_the_reason(bench: Bench, agents: NodeAge
 
 
 def test_rules_end_by_themselves_after_the_collector_was_killed(bench: Bench) -> None:
-    command = [sys.executable, "-c", RENEWING, bench.control, bench.token, bench.app]
+    command = [sys.executable, "-c", RENEWING, bench.control, bench.app]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as collector:
         assert collector.stdout is not None
         assert collector.stdout.readline() == "impaired\n"
@@ -230,18 +229,9 @@ def test_pods_of_other_namespaces_are_refused(bench: Bench, agents: NodeAgents) 
         agents.kill(mixed, "main")
 
 
-def test_nobody_is_heard_without_the_token(bench: Bench) -> None:
-    path = path_of("Pod", bench.control)
-    name = bench.api.get(path)["items"][0]["metadata"]["name"]
-    for headers in ({}, {"X-Faultset-Token": "guess"}):
-        with pytest.raises(PlatformError, match="without its token"):
-            bench.api.call("GET", f"{path}/{name}:9465/proxy/stats", headers=headers)
-
-
-def test_volumes_are_made_for_the_image_s_user_and_removed(bench: Bench, agents: NodeAgents) -> None:
+def test_volumes_are_removed_and_nothing_else(bench: Bench, agents: NodeAgents) -> None:
     folder = f"/var/lib/faultset/{bench.app}"
-    agents.prepare_volumes([f"{folder}/geo-pv", f"{folder}/rate-pv"])
-    assert bench.in_agent("stat", "-c", "%u", f"{folder}/geo-pv").strip() == "1000"
+    bench.in_agent("mkdir", "-p", f"{folder}/geo-pv")
     with pytest.raises(PlatformError, match="volumes lie below"):
         agents.remove_volumes(["/var/lib/faultset/../kubelet"])
     agents.remove_volumes([folder])
@@ -253,7 +243,7 @@ def test_the_host_load_says_how_busy_nodes_are_and_what_time_they_have(bench: Be
     load = agents.host_load()
     assert load.nodes == 1
     assert (load.worst_delay_ms or 0) > 0
-    assert abs(agents.clock_offset_s()) < 0.5
+    assert abs(agents.clock_offset_s()) < 0.1
     assert json.dumps(load.as_record())
 
 

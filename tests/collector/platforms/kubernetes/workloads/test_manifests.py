@@ -157,8 +157,7 @@ ENTRIES = (
     "faultset.collector.apps.hotel.persona",
     "faultset.collector.apps.tidb.operations",
     "faultset.collector.apps.tidb.persona",
-    "faultset.collector.agent.server",
-    "faultset.collector.agent.in_pod",
+    "faultset.collector.agent.program",
 )
 OF_ORIGINALS = COLLECTOR / "runtime" / "stores" / "originals"
 """Imported with all stores, but used only where original servers run; their client libraries are an extra."""

@@ -348,7 +348,12 @@ def import_client() -> None:
 
 
 def run_in_pod(api: Api, namespace: str, pod: str, container: str, argv: Sequence[str]) -> str:
-    """Return what the command printed.
+    """Return what the command printed; see `stream_from_pod`."""
+    return "".join(stream_from_pod(api, namespace, pod, container, argv))
+
+
+def stream_from_pod(api: Api, namespace: str, pod: str, container: str, argv: Sequence[str]) -> Iterator[str]:
+    """Yield what a command prints, as it arrives.
 
     Raises
     ------
@@ -386,6 +391,7 @@ def run_in_pod(api: Api, namespace: str, pod: str, container: str, argv: Sequenc
             for has, read in ((answer.peek_stdout, answer.read_stdout), (answer.peek_stderr, answer.read_stderr)):
                 if has():
                     printed.append(read())
+                    yield printed[-1]
             if time.monotonic() > deadline:
                 raise PlatformError(f"{where} did not end within {_TIMEOUT_S:g} s")
         code = exit_code(answer.read_channel(ERROR_CHANNEL), where)
@@ -394,10 +400,9 @@ def run_in_pod(api: Api, namespace: str, pod: str, container: str, argv: Sequenc
         if answer.sock:
             # a client whose server has hung up first keeps its socket
             answer.sock.shutdown()
-    output = "".join(printed)
     if code:
-        raise PlatformError(f"{where} ended with code {code}: {' '.join(output.split())[-400:] or 'no output'}")
-    return output
+        output = " ".join("".join(printed).split())
+        raise PlatformError(f"{where} ended with code {code}: {output[-400:] or 'no output'}")
 
 
 def exit_code(status: str, where: str) -> int:

@@ -72,10 +72,10 @@ def _can_resize(api: Api) -> bool:
 def probe_nodes(api: Api, repository: str = REPOSITORY) -> NodeCapabilities:
     """Run the node agent for a moment and return what it can do; raise PlatformError when it does not start."""
     with _namespace(api) as name:
-        agents = NodeAgents(api, name, secrets.token_hex(16))
+        agents = NodeAgents(api, name)
         objects = Objects(api, name)
         image = app_image(RUNTIME_TAG, repository)
-        for wanted in agent_manifests(namespace=name, image=image, token=agents.token, app_namespace=name):
+        for wanted in agent_manifests(namespace=name, image=image, app_namespace=name):
             objects.apply(wanted)
         await_agents(agents, objects, timeout_s=_TIMEOUT_S)
         return agents.capabilities()

@@ -4,36 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from faultset.collector.agent.protocol import AGENT_PORT, NAMESPACE_VARIABLE, TOKEN_VARIABLE, VOLUME_ROOT
+from faultset.collector.agent.protocol import SOCKET, VOLUME_ROOT
 from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.kubernetes.api.namespaces import MANAGED
+from faultset.collector.platforms.kubernetes.impairments.impairer import PROGRAM
 
 AGENT_NAME = "faultset-agent"
 AGENT_LABELS = {**MANAGED, "app.kubernetes.io/name": AGENT_NAME}
 _LOGS = "/var/log/pods"
 
 
-def agent_manifests(*, namespace: str, image: str, token: str, app_namespace: str) -> list[Object]:
+def agent_manifests(*, namespace: str, image: str, app_namespace: str) -> list[Object]:
     """Return the objects that run one agent on every node.
 
     Parameters
     ----------
     namespace
         Ours, which must allow privileged pods.
-    token
-        Known to the agents and to the collector only.
     app_namespace
         The only one whose pods the agents touch.
     """
     metadata = {"name": AGENT_NAME, "namespace": namespace, "labels": dict(AGENT_LABELS)}
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": metadata,
-            "type": "Opaque",
-            "stringData": {"token": token},
-        },
         {
             "apiVersion": "apps/v1",
             "kind": "DaemonSet",
@@ -48,7 +40,6 @@ def agent_manifests(*, namespace: str, image: str, token: str, app_namespace: st
 
 
 def _pod(image: str, app_namespace: str) -> dict[str, Any]:
-    secret = {"secretKeyRef": {"name": AGENT_NAME, "key": "token"}}
     return {
         "hostPID": True,
         "automountServiceAccountToken": False,
@@ -61,18 +52,13 @@ def _pod(image: str, app_namespace: str) -> dict[str, Any]:
                 "name": "agent",
                 "image": image,
                 "imagePullPolicy": "IfNotPresent",
-                "command": ["python3", "-m", "faultset.collector.agent"],
-                "ports": [{"containerPort": AGENT_PORT, "protocol": "TCP"}],
-                "env": [
-                    {"name": TOKEN_VARIABLE, "valueFrom": secret},
-                    {"name": NAMESPACE_VARIABLE, "value": app_namespace},
-                ],
+                "command": [*PROGRAM, "watch", app_namespace],
                 "securityContext": {"privileged": True, "runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": False},
                 "resources": {
                     "requests": {"cpu": "5m", "memory": "24Mi"},
                     "limits": {"cpu": "1", "memory": "128Mi"},
                 },
-                "readinessProbe": {"tcpSocket": {"port": AGENT_PORT}, "periodSeconds": 2},
+                "readinessProbe": {"exec": {"command": ["test", "-S", SOCKET]}, "periodSeconds": 2},
                 "volumeMounts": [
                     {"name": "volumes", "mountPath": VOLUME_ROOT},
                     {"name": "logs", "mountPath": _LOGS, "readOnly": True},

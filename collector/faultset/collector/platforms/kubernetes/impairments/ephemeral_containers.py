@@ -8,32 +8,29 @@ which policies often forbid for themselves. A container's main process cannot be
 
 from __future__ import annotations
 
-import json
-import threading
-import time
 from collections.abc import Iterable
 from typing import Any
 
-from faultset.collector.agent.protocol import LEASE_S
-from faultset.collector.platforms.api.impairments import Impairment, impairment_record
+from faultset.collector.platforms.api.impairments import Impairment
 from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.kubernetes.api.client import Api, NotFound, path_of, run_in_pod
+from faultset.collector.platforms.kubernetes.api.client import Api, NotFound, path_of
 from faultset.collector.platforms.kubernetes.impairments.impairer import (
     EPHEMERAL,
+    PROGRAM,
     NodeCapabilities,
-    Renewal,
+    ProgramImpairer,
     common,
     uid_of,
 )
 from faultset.core.errors import PlatformError
+from faultset.core.polling import poll_until
 
 _STRATEGIC = "application/strategic-merge-patch+json"
-_PROGRAM = ("python3", "-m", "faultset.collector.agent.in_pod")
 _START_TIMEOUT_S = 60.0
 _POLL_S = 0.4
 
 
-class EphemeralImpairer:
+class EphemeralImpairer(ProgramImpairer):
     """Disturbs the pods of one namespace from inside of them.
 
     Parameters
@@ -44,11 +41,11 @@ class EphemeralImpairer:
         Of the application, which has the programs that are needed.
     """
 
+    container = EPHEMERAL
+
     def __init__(self, api: Api, namespace: str, image: str):
-        self._api, self._namespace, self._image = api, namespace, image
-        self._impaired: dict[str, tuple[Object, Impairment]] = {}
-        self._lock = threading.RLock()
-        self._renewal = Renewal(self._tick)
+        super().__init__(api, namespace)
+        self._image = image
 
     def prepare(self, pods: Iterable[Object]) -> None:
         """Put the container into pods that have none, and wait until it runs in all of them.
@@ -61,14 +58,12 @@ class EphemeralImpairer:
         wanted = list(pods)
         for pod in wanted:
             self._insert(pod)
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while missing := self._missing(pod["metadata"]["name"] for pod in wanted):
-            if time.monotonic() > deadline:
-                raise PlatformError(
-                    f"the container that impairs networks did not start within {_START_TIMEOUT_S:g} s in "
-                    f"{', '.join(missing)}"
-                )
-            time.sleep(_POLL_S)
+        names = [pod["metadata"]["name"] for pod in wanted]
+        if not poll_until(lambda: not self._missing(names), timeout_s=_START_TIMEOUT_S, pause_s=_POLL_S):
+            raise PlatformError(
+                f"the container that impairs networks did not start within {_START_TIMEOUT_S:g} s in "
+                f"{', '.join(self._missing(names))}"
+            )
 
     def ready(self, nodes_needed: int | None = None) -> str:
         """Return which pods have no such container yet, empty when all have."""
@@ -79,36 +74,13 @@ class EphemeralImpairer:
         """Return what can be done, as the first pod that is prepared finds out."""
         for pod in self._pods():
             if _runs(pod):
-                return common([self._ask(pod["metadata"]["name"], "capabilities")])
+                return common([self._ask(pod, "capabilities")])
         return common([])
-
-    def start(self) -> None:
-        """Begin to renew leases, and to prepare pods that come up."""
-        self._renewal.start()
-
-    def close(self) -> None:
-        """Renew no more leases; may be called twice."""
-        self._renewal.close()
 
     def impair(self, pod: Object, impairment: Impairment) -> None:
         """Impair all that the pod sends, in place of any impairment before; raise PlatformError when it fails."""
-        with self._lock:
-            self.prepare([pod])
-            self._set(pod, impairment)
-            self._impaired[uid_of(pod)] = (pod, impairment)
-
-    def lift(self, pod: str) -> None:
-        """End the impairment of a pod, by name or uid; nothing happens when there is none, or no pod any more."""
-        with self._lock:
-            for uid, (found, _) in list(self._impaired.items()):
-                if pod in (uid, found["metadata"]["name"]):
-                    if self._lives(found):
-                        self._ask(found["metadata"]["name"], "lift")
-                    del self._impaired[uid]
-
-    def impaired_packets(self, pod: Object) -> int:
-        """Return how many packets the impairment has met so far; 0 without one."""
-        return self._ask(pod["metadata"]["name"], "counters")["packets"]
+        self.prepare([pod])
+        super().impair(pod, impairment)
 
     def kill(self, pod: Object, container: str) -> None:
         """Refuse: the kernel spares the first process of a process namespace from signals out of its midst."""
@@ -118,21 +90,12 @@ class EphemeralImpairer:
         )
 
     def renew(self) -> None:
-        """Renew all leases once; what a pod has lost is set again."""
+        """Renew all leases once, and put the container into pods that have come up."""
         with self._lock:
-            for uid, (pod, impairment) in list(self._impaired.items()):
-                if not self._lives(pod):
-                    del self._impaired[uid]
-                elif not self._ask(pod["metadata"]["name"], "renew")["known"]:
-                    self._set(pod, impairment)
-
-    def _tick(self) -> None:
-        self.renew()
+            self._impaired = {uid: one for uid, one in self._impaired.items() if self._lives(one[0])}
+            super().renew()
         for pod in self._pods():
             self._insert(pod)
-
-    def _set(self, pod: Object, impairment: Impairment) -> None:
-        self._ask(pod["metadata"]["name"], "impair", json.dumps(impairment_record(impairment)), str(LEASE_S))
 
     def _insert(self, pod: Object) -> None:
         running = pod.get("status", {}).get("phase") in ("Pending", "Running")
@@ -142,7 +105,7 @@ class EphemeralImpairer:
             "name": EPHEMERAL,
             "image": self._image,
             "imagePullPolicy": "IfNotPresent",
-            "command": [*_PROGRAM, "watch"],
+            "command": [*PROGRAM, "watch"],
             "securityContext": {
                 "runAsUser": 0,
                 "runAsGroup": 0,
@@ -172,11 +135,11 @@ class EphemeralImpairer:
     def _pods(self) -> list[Object]:
         return self._api.get(path_of("Pod", self._namespace))["items"]
 
-    def _ask(self, pod: str, *words: str) -> dict[str, Any]:
-        answer = json.loads(run_in_pod(self._api, self._namespace, pod, EPHEMERAL, [*_PROGRAM, *words]))
-        if "error" in answer:
-            raise PlatformError(f"pod {pod} could not {words[0]}: {answer['error']}")
-        return answer
+    def _ask(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
+        name = target["metadata"]["name"]
+        if not self._lives(target):
+            raise NotFound(f"pod {name} is gone, or its container {EPHEMERAL} does not run")
+        return self._run(name, f"pod {name}", verb, arguments)
 
 
 def _has(pod: Object) -> bool:

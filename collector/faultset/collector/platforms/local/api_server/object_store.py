@@ -221,6 +221,7 @@ class ObjectStore:
         self.version = 0
         self._rng = rng
         self._objects: dict[str, dict[str, Object]] = {}
+        self._owned: dict[tuple[str, str], dict[str, None]] = {}
         self._listeners: list[Listener] = []
 
     def listen(self, listener: Listener) -> None:
@@ -245,10 +246,15 @@ class ObjectStore:
             if not labels or selects(labels, found):
                 yield found
 
+    def all(self) -> Iterator[Object]:
+        """Yield all stored objects themselves."""
+        for objects in self._objects.values():
+            yield from objects.values()
+
     def owned(self, kind: str, owner: Object) -> list[Object]:
         """Return the stored objects of a kind whose controller is `owner`, to be read only, oldest first."""
-        uid = owner["metadata"]["uid"]
-        return [found for found in self.each(kind) if owner_uid(found) == uid]
+        names = self._owned.get((kind, owner["metadata"]["uid"]), ())
+        return [self._objects[kind][name] for name in names]
 
     def create(self, wanted: Mapping[str, Any]) -> Object:
         """Add an object and return it; raise PlatformError when the name is taken, InvalidObject when it is refused."""
@@ -314,6 +320,7 @@ class ObjectStore:
         if gone is None:
             return
         self.version += 1
+        self._note_owner(gone, None)
         for listener in self._listeners:
             listener(kind, name, None)
         for owned_kind in list(self._objects):
@@ -354,9 +361,21 @@ class ObjectStore:
         self.version += 1
         made["metadata"] = {**made["metadata"], "resourceVersion": str(self.version)}
         kind, name = made["kind"], made["metadata"]["name"]
+        self._note_owner(self.find(kind, name), made)
         self._objects.setdefault(kind, {})[name] = made
         for listener in self._listeners:
             listener(kind, name, made)
+
+    def _note_owner(self, before: Object | None, after: Object | None) -> None:
+        """Keep the index of what each owner owns."""
+        owners = [found and owner_uid(found) for found in (before, after)]
+        if owners[0] == owners[1]:
+            return
+        kind, name = (before or after or {})["kind"], (before or after or {})["metadata"]["name"]
+        if owners[0]:
+            del self._owned[kind, owners[0]][name]
+        if owners[1]:
+            self._owned.setdefault((kind, owners[1]), {})[name] = None
 
 
 def selects(labels: Mapping[str, str], found: Object) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.local.api_server.object_store import ObjectStore
 from faultset.collector.platforms.observation.events import EventRecorder
 from faultset.core.times import SECOND_NS
@@ -62,6 +63,7 @@ class Context:
     start_times: StartTimes = AT_ONCE
     api_socket: str | None = None
     due_ns: int | None = field(default=None)
+    _hashes: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
 
     @property
     def now_ns(self) -> int:
@@ -76,6 +78,13 @@ class Context:
     def scaled_ns(self, seconds: float) -> int:
         """Return a waiting time of the real cluster, scaled by the platform's back-off factor."""
         return int(seconds * self.factor * SECOND_NS)
+
+    def template_hash(self, workload: Object) -> str:
+        """Return the hash of a workload's pod template, which is computed once for each of its generations."""
+        key = workload["metadata"]["uid"], workload["metadata"]["generation"]
+        if key not in self._hashes:
+            self._hashes[key] = template_hash(workload["spec"]["template"])
+        return self._hashes[key]
 
     def suffix(self, length: int = 5) -> str:
         """Return random characters as in a pod's name."""

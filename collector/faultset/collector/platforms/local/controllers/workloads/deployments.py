@@ -7,7 +7,7 @@ from typing import Any
 
 from faultset.collector.platforms.api.objects import Object, copied
 from faultset.collector.platforms.local.api_server.object_store import owner_reference
-from faultset.collector.platforms.local.controllers.context import Context, template_hash
+from faultset.collector.platforms.local.controllers.context import Context
 from faultset.collector.platforms.observation.timestamps import rfc3339
 
 HASH_LABEL = "pod-template-hash"
@@ -30,7 +30,7 @@ def reconcile_deployments(context: Context) -> None:
 
 def _current_set(context: Context, deployment: Object) -> Object:
     template = deployment["spec"]["template"]
-    digest = template_hash(template)
+    digest = context.template_hash(deployment)
     name = f"{deployment['metadata']['name']}-{digest}"
     found = context.store.find("ReplicaSet", name)
     if found is not None:
@@ -120,7 +120,7 @@ def _forget_old_sets(context: Context, deployment: Object, old: list[Object]) ->
 
 def _update_status(context: Context, deployment: Object) -> None:
     sets = context.store.owned("ReplicaSet", deployment)
-    new = template_hash(deployment["spec"]["template"])
+    new = context.template_hash(deployment)
     counts = {field: sum(found["status"].get(field, 0) for found in sets) for field in _COUNTED}
     wanted = deployment["spec"]["replicas"]
     enough = counts["availableReplicas"] >= wanted

@@ -7,7 +7,7 @@ from typing import Any
 from faultset.collector.platforms.api.objects import Object, copied
 from faultset.collector.platforms.api.pod_state import is_active, is_ready
 from faultset.collector.platforms.local.api_server.object_store import owner_reference, selects
-from faultset.collector.platforms.local.controllers.context import Context, template_hash
+from faultset.collector.platforms.local.controllers.context import Context
 
 REVISION_LABEL = "controller-revision-hash"
 NAME_LABEL = "statefulset.kubernetes.io/pod-name"
@@ -21,11 +21,6 @@ def reconcile_stateful_sets(context: Context) -> None:
             _Step(context, found).take()
 
 
-def revision_of(stateful_set: Object) -> str:
-    """Return the name of the present template's revision, which its pods carry as a label."""
-    return f"{stateful_set['metadata']['name']}-{template_hash(stateful_set['spec']['template'])}"
-
-
 class _Step:
     """One look at one set: its pods by ordinal, and at most one change."""
 
@@ -33,7 +28,7 @@ class _Step:
         self._context, self._set = context, stateful_set
         self._name: str = stateful_set["metadata"]["name"]
         self._wanted: int = stateful_set["spec"]["replicas"]
-        self._revision = revision_of(stateful_set)
+        self._revision = f"{self._name}-{context.template_hash(stateful_set)}"
         self._pods = self._by_ordinal()
 
     def take(self) -> None:
