@@ -18,9 +18,10 @@ from faultset.collector.platforms.local.control_plane.control_plane import Contr
 from faultset.collector.platforms.local.control_plane.prober import unready
 from faultset.collector.platforms.local.control_plane.routing import AddressBlock
 from faultset.collector.platforms.local.controllers.cluster import Cluster
+from faultset.collector.platforms.local.controllers.commands import SignalContainer
 from faultset.collector.platforms.local.controllers.context import AS_ON_A_CLUSTER, BEFORE_CLIENTS
 from faultset.collector.platforms.local.load_process import Load
-from faultset.collector.platforms.local.node.messages import Execute, SendSignal
+from faultset.collector.platforms.local.node.messages import Execute
 from faultset.collector.platforms.local.node.processes import write_scripts
 from faultset.collector.platforms.local.telemetry.messages import ReadHealth
 from faultset.collector.platforms.local.telemetry.source import TelemetrySource
@@ -161,7 +162,7 @@ class LocalPlatform(JournaledPlatform):
 
     def _kill(self, pod: Object, container: str) -> None:
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
-        kill = SendSignal(uid=uid, container=container, signal="KILL", main_only=True)
+        kill = SignalContainer(uid=uid, container=container, signal="KILL", main_only=True)
         if not self._running().call("node", kill):
             raise PlatformError(f"cannot kill container {container} of pod {name}: it does not run")
 

@@ -9,7 +9,7 @@ SECOND = 1_000_000_000
 
 def test_state_metrics_have_the_names_of_kube_state_metrics(bench, manifest):
     bench.apply(manifest.volume("geo"), manifest.claim("geo"), manifest.claiming("geo"), manifest.service("geo"))
-    bench.end(bench.name("geo"), 137, out_of_memory=True)
+    bench.end(bench.name("geo"), code=137, out_of_memory=True)
     found = {
         (one.metric, *one.labels.values()): (one.service, one.pod, one.container, one.kind, one.value)
         for one in state_samples(bench.store, bench.cluster.service_of)

@@ -59,7 +59,7 @@ def test_a_pod_for_an_unknown_node_stays_pending_and_says_why(bench, manifest):
 
 def test_scheduling_is_tried_again_at_growing_intervals(bench, manifest):
     bench.apply(manifest.deployment("geo", pod={"nodeSelector": {"kubernetes.io/hostname": "moon"}}))
-    start = bench.now
+    start = bench.now_ns
     bench.advance(400)
     seen = [found for found in bench.cluster.events.occurrences if found.reason == "FailedScheduling"]
     assert [(found.time_ns - start) // 10**9 for found in seen] == [0, 30, 90, 210]

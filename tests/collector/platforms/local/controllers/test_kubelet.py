@@ -31,11 +31,11 @@ def crash_until_it_waits(bench, times):
     waits = []
     for _ in range(times):
         bench.end(bench.name("geo"))
-        crashed = bench.now
+        crashed = bench.now_ns
         while not bench.container("geo")["state"].get("running"):
-            bench.now = bench.cluster.context.due_ns
+            bench.now_ns = bench.cluster.context.due_ns
             bench.settle()
-        waits.append((bench.now - crashed) / 1e9)
+        waits.append((bench.now_ns - crashed) / 1e9)
     return waits
 
 
@@ -70,7 +70,7 @@ def test_nine_healthy_minutes_do_not(geo):
 
 def test_a_pod_in_back_off_is_not_ready_and_has_no_endpoints(geo):
     crash_until_it_waits(geo, 1)
-    geo.end(geo.name("geo"), 1)
+    geo.end(geo.name("geo"), code=1)
     container = geo.container("geo")
     assert container["state"]["waiting"]["reason"] == "CrashLoopBackOff"
     assert container["lastState"]["terminated"]["exitCode"] == 1
@@ -93,13 +93,13 @@ def test_back_off_events_are_counted(geo):
 
 
 def test_a_program_that_ends_well_is_restarted_too(geo):
-    geo.end(geo.name("geo"), 0)
+    geo.end(geo.name("geo"), code=0)
     assert geo.container("geo")["lastState"]["terminated"]["reason"] == "Completed"
     assert geo.container("geo")["state"]["running"]
 
 
 def test_a_container_that_ran_out_of_memory_says_so(geo):
-    geo.end(geo.name("geo"), 137, out_of_memory=True)
+    geo.end(geo.name("geo"), code=137, out_of_memory=True)
     ended = geo.container("geo")["lastState"]["terminated"]
     assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
     (seen,) = [found for found in geo.cluster.events.occurrences if found.reason == "OOMKilling"]
@@ -156,7 +156,7 @@ def test_a_pod_deleted_without_grace_is_killed_and_gone_at_once(geo):
     name = geo.name("geo")
     geo.ignores_term.add(name)
     geo.delete("Pod", name, grace_period_s=0)
-    assert name not in geo.running
+    assert name not in {one.pod for one in geo.running.values()}
     assert geo.messages("Killing") == ["Stopping container geo-main"]
 
 
@@ -315,10 +315,11 @@ def test_a_missing_file_keeps_the_container_from_being_created(bench, configured
 
 
 def test_news_of_an_earlier_start_are_ignored(geo):
-    started = geo.running[geo.name("geo")]
+    (started,) = [one for one in geo.running.values() if one.pod == geo.name("geo")]
     geo.end(geo.name("geo"))
-    geo.running["again"] = started
-    geo.end("again", 3)
+    geo.running["earlier", "start"] = started
+    geo._end(("earlier", "start"), 3)
+    geo.settle()
     assert geo.container("geo")["restartCount"] == 1
     assert geo.container("geo")["state"]["running"]
 
@@ -379,10 +380,10 @@ def test_they_run_in_order_and_the_container_waits_for_the_last(geo_with_init):
     assert pod_status(geo_with_init.pod("geo")) == "Init:0/2"
     (subset,) = geo_with_init.store.get("Endpoints", "geo")["subsets"]
     assert not subset.get("addresses")
-    geo_with_init.end(geo_with_init.name("geo"), 0)
+    geo_with_init.end(geo_with_init.name("geo"), code=0)
     assert started(geo_with_init) == ["first", "second"]
     assert pod_status(geo_with_init.pod("geo")) == "Init:1/2"
-    geo_with_init.end(geo_with_init.name("geo"), 0)
+    geo_with_init.end(geo_with_init.name("geo"), code=0)
     assert started(geo_with_init) == ["first", "second", "geo-main"]
     status = geo_with_init.pod("geo")["status"]
     assert [one["state"]["terminated"]["reason"] for one in status["initContainerStatuses"]] == ["Completed"] * 2
@@ -392,22 +393,22 @@ def test_they_run_in_order_and_the_container_waits_for_the_last(geo_with_init):
 
 
 def test_one_that_fails_is_started_again_after_a_back_off(geo_with_init):
-    geo_with_init.end(geo_with_init.name("geo"), 1)
+    geo_with_init.end(geo_with_init.name("geo"), code=1)
     assert started(geo_with_init) == ["first", "first"]
-    geo_with_init.end(geo_with_init.name("geo"), 1)
+    geo_with_init.end(geo_with_init.name("geo"), code=1)
     assert pod_status(geo_with_init.pod("geo")) == "Init:CrashLoopBackOff"
     assert object_cells(geo_with_init.pod("geo"))["RESTARTS"] == 1
     assert geo_with_init.container("geo")["state"] == {"waiting": {"reason": "PodInitializing"}}
     assert geo_with_init.messages("BackOff")[0].startswith("Back-off restarting failed container first in pod geo-")
     geo_with_init.advance(11)
     assert started(geo_with_init) == ["first"] * 3
-    geo_with_init.end(geo_with_init.name("geo"), 0)
+    geo_with_init.end(geo_with_init.name("geo"), code=0)
     assert started(geo_with_init)[-1] == "second"
 
 
 def test_the_end_of_one_that_fails_is_seen_until_it_starts_again(geo_with_init):
     geo_with_init.cluster.context.start_times = AS_ON_A_CLUSTER
-    geo_with_init.end(geo_with_init.name("geo"), 3)
+    geo_with_init.end(geo_with_init.name("geo"), code=3)
     assert pod_status(geo_with_init.pod("geo")) == "Init:Error"
     recorded = WHITELISTS["Pod"](geo_with_init.pod("geo"))
     assert recorded["initContainers"][0]["exitCode"] == 3
@@ -417,8 +418,8 @@ def test_the_end_of_one_that_fails_is_seen_until_it_starts_again(geo_with_init):
 
 def test_they_do_not_run_again_when_the_container_ends(geo_with_init):
     for _ in range(2):
-        geo_with_init.end(geo_with_init.name("geo"), 0)
-    geo_with_init.end(geo_with_init.name("geo"), 2)
+        geo_with_init.end(geo_with_init.name("geo"), code=0)
+    geo_with_init.end(geo_with_init.name("geo"), code=2)
     assert started(geo_with_init) == ["first", "second", "geo-main", "geo-main"]
     geo_with_init.delete("Pod", geo_with_init.name("geo"), grace_period_s=0)
     assert started(geo_with_init)[4:] == ["first"]
@@ -471,7 +472,7 @@ def questions(bench):
 def answer(bench, failure=""):
     question = questions(bench)[-1]
     about = {"uid": question.uid, "container": question.container, "attempt": question.attempt}
-    bench.cluster.handle(ProbeResult(**about, purpose=question.purpose, time_ns=bench.now, failure=failure))
+    bench.cluster.handle(ProbeResult(**about, purpose=question.purpose, time_ns=bench.now_ns, failure=failure))
     bench.settle()
 
 
@@ -547,7 +548,7 @@ def test_an_answer_of_an_earlier_start_counts_for_nothing(bench, manifest):
     bench.end(bench.name("geo"))
     first = questions(bench)[0]
     about = {"uid": first.uid, "container": first.container, "attempt": first.attempt, "purpose": first.purpose}
-    bench.cluster.handle(ProbeResult(**about, time_ns=bench.now))
+    bench.cluster.handle(ProbeResult(**about, time_ns=bench.now_ns))
     bench.settle()
     assert not bench.container("geo")["ready"]
     answer(bench)

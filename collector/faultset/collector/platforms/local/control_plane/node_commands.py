@@ -23,7 +23,7 @@ from faultset.collector.platforms.local.controllers.commands import (
     StartFailed,
 )
 from faultset.collector.platforms.local.controllers.pods import image_repository
-from faultset.collector.platforms.local.node.messages import SendSignal, SetLimits, SpawnContainer
+from faultset.collector.platforms.local.node.messages import SpawnContainer
 from faultset.collector.platforms.local.node.processes import PAUSE, search_path
 from faultset.collector.platforms.local.node.volumes import Volumes
 from faultset.collector.spec.containers import PAUSE_REPOSITORY
@@ -61,17 +61,8 @@ class Worker:
         match command:
             case StartContainer():
                 return self._start(command)
-            case SignalContainer():
-                self._node.call(SendSignal(uid=command.uid, container=command.container, signal=command.signal))
-            case LimitContainer():
-                self._node.call(
-                    SetLimits(
-                        uid=command.uid,
-                        container=command.container,
-                        cpu_limit=command.cpu_limit,
-                        memory_limit=command.memory_limit,
-                    )
-                )
+            case SignalContainer() | LimitContainer():
+                self._node.call(command)
             case ProbeContainer():
                 self.prober.begin(command)
             case RefreshMounts():

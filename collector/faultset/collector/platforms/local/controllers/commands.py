@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from faultset.collector.ipc.channel import Message
+from faultset.collector.ipc.channel import Message, Request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,17 +41,18 @@ class StartContainer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignalContainer:
-    """Send a signal to all processes of a container; nothing happens when it has ended."""
+class SignalContainer(Request[bool]):
+    """Send a signal, such as `KILL`, to a container or to its first process only; the answer says whether it runs."""
 
     uid: str
     container: str
     signal: str
+    main_only: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class LimitContainer:
-    """Change the limits of a running container in place."""
+class LimitContainer(Request[bool]):
+    """Change the limits of a container in place; the answer says whether it runs."""
 
     uid: str
     container: str

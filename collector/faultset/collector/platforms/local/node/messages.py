@@ -50,26 +50,6 @@ class SpawnContainer(Request[ContainerProcess]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SendSignal(Request[bool]):
-    """Send a signal, such as `KILL`, to a container or to its first process only; the answer says whether it runs."""
-
-    uid: str
-    container: str
-    signal: str
-    main_only: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetLimits(Request[bool]):
-    """Change the limits of a container in place; the answer says whether it runs."""
-
-    uid: str
-    container: str
-    cpu_limit: float | None
-    memory_limit: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class JobExited(Message):
     """A process that belongs to no pod has ended."""
 
