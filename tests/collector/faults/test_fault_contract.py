@@ -22,7 +22,7 @@ from faultset.collector.faults.registry import FaultSpec, faults
 from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle
 from faultset.collector.plans.fault_selection import unavailable_reason
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.testing import check_fault
 from faultset.collector.testing.fault import Effect, no_effect
 

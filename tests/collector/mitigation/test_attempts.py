@@ -18,7 +18,7 @@ from faultset.collector.mitigation.phases import MITIGATION_PHASES
 from faultset.collector.mitigation.repairs import repair_order
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.core.errors import PlatformError
 from tests.collector.plan_samples import PLAN
 

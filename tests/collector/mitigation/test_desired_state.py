@@ -10,7 +10,7 @@ import pytest
 from faultset.collector.apps import load_app
 from faultset.collector.mitigation.desired_state import DesiredState, pods_apart
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 
 
 @pytest.fixture

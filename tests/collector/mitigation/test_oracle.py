@@ -10,7 +10,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 
 
 class CountingPlatform(FakePlatform):

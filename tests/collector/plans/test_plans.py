@@ -17,7 +17,7 @@ from faultset.collector.faults.registry import faults
 from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign
 from faultset.collector.plans.plan import NoFaultKind, Plan, random_draws
 from faultset.collector.plans.requests import CampaignRequest, make_request
-from faultset.collector.platforms.api.profiles import QUICK, Phases
+from faultset.collector.platforms.hosts import QUICK, Phases
 from faultset.collector.platforms.kubernetes.host import KubernetesHost
 from faultset.core.errors import UsageError
 

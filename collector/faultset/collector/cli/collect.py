@@ -15,7 +15,7 @@ from faultset.core.command_line.console import DURATION, comma_separated, comman
 from faultset.core.command_line.output import json_option
 
 if TYPE_CHECKING:
-    from faultset.collector.platforms.api.courses import Schedule
+    from faultset.collector.platforms.impairments import Schedule
 
 _NAMES = "Comma-separated names, or all."
 

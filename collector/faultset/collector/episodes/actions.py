@@ -28,7 +28,7 @@ from faultset.collector.episodes.watchdog import EpisodeWatchdog
 from faultset.collector.mitigation.messages import MitigationResult
 from faultset.collector.plans.plan import Draws
 from faultset.collector.platforms.base import EpisodePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
 from faultset.collector.verdicts.client_requests import earlier_changes, unsteady_reason, with_load
 from faultset.collector.verdicts.latent import ROLLOUT

@@ -8,8 +8,8 @@ from collections.abc import Collection
 import pandas as pd
 import pyarrow as pa
 
-from faultset.collector.platforms.api.workload_state import WORKLOADS, is_as_wanted, is_rolled_out
 from faultset.collector.platforms.base import Platform
+from faultset.collector.platforms.objects import WORKLOADS, is_as_wanted, is_rolled_out
 from faultset.core.errors import PlatformError
 
 LARGEST_ERROR_RATE = 0.01

@@ -16,9 +16,8 @@ from faultset.collector.faults.targets import (
     stores_of_requests,
     with_stores_of_requests,
 )
-from faultset.collector.platforms.api.courses import Course
-from faultset.collector.platforms.api.impairments import Bandwidth, Delay, Loss, Partition
 from faultset.collector.platforms.base import Platform
+from faultset.collector.platforms.impairments import Bandwidth, Course, Delay, Loss, Partition
 
 
 def is_impaired(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:

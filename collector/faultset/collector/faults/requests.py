@@ -13,9 +13,8 @@ from faultset.collector.faults.network import is_impaired
 from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.targets import called_services, callers_of
-from faultset.collector.platforms.api.courses import Course
-from faultset.collector.platforms.api.impairments import Abort, Hold, Reset
 from faultset.collector.platforms.base import Platform
+from faultset.collector.platforms.impairments import Abort, Course, Hold, Reset
 from faultset.core.times import SECOND_NS
 
 _SHARES = (0.15, 0.8)

@@ -17,7 +17,7 @@ from faultset.collector.faults.pods import container_status, last_end, pod_of
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.targets import logic_services
 from faultset.collector.platforms.base import Platform
-from faultset.collector.platforms.observation.quantities import quantity
+from faultset.collector.platforms.objects import quantity
 from faultset.collector.sources.contract import SeriesReader
 
 

@@ -23,8 +23,8 @@ from faultset.collector.faults.targets import (
     written_databases,
     written_stores,
 )
-from faultset.collector.platforms.api.pod_state import is_ready
 from faultset.collector.platforms.base import Platform
+from faultset.collector.platforms.objects import is_ready
 
 _SECONDS = "1800"
 

@@ -18,8 +18,8 @@ from faultset.collector.faults.targets import (
     running_services,
     with_stores_of_requests,
 )
-from faultset.collector.platforms.api.pod_state import BACK_OFF_REASONS
 from faultset.collector.platforms.base import Platform
+from faultset.collector.platforms.objects import BACK_OFF_REASONS
 from faultset.collector.spec.containers import PAUSE_REPOSITORY
 
 

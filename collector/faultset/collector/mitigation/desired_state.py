@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.api.pod_state import is_active
 from faultset.collector.platforms.base import Platform
+from faultset.collector.platforms.objects import Object, is_active
 
 KINDS = ("Deployment", "StatefulSet", "Service", "ConfigMap", "Secret", "PersistentVolumeClaim")
 """Kinds of objects that say what an application should be."""

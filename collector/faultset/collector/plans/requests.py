@@ -13,9 +13,8 @@ from faultset.collector.load.workloads.recorded_rates import read_rates
 from faultset.collector.load.workloads.regions import parse_regions
 from faultset.collector.load.workloads.traffic import Traffic
 from faultset.collector.plans.plan import NO_FAULT_KINDS, OWN_INJECTOR, NoFaultKind, profile_phases
-from faultset.collector.platforms.api.courses import Schedule
-from faultset.collector.platforms.api.profiles import Phases
-from faultset.collector.platforms.hosts import check_settings, load_host_class
+from faultset.collector.platforms.hosts import Phases, check_settings, load_host_class
+from faultset.collector.platforms.impairments import Schedule
 from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
 from faultset.collector.spec.store_choices import StoreChoice, parse_store_choice
 from faultset.core.errors import UsageError

@@ -9,11 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
-from faultset.collector.platforms.api.impairments import Impairment, impairment_record
-from faultset.collector.platforms.api.objects import Object, ObjectNotFound
-from faultset.collector.platforms.api.pod_state import is_active, waits_in_back_off
-from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.journal.undo_operations import (
+from faultset.collector.platforms.impairments import Impairment, impairment_record
+from faultset.collector.platforms.journal import (
+    Journal,
     UndoOperation,
     restoring_change,
     undo_of_delete,
@@ -22,6 +20,7 @@ from faultset.collector.platforms.journal.undo_operations import (
     undo_of_patch,
     undo_of_secret,
 )
+from faultset.collector.platforms.objects import Object, ObjectNotFound, is_active, waits_in_back_off
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.credentials import SecretKey, encoded

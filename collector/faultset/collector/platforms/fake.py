@@ -13,13 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
-from faultset.collector.platforms.api.impairments import Impairment
-from faultset.collector.platforms.api.objects import Object, copied
 from faultset.collector.platforms.base import HostLoad, JournaledPlatform
-from faultset.collector.platforms.fake_operator import follow_custom_resource
-from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.journal.undo_operations import UndoOperation
-from faultset.collector.platforms.local.controllers.simulation import SimulatedCluster
+from faultset.collector.platforms.cluster.cluster import SimulatedCluster
+from faultset.collector.platforms.cluster.object_store import ObjectStore
+from faultset.collector.platforms.impairments import Impairment
+from faultset.collector.platforms.journal import Journal, UndoOperation
+from faultset.collector.platforms.objects import Object, copied
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import SPANS_PORT
@@ -27,6 +26,45 @@ from faultset.collector.spec.credentials import SecretKey
 from faultset.collector.spec.manifests import manifests, service_manifests, workload
 from faultset.core.errors import PlatformError
 from faultset.datasets.format.schemas import TABLES
+
+
+def follow_custom_resource(app: AppSpec, store: ObjectStore) -> bool:
+    """Bring replicas and storage classes of an operator's components in line; return whether something changed."""
+    if app.operator is None:
+        return False
+    resource = store.find(app.operator.resource.kind, app.operator.resource.name)
+    before = store.version
+    if resource is None:
+        return False
+    for component in app.components:
+        workload = store.find("StatefulSet", component)
+        if workload is None:
+            continue
+        wish = resource["spec"].get(component) or {}
+        changed = copied(workload)
+        changed["spec"]["replicas"] = wish.get("replicas", changed["spec"]["replicas"])
+        for claim in changed["spec"].get("volumeClaimTemplates", ()):
+            claim["spec"].pop("storageClassName", None)
+            if wish.get("storageClassName"):
+                claim["spec"]["storageClassName"] = wish["storageClassName"]
+        if changed["spec"].get("volumeClaimTemplates") != workload["spec"].get("volumeClaimTemplates"):
+            _replace(store, changed)
+        elif changed["spec"] != workload["spec"]:
+            store.patch("StatefulSet", component, {"spec": {"replicas": changed["spec"]["replicas"]}})
+    return store.version != before
+
+
+def _replace(store: ObjectStore, workload: Object) -> None:
+    """Make a set again whose volumes are others, with new claims."""
+    name = workload["metadata"]["name"]
+    store.remove("StatefulSet", name)
+    for pod in store.list("Pod"):
+        if pod["metadata"]["name"].rpartition("-")[0] == name:
+            store.remove("Pod", pod["metadata"]["name"])
+    for template in workload["spec"]["volumeClaimTemplates"]:
+        store.remove("PersistentVolumeClaim", f"{template['metadata']['name']}-{name}-0")
+    store.create({key: value for key, value in workload.items() if key != "status"})
+
 
 _SPARE_PODS = 11
 """How many more pods than its services there is room for; one more waits."""

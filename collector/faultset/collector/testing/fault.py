@@ -18,11 +18,10 @@ from faultset.collector.apps import load_app
 from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import FaultSpec, get_fault
 from faultset.collector.plans.fault_selection import unavailable_reason
-from faultset.collector.platforms.api.impairments import Partition
-from faultset.collector.platforms.api.objects import copied
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.journal.undo_operations import assigned_fields
+from faultset.collector.platforms.impairments import Partition
+from faultset.collector.platforms.journal import Journal, assigned_fields
+from faultset.collector.platforms.objects import copied
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import APP_REPOSITORY
 from faultset.collector.spec.custom_resources import custom_resources

@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from faultset.collector.platforms.api.impairments import Delay, Loss, Partition
-from faultset.collector.platforms.api.objects import ObjectNotFound
-from faultset.collector.platforms.api.pod_state import is_active, is_ready
 from faultset.collector.platforms.base import EpisodePlatform, NotSupported
 from faultset.collector.platforms.hosts import PlatformHost
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.impairments import Delay, Loss, Partition
+from faultset.collector.platforms.journal import Journal
+from faultset.collector.platforms.objects import ObjectNotFound, is_active, is_ready
 from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
 from faultset.collector.testing.source import check_platform_source
 from faultset.core.errors import PlatformError

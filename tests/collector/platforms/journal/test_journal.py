@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.journal.undo_operations import merge, reverse_change, undo_of_delete
+from faultset.collector.platforms.journal import Journal, merge, reverse_change, undo_of_delete
 from faultset.core.reading.json_lines import read_json_lines
 
 OBJECT = {"spec": {"replicas": 1, "selector": {"a": "b"}, "ports": [{"port": 1}]}, "metadata": {"labels": {}}}

@@ -11,12 +11,10 @@ from unittest.mock import Mock
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.platforms.api.impairments import Impairment, Partition
-from faultset.collector.platforms.api.objects import Object, ObjectNotFound
-from faultset.collector.platforms.api.pod_state import waits_in_back_off
 from faultset.collector.platforms.base import JournaledObjects, NotSupported, Platform
-from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.journal.undo_operations import undo_of_secret
+from faultset.collector.platforms.impairments import Impairment, Partition
+from faultset.collector.platforms.journal import Journal, undo_of_secret
+from faultset.collector.platforms.objects import Object, ObjectNotFound, waits_in_back_off
 from faultset.collector.spec.credentials import SecretKey
 from faultset.core.errors import PlatformError
 

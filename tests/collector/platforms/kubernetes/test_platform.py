@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.kubernetes import platform as module
+from faultset.collector.platforms.kubernetes.host import ClusterSettings
 from faultset.collector.platforms.kubernetes.platform import KubernetesPlatform
-from faultset.collector.platforms.kubernetes.settings import ClusterSettings
 from faultset.core.errors import PlatformError
 
 

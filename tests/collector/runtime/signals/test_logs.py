@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.collector.platforms.observation.log_lines import parse_line
+from faultset.collector.platforms.observation.logs import parse_line
 from faultset.collector.runtime.persona import Persona
 from faultset.collector.runtime.signals.logs import Log
 

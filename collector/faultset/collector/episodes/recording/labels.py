@@ -7,8 +7,8 @@ from typing import Any
 from faultset.collector.episodes.recording.contexts import workload
 from faultset.collector.episodes.records import EpisodeRecord, FaultRecord, ViewBounds
 from faultset.collector.faults.registry import FaultyObject
-from faultset.collector.platforms.api.courses import Course, course_of
 from faultset.collector.platforms.base import EpisodePlatform
+from faultset.collector.platforms.impairments import Course, course_of
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.verdicts.verdict import Judgement
 from faultset.datasets.format.labels import joined

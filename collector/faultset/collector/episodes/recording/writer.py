@@ -19,7 +19,7 @@ from faultset.collector.episodes.recording.labels import label_of
 from faultset.collector.episodes.records import EpisodeRecord, ViewBounds
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.base import EpisodePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.sources.contract import NotingSource
 from faultset.collector.sources.recorder import SourceRecorder, SourceRows
 from faultset.collector.spec.reachability import services_reached

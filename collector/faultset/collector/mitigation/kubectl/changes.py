@@ -12,8 +12,8 @@ import jsonpointer
 import yaml
 
 from faultset.collector.mitigation.kubectl.errors import CommandRefused
-from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.journal.undo_operations import merge
+from faultset.collector.platforms.journal import merge
+from faultset.collector.platforms.objects import Object
 
 _MERGE_KEYS = {
     "containers": ("name",),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import yaml
 
-from faultset.collector.platforms.api.objects import Object
+from faultset.collector.platforms.objects import Object
 from faultset.datasets.kubectl.descriptions import event_lines, metadata_lines
 from faultset.datasets.kubectl.events import Event
 

@@ -10,8 +10,8 @@ from faultset.collector.mitigation.kubectl.documents import description, without
 from faultset.collector.mitigation.kubectl.errors import CommandRefused
 from faultset.collector.mitigation.kubectl.kinds import WORKLOADS, references
 from faultset.collector.mitigation.kubectl.session import KubectlSession
-from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.observation.timestamps import parse_rfc3339_ns
+from faultset.collector.platforms.objects import Object
+from faultset.collector.platforms.observation.objects import parse_rfc3339_ns
 from faultset.core.errors import PlatformError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.kubectl.ages import age

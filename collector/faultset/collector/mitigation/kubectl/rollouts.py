@@ -7,9 +7,8 @@ import copy
 from faultset.collector.mitigation.kubectl.errors import CommandRefused
 from faultset.collector.mitigation.kubectl.kinds import WORKLOADS, references
 from faultset.collector.mitigation.kubectl.session import KubectlSession
-from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.api.workload_state import is_rolled_out
-from faultset.collector.platforms.observation.timestamps import rfc3339
+from faultset.collector.platforms.objects import Object, is_rolled_out
+from faultset.collector.platforms.observation.objects import rfc3339
 from faultset.core.errors import PlatformError
 from faultset.datasets.kubectl.kinds import full_name, resource_name
 from faultset.datasets.kubectl.tables import in_columns

@@ -9,9 +9,9 @@ from typing import Any
 
 from faultset.collector.mitigation.kubectl.errors import CommandRefused
 from faultset.collector.mitigation.kubectl.kinds import WRITABLE
-from faultset.collector.platforms.api.objects import Object, ObjectNotFound
 from faultset.collector.platforms.base import Platform
-from faultset.collector.platforms.journal.undo_operations import merge_patch
+from faultset.collector.platforms.journal import merge_patch
+from faultset.collector.platforms.objects import Object, ObjectNotFound
 from faultset.core.errors import PlatformError
 from faultset.datasets.kubectl.kinds import full_name, resource_name
 from faultset.datasets.kubectl.pod_names import workload_of_pod

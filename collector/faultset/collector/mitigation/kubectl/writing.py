@@ -13,8 +13,8 @@ from faultset.collector.mitigation.kubectl import changes
 from faultset.collector.mitigation.kubectl.errors import CommandRefused
 from faultset.collector.mitigation.kubectl.kinds import WORKLOADS, references
 from faultset.collector.mitigation.kubectl.session import KubectlSession
-from faultset.collector.platforms.api.objects import Object, ObjectNotFound
-from faultset.collector.platforms.journal.undo_operations import assigned_fields
+from faultset.collector.platforms.journal import assigned_fields
+from faultset.collector.platforms.objects import Object, ObjectNotFound
 from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.kubectl.kinds import full_name, resource_name, type_name
 

@@ -13,46 +13,44 @@ import psutil
 
 from faultset.collector.agent.protocol import VOLUME_ROOT
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
-from faultset.collector.platforms.api.impairments import Impairment
-from faultset.collector.platforms.api.objects import Object
 from faultset.collector.platforms.base import CannotStart, HostLoad, JournaledPlatform
-from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.kubernetes.api.client import Api, import_client
-from faultset.collector.platforms.kubernetes.api.namespaces import (
-    APP_NAMESPACE,
-    EPISODE,
-    PRIVILEGED,
-    EpisodeNamespaces,
-    await_removal,
-    delete_namespaces,
-    make_namespace,
-    remove_volumes,
-)
-from faultset.collector.platforms.kubernetes.api.objects import Objects, SharedDefinition
-from faultset.collector.platforms.kubernetes.app_objects import AppObjects
-from faultset.collector.platforms.kubernetes.doctor.preflight import await_agents
-from faultset.collector.platforms.kubernetes.heartbeat import Heartbeat
-from faultset.collector.platforms.kubernetes.impairments.agent_manifests import agent_manifests
-from faultset.collector.platforms.kubernetes.impairments.ephemeral_containers import EphemeralImpairer
-from faultset.collector.platforms.kubernetes.impairments.impairer import Impairer
-from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents
-from faultset.collector.platforms.kubernetes.settings import ClusterSettings
-from faultset.collector.platforms.kubernetes.telemetry.discovery import TelemetryServers, discover
-from faultset.collector.platforms.kubernetes.telemetry.prometheus.source import PrometheusSource
-from faultset.collector.platforms.kubernetes.telemetry.tables import cluster_sources
-from faultset.collector.platforms.kubernetes.watch.watches import LogStreams, Observer
-from faultset.collector.platforms.kubernetes.workloads.existing_apps import check_deployed
-from faultset.collector.platforms.kubernetes.workloads.images import missing_images_sentence
-from faultset.collector.platforms.kubernetes.workloads.load_pod import LoadPod
-from faultset.collector.platforms.kubernetes.workloads.manifests import (
+from faultset.collector.platforms.impairments import Impairment
+from faultset.collector.platforms.journal import Journal
+from faultset.collector.platforms.kubernetes.client import Api, import_client
+from faultset.collector.platforms.kubernetes.ephemeral_containers import EphemeralImpairer
+from faultset.collector.platforms.kubernetes.host import ClusterSettings
+from faultset.collector.platforms.kubernetes.impairer import Impairer
+from faultset.collector.platforms.kubernetes.load_pod import LoadPod
+from faultset.collector.platforms.kubernetes.manifests import (
     component_volumes,
     images_missing,
     lacks_storage_class,
+    missing_images_sentence,
     placed,
     unready,
     with_images_of,
     with_repository,
 )
+from faultset.collector.platforms.kubernetes.namespaces import (
+    APP_NAMESPACE,
+    EPISODE,
+    PRIVILEGED,
+    EpisodeNamespaces,
+    Heartbeat,
+    await_removal,
+    delete_namespaces,
+    make_namespace,
+    remove_volumes,
+)
+from faultset.collector.platforms.kubernetes.node_agents import NodeAgents, agent_manifests
+from faultset.collector.platforms.kubernetes.objects import Objects, SharedDefinition
+from faultset.collector.platforms.kubernetes.preflight import await_agents
+from faultset.collector.platforms.kubernetes.recovery import AppObjects, check_deployed
+from faultset.collector.platforms.kubernetes.telemetry.discovery import TelemetryServers, discover
+from faultset.collector.platforms.kubernetes.telemetry.prometheus_source import PrometheusSource
+from faultset.collector.platforms.kubernetes.telemetry.tables import cluster_sources
+from faultset.collector.platforms.kubernetes.watches import LogStreams, Observer
+from faultset.collector.platforms.objects import Object
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.manifests import manifests

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from faultset.collector.platforms.kubernetes.api.client import Api, Conflict, NotFound, exit_code
+from faultset.collector.platforms.kubernetes.client import Api, Conflict, NotFound, exit_code
 from faultset.core.errors import PlatformError
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from object_server import ObjectServer
 
-from faultset.collector.platforms.kubernetes.api.client import Api
-from faultset.collector.platforms.kubernetes.api.namespaces import (
+from faultset.collector.platforms.kubernetes.client import Api
+from faultset.collector.platforms.kubernetes.namespaces import (
     EPISODE,
     await_removal_of_episodes,
     delete_namespaces,

@@ -9,10 +9,10 @@ import pytest
 from object_server import DEFINITIONS, ObjectServer
 
 from faultset.collector.apps import load_app
-from faultset.collector.platforms.kubernetes.api import objects
-from faultset.collector.platforms.kubernetes.api.client import Api
-from faultset.collector.platforms.kubernetes.api.namespaces import MANAGED
-from faultset.collector.platforms.kubernetes.api.objects import USER, Objects, SharedDefinition, remove_unused
+from faultset.collector.platforms.kubernetes import objects
+from faultset.collector.platforms.kubernetes.client import Api
+from faultset.collector.platforms.kubernetes.namespaces import MANAGED
+from faultset.collector.platforms.kubernetes.objects import USER, Objects, SharedDefinition, remove_unused
 from faultset.core.errors import PlatformError
 
 

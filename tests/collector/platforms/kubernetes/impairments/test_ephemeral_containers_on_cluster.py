@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from datagrams import ECHO, answered, is_gone, until
 
-from faultset.collector.platforms.api.impairments import Delay, Loss, Partition
-from faultset.collector.platforms.kubernetes.api.client import Api, path_of, run_in_pod
-from faultset.collector.platforms.kubernetes.impairments.ephemeral_containers import EphemeralImpairer
-from faultset.collector.platforms.kubernetes.impairments.impairer import EPHEMERAL
-from faultset.collector.platforms.kubernetes.workloads.images import app_image
+from faultset.collector.platforms.impairments import Delay, Loss, Partition
+from faultset.collector.platforms.kubernetes.client import Api, path_of, run_in_pod
+from faultset.collector.platforms.kubernetes.ephemeral_containers import EphemeralImpairer
+from faultset.collector.platforms.kubernetes.impairer import EPHEMERAL
+from faultset.collector.platforms.kubernetes.manifests import app_image
 from faultset.core.errors import PlatformError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -27,9 +27,9 @@ IMAGE = app_image("1.0.0")
 SENT = 100
 RENEWING = """
 import sys, time
-from faultset.collector.platforms.kubernetes.api.client import Api
-from faultset.collector.platforms.kubernetes.impairments.ephemeral_containers import EphemeralImpairer
-from faultset.collector.platforms.api.impairments import Partition
+from faultset.collector.platforms.kubernetes.client import Api
+from faultset.collector.platforms.kubernetes.ephemeral_containers import EphemeralImpairer
+from faultset.collector.platforms.impairments import Partition
 api, (namespace, image) = Api(), sys.argv[1:]
 impairer = EphemeralImpairer(api, namespace, image)
 impairer.start()

@@ -11,11 +11,10 @@ import pytest
 from fake_agent import GEO, Agent
 
 from faultset.collector.agent.impairments import NetworkImpairment
-from faultset.collector.platforms.api.impairments import Delay, Loss, Partition
-from faultset.collector.platforms.kubernetes.api.client import Api
-from faultset.collector.platforms.kubernetes.impairments.agent_manifests import agent_manifests
-from faultset.collector.platforms.kubernetes.impairments.impairer import PROGRAM, NodeCapabilities, common
-from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents
+from faultset.collector.platforms.impairments import Delay, Loss, Partition
+from faultset.collector.platforms.kubernetes.client import Api
+from faultset.collector.platforms.kubernetes.impairer import PROGRAM, NodeCapabilities, common
+from faultset.collector.platforms.kubernetes.node_agents import NodeAgents, agent_manifests
 from faultset.core.errors import PlatformError
 
 

@@ -17,13 +17,12 @@ from typing import Any
 import pytest
 from datagrams import ECHO, RECEIVER, answered, is_gone, until
 
-from faultset.collector.platforms.api.impairments import Delay, Loss, Partition
-from faultset.collector.platforms.api.pod_state import is_ready
-from faultset.collector.platforms.kubernetes.api.client import APPLY_PATCH, Api, path_of, run_in_pod
-from faultset.collector.platforms.kubernetes.api.namespaces import PRIVILEGED
-from faultset.collector.platforms.kubernetes.impairments.agent_manifests import agent_manifests
-from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents
-from faultset.collector.platforms.kubernetes.workloads.images import app_image
+from faultset.collector.platforms.impairments import Delay, Loss, Partition
+from faultset.collector.platforms.kubernetes.client import APPLY_PATCH, Api, path_of, run_in_pod
+from faultset.collector.platforms.kubernetes.manifests import app_image
+from faultset.collector.platforms.kubernetes.namespaces import PRIVILEGED
+from faultset.collector.platforms.kubernetes.node_agents import NodeAgents, agent_manifests
+from faultset.collector.platforms.objects import is_ready
 from faultset.core.errors import PlatformError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -32,9 +31,9 @@ IMAGE = app_image("1.0.0")
 SENT = 300
 RENEWING = """
 import sys, time
-from faultset.collector.platforms.kubernetes.api.client import Api
-from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents
-from faultset.collector.platforms.api.impairments import Partition
+from faultset.collector.platforms.kubernetes.client import Api
+from faultset.collector.platforms.kubernetes.node_agents import NodeAgents
+from faultset.collector.platforms.impairments import Partition
 api, (control, app) = Api(), sys.argv[1:]
 agents = NodeAgents(api, control)
 agents.start()

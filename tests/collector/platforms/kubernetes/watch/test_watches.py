@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.platforms.kubernetes.api.client import Expired
-from faultset.collector.platforms.kubernetes.watch.watches import LogStreams, Observer, Watch
+from faultset.collector.platforms.kubernetes.client import Expired
+from faultset.collector.platforms.kubernetes.watches import LogStreams, Observer, Watch
 
 HOTEL = load_app("hotel")
 

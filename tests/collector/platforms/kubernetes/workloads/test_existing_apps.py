@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.platforms.kubernetes.workloads.existing_apps import check_deployed, objects_of
+from faultset.collector.platforms.kubernetes.recovery import check_deployed, objects_of
 from faultset.core.errors import PlatformError
 
 TIDB = load_app("tidb-pingcap")

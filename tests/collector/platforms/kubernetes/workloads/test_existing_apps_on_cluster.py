@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from faultset.collector.apps import load_app
-from faultset.collector.platforms.kubernetes.api.client import Api
-from faultset.collector.platforms.kubernetes.api.objects import Objects
+from faultset.collector.platforms.kubernetes.client import Api
+from faultset.collector.platforms.kubernetes.objects import Objects
 from faultset.collector.platforms.kubernetes.telemetry.discovery import discover
 from faultset.collector.spec.manifests import manifests
 from faultset.datasets.format.truth import read_label

@@ -22,15 +22,15 @@ from object_server import ObjectServer
 from faultset.collector.apps import load_app
 from faultset.collector.apps.tidb.stateful_sets import stateful_set
 from faultset.collector.faults.operator import has_field
-from faultset.collector.platforms.kubernetes.api.client import Api
-from faultset.collector.platforms.kubernetes.api.objects import Objects
-from faultset.collector.platforms.kubernetes.workloads.manifests import (
+from faultset.collector.platforms.kubernetes.client import Api
+from faultset.collector.platforms.kubernetes.manifests import (
     component_volumes,
     lacks_storage_class,
     placed,
     with_repository,
 )
-from faultset.collector.platforms.observation.quantities import quantity
+from faultset.collector.platforms.kubernetes.objects import Objects
+from faultset.collector.platforms.objects import quantity
 from faultset.collector.runtime.builds import TAGS, installed_build
 from faultset.collector.runtime.environment import environment
 from faultset.collector.spec.manifests import manifests

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from faultset.collector.platforms.local.api_server.http_server import ApiHttpServer, ObjectApi
+from faultset.collector.platforms.local.api_server import ApiHttpServer, ObjectApi
 from faultset.collector.runtime.cluster_api import ApiRefusal, ResourceType, cluster_api
 from faultset.core.errors import PlatformError
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from faultset.collector.platforms.local.api_server.object_store import (
+from faultset.collector.platforms.cluster.object_store import (
     InvalidObject,
     ObjectNotFound,
     ObjectStore,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultset.collector.platforms.local.control_plane.kube_state import state_samples
+from faultset.collector.platforms.local.routing import state_samples
 
 SECOND = 1_000_000_000
 

@@ -10,8 +10,8 @@ import time
 import pytest
 from closed_ports import closed_port
 
-from faultset.collector.platforms.local.control_plane.prober import Prober, failure_of
-from faultset.collector.platforms.local.controllers.commands import ProbeContainer
+from faultset.collector.platforms.cluster.context import ProbeContainer
+from faultset.collector.platforms.local.worker import Prober, failure_of
 
 
 def probe(port, path=None):

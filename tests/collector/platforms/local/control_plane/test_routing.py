@@ -6,13 +6,13 @@ import socket
 
 import pytest
 
-from faultset.collector.platforms.local.control_plane.routing import (
+from faultset.collector.platforms.local.relay.messages import Target
+from faultset.collector.platforms.local.routing import (
     AddressBlock,
     hosts,
     relay_configuration,
     scrape_targets,
 )
-from faultset.collector.platforms.local.relay.messages import Target
 from faultset.core.errors import PlatformError
 
 SCRAPED = {"prometheus.io/scrape": "true", "prometheus.io/port": "9464"}

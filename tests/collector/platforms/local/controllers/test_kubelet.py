@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.collector.platforms.local.api_server.object_store import InvalidObject
-from faultset.collector.platforms.local.controllers.commands import (
+from faultset.collector.platforms.cluster.context import (
+    AS_ON_A_CLUSTER,
+    BEFORE_CLIENTS,
     LimitContainer,
     ProbeContainer,
     ProbeResult,
     RefreshMounts,
     SignalContainer,
 )
-from faultset.collector.platforms.local.controllers.context import AS_ON_A_CLUSTER, BEFORE_CLIENTS
-from faultset.collector.platforms.observation.object_changes import WHITELISTS
+from faultset.collector.platforms.cluster.object_store import InvalidObject
+from faultset.collector.platforms.observation.objects import WHITELISTS
 from faultset.datasets.kubectl.object_tables import object_cells, pod_status
 
 PAUSE = "faultset/pause:3.9"

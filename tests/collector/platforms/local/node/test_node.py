@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from faultset.collector.ipc.processes import HelperProcess
-from faultset.collector.platforms.local.controllers.commands import (
+from faultset.collector.platforms.cluster.context import (
     ContainerExited,
     LimitContainer,
     Mount,
@@ -33,7 +33,7 @@ from faultset.collector.platforms.local.node.messages import (
     SpawnContainer,
 )
 from faultset.collector.platforms.local.node.resource_usage import PERIOD_S, Quota
-from faultset.collector.platforms.local.node.volumes import Volumes
+from faultset.collector.platforms.local.worker import Volumes
 from faultset.core.errors import PlatformError
 
 NODE = "faultset.collector.platforms.local.node.node:main"

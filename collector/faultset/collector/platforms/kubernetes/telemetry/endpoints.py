@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
 
 import urllib3
 
-from faultset.collector.platforms.kubernetes.api.client import RETRY_TIMEOUT_S, Api
+from faultset.collector.platforms.kubernetes.client import RETRY_TIMEOUT_S, Api
 from faultset.core.errors import PlatformError, UsageError
 
 FIRST_RETRY_TIMEOUT_S = 5.0

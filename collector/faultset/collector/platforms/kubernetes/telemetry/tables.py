@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
+from faultset.collector.platforms.kubernetes.load_pod import LoadPod, LoadRequests
 from faultset.collector.platforms.kubernetes.telemetry.discovery import TelemetryServers
-from faultset.collector.platforms.kubernetes.telemetry.jaeger.source import JaegerSource
-from faultset.collector.platforms.kubernetes.telemetry.prometheus.source import PrometheusSource
-from faultset.collector.platforms.kubernetes.watch.watches import Observer
-from faultset.collector.platforms.kubernetes.workloads.load_pod import LoadPod, LoadRequests
+from faultset.collector.platforms.kubernetes.telemetry.jaeger_source import JaegerSource
+from faultset.collector.platforms.kubernetes.telemetry.prometheus_source import PrometheusSource
+from faultset.collector.platforms.kubernetes.watches import Observer
 from faultset.collector.platforms.observation.sources import EventSource, LogSource, ObjectSource
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
@@ -57,3 +60,19 @@ def cluster_sources(
         ),
     ]
     return {source.table: source for source in sources}
+
+
+_Answer = TypeVar("_Answer")
+
+
+def read_ahead(answers: Iterator[_Answer]) -> Generator[_Answer, None, None]:
+    """Yield what an iterator yields, one answer of which a thread fetches beforehand.
+
+    >>> list(read_ahead(iter("abc")))
+    ['a', 'b', 'c']
+    """
+    with ThreadPoolExecutor(1, "read-ahead") as thread:
+        following = thread.submit(next, answers, None)
+        while (answer := following.result()) is not None:
+            following = thread.submit(next, answers, None)
+            yield answer

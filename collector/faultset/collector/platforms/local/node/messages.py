@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faultset.collector.ipc.channel import Message, Request
-from faultset.collector.platforms.local.controllers.commands import ContainerExited
+from faultset.collector.platforms.cluster.context import ContainerExited
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from typing import Any
 
 from faultset.collector.ipc.channel import Handlers
 from faultset.collector.ipc.processes import DeferredAnswer, Server, call
-from faultset.collector.platforms.local.controllers.commands import ContainerExited, LimitContainer, SignalContainer
+from faultset.collector.platforms.cluster.context import ContainerExited, LimitContainer, SignalContainer
 from faultset.collector.platforms.local.node.containers import Container, Limiter, LogFile, Outputs, Reports, send
 from faultset.collector.platforms.local.node.messages import (
     ContainerProcess,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer
-from faultset.collector.platforms.kubernetes.telemetry.jaeger.answers import KnownTraces
+from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import KnownTraces
 from faultset.core.errors import PlatformError
 
 MOST = 100

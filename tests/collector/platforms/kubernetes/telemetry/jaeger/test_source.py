@@ -11,8 +11,8 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import UrlEndpoint
-from faultset.collector.platforms.kubernetes.telemetry.jaeger.source import JaegerSource
-from faultset.collector.platforms.kubernetes.telemetry.jaeger.spans import sent_spans
+from faultset.collector.platforms.kubernetes.telemetry.jaeger_source import JaegerSource
+from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import sent_spans
 from faultset.collector.sources.otlp import read_spans
 from faultset.core.errors import PlatformError
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, UrlEndpoint
-from faultset.collector.platforms.kubernetes.telemetry.prometheus.samples import SampleReader, one_of
+from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import SampleReader, one_of
 from faultset.core.errors import PlatformError, UsageError
 
 T0 = 1_700_000_000

@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from faultset.collector.platforms.kubernetes.api.client import Api, NotFound
-from faultset.collector.platforms.kubernetes.api.objects import Objects
+from faultset.collector.platforms.kubernetes.client import Api, NotFound
+from faultset.collector.platforms.kubernetes.objects import Objects
 from faultset.collector.platforms.kubernetes.telemetry.discovery import find_prometheus
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import ProxiedEndpoint
-from faultset.collector.platforms.kubernetes.telemetry.prometheus.samples import SampleReader
-from faultset.collector.platforms.kubernetes.telemetry.prometheus.source import PrometheusSource
+from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import SampleReader
+from faultset.collector.platforms.kubernetes.telemetry.prometheus_source import PrometheusSource
 
 pytestmark = pytest.mark.cluster
 CPU = "container_cpu_usage_seconds_total"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.collector.platforms.local.api_server.object_store import InvalidObject
-from faultset.collector.platforms.local.controllers.commands import StartContainer
-from faultset.collector.platforms.local.controllers.workloads.stateful_sets import REVISION_LABEL
+from faultset.collector.platforms.cluster.context import StartContainer
+from faultset.collector.platforms.cluster.object_store import InvalidObject
+from faultset.collector.platforms.cluster.workloads import REVISION_LABEL
 
 IMAGE_2 = "faultset/app:1.0.1"
 CLAIM = {"metadata": {"name": "data"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}
