@@ -17,7 +17,6 @@ import yaml
 from cluster_campaigns import COLLECT, SHORT, await_phase
 
 from faultset.collector.ipc.processes import tail
-from faultset.collector.platforms.kubernetes.checks import ROLE_RULES
 from faultset.collector.platforms.kubernetes.client import MERGE_PATCH, Api, path_of
 from faultset.collector.platforms.kubernetes.manifests import unready
 from faultset.collector.platforms.kubernetes.namespaces import (
@@ -27,6 +26,7 @@ from faultset.collector.platforms.kubernetes.namespaces import (
     remove_namespaces,
 )
 from faultset.collector.platforms.kubernetes.objects import Objects
+from faultset.collector.platforms.kubernetes.permissions import ROLE_RULES
 from faultset.core.errors import PlatformError
 
 pytestmark = pytest.mark.cluster

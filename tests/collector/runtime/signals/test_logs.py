@@ -6,7 +6,7 @@ import pytest
 
 from faultset.collector.platforms.observation.logs import parse_line
 from faultset.collector.runtime.persona import Persona
-from faultset.collector.runtime.signals.logs import Log
+from faultset.collector.runtime.signals import Log
 
 
 def test_the_level_of_a_neutral_line_is_recognised_when_it_is_collected(capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, TraceFlags, TraceState
 
-from faultset.collector.runtime.signals.tracing import RecordedSpan, SpanEncoder, Tracing, fail, headers_of
+from faultset.collector.runtime.tracing import RecordedSpan, SpanEncoder, Tracing, fail, headers_of
 
 CONTEXT = SpanContext(0xABC, 0xDEF, True, TraceFlags(1), TraceState([("a", "b")]))
 

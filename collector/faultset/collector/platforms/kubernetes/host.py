@@ -104,7 +104,7 @@ class KubernetesHost:
 
     def check(self) -> list[str]:
         """Look at access, permissions, Prometheus and Jaeger; return which servers will be asked."""
-        from faultset.collector.platforms.kubernetes.checks import check_permissions
+        from faultset.collector.platforms.kubernetes.permissions import check_permissions
         from faultset.collector.platforms.kubernetes.telemetry.discovery import discover
 
         self.api.get("/version")

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from faultset.collector.apps import load_app
-from faultset.collector.platforms.kubernetes.checks import ROLE_RULES, operator_permissions
+from faultset.collector.platforms.kubernetes.permissions import ROLE_RULES, operator_permissions
 from faultset.collector.spec.custom_resources import operator_rules
 
 DOCS = Path(__file__).parents[5] / "docs"

@@ -27,8 +27,8 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
     manifest,
     path_of_experiment,
 )
-from faultset.collector.platforms.kubernetes.checks import Rule, missing_permissions
 from faultset.collector.platforms.kubernetes.client import Api, NotFound
+from faultset.collector.platforms.kubernetes.permissions import Rule, missing_permissions
 from faultset.collector.platforms.objects import Object, is_ready
 from faultset.core.errors import PlatformError
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, Endpoint
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, Endpoint, read_ahead
 from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import (
     NAMESPACE_TAG,
     PATH,
@@ -22,7 +22,6 @@ from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import (
     sent_spans,
     traces_of,
 )
-from faultset.collector.platforms.kubernetes.telemetry.tables import read_ahead
 from faultset.core.errors import PlatformError
 
 TRACES_PER_PAGE = 1_000

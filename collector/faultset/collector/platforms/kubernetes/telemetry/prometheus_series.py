@@ -2,108 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from faultset.collector.platforms.kubernetes.impairer import EPHEMERAL
-from faultset.collector.platforms.kubernetes.telemetry.prometheus_source import MetricTypes, Targets
+from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import MetricTypes, RawSeries, Targets
+from faultset.collector.sources.kube_states import TERMINATED_REASONS, WAITING_REASONS
+from faultset.collector.sources.metric_store import MetricWindow
 from faultset.collector.sources.series import SeriesKey, canonical_labels
-
-Labels = Mapping[str, str]
-Flags = npt.NDArray[np.bool_]
-Numbers = npt.NDArray[np.float64]
-_INFINITY = "+Inf"
-_NS_PER_MS = 1_000_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class RawSeries:
-    """One series as the server names it, with its samples in order of time.
-
-    Attributes
-    ----------
-    times
-        int64, nanoseconds since 1970.
-    values
-        float64, without NaN; objects in a series of native histograms.
-    kind
-        bucket, sum or count in a part of a native histogram; elsewhere the metric's type decides.
-    """
-
-    labels: Labels
-    times: npt.NDArray[np.int64]
-    values: npt.NDArray[Any]
-    kind: str | None = None
-
-    @property
-    def is_histogram(self) -> bool:
-        """Whether the samples are native histograms."""
-        return self.values.dtype == object
-
-    def select(self, kept: Flags) -> RawSeries:
-        """Return the chosen samples."""
-        return replace(self, times=self.times[kept], values=self.values[kept])
-
-
-def read_pairs(labels: Labels, pairs: Sequence[Any], *, histograms: bool = False) -> RawSeries:
-    """Return the series of pairs of time and value in an answer of the server's API."""
-    flat = list(chain.from_iterable(pairs))
-    milliseconds = np.rint(np.fromiter(flat[0::2], np.float64, len(pairs)) * 1e3).astype(np.int64)
-    if histograms:
-        values = np.fromiter(flat[1::2], object, len(pairs))
-    else:
-        values = np.fromiter(map(float, flat[1::2]), np.float64, len(pairs))
-    return RawSeries(labels=labels, times=milliseconds * _NS_PER_MS, values=values)
-
-
-def classic_histogram(series: RawSeries) -> list[RawSeries]:
-    """Return buckets, sum and count that a classic histogram of the same observations would have.
-
-    There is a cumulative bucket for each upper bound that occurs in the series. A sample has no value at a bound inside
-    of one of its own buckets, as after a change of resolution.
-
-    Raises
-    ------
-    ValueError
-        A histogram has another form than that of Prometheus' API.
-    """
-    try:
-        counts = np.array([float(one["count"]) for one in series.values])
-        sums = np.array([float(one["sum"]) for one in series.values])
-        rows: list[list[Any]] = [list(one.get("buckets") or ()) for one in series.values]
-        texts = {float(upper): str(upper) for buckets in rows for _, _, upper, _ in buckets}
-        bounds = sorted(bound for bound in texts if np.isfinite(bound))
-        cumulative = np.array([_cumulative(buckets, bounds) for buckets in rows])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"not a histogram of Prometheus' API: {error!r}") from None
-    buckets = [_part(series, "bucket", cumulative[:, row], le=texts[bound]) for row, bound in enumerate(bounds)]
-    return [
-        *buckets,
-        _part(series, "bucket", counts, le=_INFINITY),
-        _part(series, "sum", sums),
-        _part(series, "count", counts),
-    ]
-
-
-def _cumulative(buckets: Sequence[Any], bounds: Sequence[float]) -> Numbers:
-    """Return how many observations were at most each of the bounds, NaN where the buckets do not say."""
-    ordered = sorted((float(lower), float(upper), float(count)) for _, lower, upper, count in buckets)
-    totals = np.cumsum([0.0, *(count for _, _, count in ordered)])
-    ended = np.searchsorted([upper for _, upper, _ in ordered], bounds, side="right")
-    begun = np.searchsorted([lower for lower, _, _ in ordered], bounds, side="left")
-    return np.where(begun > ended, np.nan, totals[ended])
-
-
-def _part(series: RawSeries, kind: str, values: Numbers, **labels: str) -> RawSeries:
-    labels = {**series.labels, "__name__": f"{series.labels['__name__']}_{kind}", **labels}
-    return RawSeries(labels=labels, times=series.times, values=values, kind=kind).select(~np.isnan(values))
-
 
 _CONTAINER_LABELS = frozenset("cpu failure_type interface operation scope state tcp_state udp_state ulimit".split())
 """Labels that cAdvisor gives to say what is measured, not where."""
@@ -345,3 +257,130 @@ def _with_their_containers(found: list[Named]) -> list[Named]:
                 one = Named(series=one.series._replace(container=next(iter(names))), raw=one.raw)
         made.append(one)
     return made
+
+
+Times = npt.NDArray[np.int64]
+
+
+Values = npt.NDArray[np.float64]
+
+
+ENDPOINT_EXISTS = "kube_endpoint_info"
+"""Family that tells of an Endpoints object even when it has no address."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """The samples of one row name in order of time."""
+
+    series: SeriesKey
+    times: Times
+    values: Values
+
+
+def merged(found: Iterable[Named]) -> list[Samples]:
+    """Return one entry for each name: copies of a series once, parts of a value added up."""
+    groups: dict[SeriesKey, dict[tuple[str, ...], list[Named]]] = {}
+    for one in found:
+        groups.setdefault(one.series, {}).setdefault(one.part, []).append(one)
+    made = []
+    for series, parts in groups.items():
+        pieces = [_newest(copies) for copies in parts.values()]
+        times, values = pieces[0] if len(pieces) == 1 else _added_up(pieces)
+        made.append(Samples(series=series, times=times, values=values))
+    return made
+
+
+def _newest(copies: Sequence[Named]) -> tuple[Times, Values]:
+    """Return the samples of copies of one series; where several run at the same time, those of the latest to begin.
+
+    A container that restarts leaves its old series for a moment, and two scrapers may read the same container.
+    """
+    if len(copies) == 1:
+        return copies[0].raw.times, copies[0].raw.values
+    ordered = sorted(copies, key=lambda one: (one.raw.times[0], one.raw.times[-1], sorted(one.raw.labels.items())))
+    times, values = ordered[-1].raw.times, ordered[-1].raw.values
+    for one in reversed(ordered[:-1]):
+        older = one.raw
+        kept = (older.times < times[0]) | (older.times > times[-1])
+        times, values = np.concatenate([older.times[kept], times]), np.concatenate([older.values[kept], values])
+        order = np.argsort(times, kind="stable")
+        times, values = times[order], values[order]
+    return times, values
+
+
+def _added_up(pieces: Sequence[tuple[Times, Values]]) -> tuple[Times, Values]:
+    times, place = np.unique(np.concatenate([times for times, _ in pieces]), return_inverse=True)
+    totals = np.zeros(len(times))
+    np.add.at(totals, place, np.concatenate([values for _, values in pieces]))
+    return times, totals
+
+
+def with_absent_states(found: Iterable[Samples]) -> list[Samples]:
+    """Write 0 for the states that kube-state-metrics leaves out while they do not hold.
+
+    It has no series for a reason that is not the container's, and none for the addresses of a Service without any.
+    """
+    by_metric: dict[str, dict[SeriesKey, Samples]] = {}
+    for one in found:
+        by_metric.setdefault(one.series.metric, {})[one.series] = one
+    for rule in (_addresses, _waiting, _terminated, _unschedulable):
+        for series, times in rule(by_metric):
+            family = by_metric.setdefault(series.metric, {})
+            present = family.get(series)
+            if present is None:
+                family[series] = Samples(series=series, times=times, values=np.zeros(len(times)))
+                continue
+            missing = np.setdiff1d(times, present.times, assume_unique=True)
+            together = np.concatenate([present.times, missing])
+            order = np.argsort(together, kind="stable")
+            values = np.concatenate([present.values, np.zeros(len(missing))])
+            family[series] = Samples(series=series, times=together[order], values=values[order])
+    by_metric.pop(ENDPOINT_EXISTS, None)
+    return [one for family in by_metric.values() for one in family.values()]
+
+
+_Known = dict[str, dict[SeriesKey, Samples]]
+
+
+_Absent = Iterator[tuple[SeriesKey, Times]]
+
+
+def _addresses(known: _Known) -> _Absent:
+    for series, one in known.get(ENDPOINT_EXISTS, {}).items():
+        endpoint = json.loads(series.labels).get("endpoint")
+        for ready in ("false", "true"):
+            labels = canonical_labels({"endpoint": endpoint, "ready": ready})
+            yield SeriesKey(series.service, None, None, "kube_endpoint_address", labels, "gauge"), one.times
+
+
+def _waiting(known: _Known) -> _Absent:
+    yield from _reasons(known, "kube_pod_container_status_waiting", "_reason", WAITING_REASONS)
+
+
+def _terminated(known: _Known) -> _Absent:
+    metric = "kube_pod_container_status_last_terminated_reason"
+    yield from _reasons(known, "kube_pod_container_status_ready", metric, TERMINATED_REASONS)
+
+
+def _reasons(known: _Known, base: str, metric: str, reasons: Sequence[str]) -> _Absent:
+    name = base + metric if metric.startswith("_") else metric
+    for series, one in known.get(base, {}).items():
+        for reason in reasons:
+            labels = canonical_labels({"reason": reason})
+            yield series._replace(metric=name, labels=labels, kind="gauge"), one.times
+
+
+def _unschedulable(known: _Known) -> _Absent:
+    running = canonical_labels({"phase": "Running"})
+    for series, one in known.get("kube_pod_status_phase", {}).items():
+        if series.labels == running:
+            yield series._replace(metric="kube_pod_status_unschedulable", labels="{}"), one.times
+
+
+def rows(found: Sequence[Samples]) -> pa.Table:
+    """Return the rows of the metrics table in order of time."""
+    numbers = np.repeat(np.arange(len(found), dtype=np.int32), [len(one.times) for one in found])
+    times = np.concatenate([one.times for one in found]) if found else np.empty(0, np.int64)
+    values = np.concatenate([one.values for one in found]) if found else np.empty(0)
+    return MetricWindow(times, numbers, values, tuple(one.series for one in found)).table({})

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
 
 from faultset.collector.platforms.kubernetes.load_pod import LoadPod, LoadRequests
 from faultset.collector.platforms.kubernetes.telemetry.discovery import TelemetryServers
@@ -60,19 +57,3 @@ def cluster_sources(
         ),
     ]
     return {source.table: source for source in sources}
-
-
-_Answer = TypeVar("_Answer")
-
-
-def read_ahead(answers: Iterator[_Answer]) -> Generator[_Answer, None, None]:
-    """Yield what an iterator yields, one answer of which a thread fetches beforehand.
-
-    >>> list(read_ahead(iter("abc")))
-    ['a', 'b', 'c']
-    """
-    with ThreadPoolExecutor(1, "read-ahead") as thread:
-        following = thread.submit(next, answers, None)
-        while (answer := following.result()) is not None:
-            following = thread.submit(next, answers, None)
-            yield answer
