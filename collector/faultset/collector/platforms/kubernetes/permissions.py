@@ -42,7 +42,7 @@ ROLE_RULES: tuple[Rule, ...] = (
         purpose="deploy and change applications",
     ),
     Rule(group="", resources=("pods",), verbs=(*_ALL, "deletecollection"), purpose="run, watch and end pods"),
-    Rule(group="", resources=("secrets",), verbs=("get", "create", "patch"), purpose="give the node agent its token"),
+    Rule(group="", resources=("secrets",), verbs=("get", "create", "patch"), purpose="keep the passwords of stores"),
     Rule(group="", resources=("endpoints", "events"), verbs=("get", "list", "watch"), purpose="record what happens"),
     Rule(group="", resources=("pods/log",), verbs=("get",), purpose="record logs"),
     Rule(group="", resources=("pods/exec",), verbs=("get", "create"), purpose="run commands in pods"),
