@@ -18,8 +18,9 @@ from faultset.collector.episodes.watchdog import EpisodeWatchdog
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan, random_draws
-from faultset.collector.platforms.base import CannotStart, EpisodePlatform, UndoFailed
+from faultset.collector.platforms.base import CannotStart, EpisodePlatform
 from faultset.collector.platforms.journal import Journal
+from faultset.collector.platforms.journaled import UndoFailed
 from faultset.collector.platforms.objects import ObjectNotFound
 from faultset.collector.sources.recorder import SourceRecorder
 from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError

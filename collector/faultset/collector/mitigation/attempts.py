@@ -21,7 +21,8 @@ from faultset.collector.mitigation.messages import (
 )
 from faultset.collector.mitigation.mitigators import CallQueue, run_mitigator
 from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle
-from faultset.collector.platforms.base import Platform, UndoFailed
+from faultset.collector.platforms.base import Platform
+from faultset.collector.platforms.journaled import UndoFailed
 from faultset.core.errors import UsageError
 from faultset.core.times import SECOND_NS
 

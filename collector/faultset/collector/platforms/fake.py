@@ -13,11 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
-from faultset.collector.platforms.base import HostLoad, JournaledPlatform
+from faultset.collector.platforms.base import HostLoad
 from faultset.collector.platforms.cluster.cluster import SimulatedCluster
 from faultset.collector.platforms.cluster.object_store import ObjectStore
 from faultset.collector.platforms.impairments import Impairment
 from faultset.collector.platforms.journal import Journal, UndoOperation
+from faultset.collector.platforms.journaled import JournaledPlatform
 from faultset.collector.platforms.objects import Object, copied
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec

@@ -11,9 +11,10 @@ from unittest.mock import Mock
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.platforms.base import JournaledObjects, NotSupported, Platform
+from faultset.collector.platforms.base import NotSupported, Platform
 from faultset.collector.platforms.impairments import Impairment, Partition
 from faultset.collector.platforms.journal import Journal, undo_of_secret
+from faultset.collector.platforms.journaled import JournaledObjects
 from faultset.collector.platforms.objects import Object, ObjectNotFound, waits_in_back_off
 from faultset.collector.spec.credentials import SecretKey
 from faultset.core.errors import PlatformError

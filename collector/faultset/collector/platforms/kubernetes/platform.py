@@ -13,9 +13,10 @@ import psutil
 
 from faultset.collector.agent.protocol import VOLUME_ROOT
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
-from faultset.collector.platforms.base import CannotStart, HostLoad, JournaledPlatform
+from faultset.collector.platforms.base import CannotStart, HostLoad
 from faultset.collector.platforms.impairments import Impairment
 from faultset.collector.platforms.journal import Journal
+from faultset.collector.platforms.journaled import JournaledPlatform
 from faultset.collector.platforms.kubernetes.client import Api, import_client
 from faultset.collector.platforms.kubernetes.ephemeral_containers import EphemeralImpairer
 from faultset.collector.platforms.kubernetes.host import ClusterSettings

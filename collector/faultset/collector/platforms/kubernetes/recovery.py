@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.apps import load_app
-from faultset.collector.platforms.base import JournaledObjects
 from faultset.collector.platforms.impairments import Impairment
 from faultset.collector.platforms.journal import Journal
+from faultset.collector.platforms.journaled import JournaledObjects
 from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import remove_all
 from faultset.collector.platforms.kubernetes.client import Api, NotFound, path_of, run_in_pod
 from faultset.collector.platforms.kubernetes.namespaces import (

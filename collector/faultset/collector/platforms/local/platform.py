@@ -15,11 +15,12 @@ from faultset.collector.ipc.processes import is_stopped, tail
 from faultset.collector.load.messages import ChangeLoad, StopLoad
 from faultset.collector.load.source import RequestSource
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
-from faultset.collector.platforms.base import HostLoad, JournaledPlatform
+from faultset.collector.platforms.base import HostLoad
 from faultset.collector.platforms.cluster.cluster import Cluster
 from faultset.collector.platforms.cluster.context import AS_ON_A_CLUSTER, BEFORE_CLIENTS, SignalContainer
 from faultset.collector.platforms.impairments import Impairment
 from faultset.collector.platforms.journal import Journal
+from faultset.collector.platforms.journaled import JournaledPlatform
 from faultset.collector.platforms.local.control_plane import ControlPlane, PodNetworks
 from faultset.collector.platforms.local.node.messages import Execute, RunJob, SignalJob
 from faultset.collector.platforms.local.node.processes import write_scripts
