@@ -59,8 +59,8 @@ class Cluster:
 @pytest.fixture
 def cluster(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made = Cluster(agent)
-    package = "faultset.collector.platforms.kubernetes.impairments"
-    monkeypatch.setattr(f"{package}.node_agent.stream_from_pod", made.run)
+    package = "faultset.collector.platforms.kubernetes"
+    monkeypatch.setattr(f"{package}.node_agents.stream_from_pod", made.run)
     monkeypatch.setattr(f"{package}.impairer.run_in_pod", lambda *args: "".join(made.run(*args)))
     return made
 
