@@ -14,7 +14,7 @@ from fake_agent import GEO, Agent
 from faultset.collector.agent.errors import AgentError
 from faultset.collector.agent.impairments import NetworkImpairment
 from faultset.collector.agent.pods import OwnPod
-from faultset.collector.agent.program import Server, ask, print_clock
+from faultset.collector.agent.program import AgentServer, ask, print_clock
 
 Ask = Callable[..., dict[str, Any]]
 
@@ -29,7 +29,7 @@ def agent() -> Iterator[Agent]:
 @pytest.fixture
 def send(agent: Agent, tmp_path: Path) -> Iterator[Ask]:
     path = tmp_path / "run" / "agent.sock"
-    with Server(path, agent.verbs) as server:
+    with AgentServer(path, agent.verbs) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         yield lambda verb, **arguments: json.loads(ask(path, verb, arguments))

@@ -114,7 +114,7 @@ class Verbs:
         return {}
 
 
-class Server(socketserver.ThreadingUnixStreamServer):
+class AgentServer(socketserver.ThreadingUnixStreamServer):
     """Answers one request on each connection to a socket of the file system."""
 
     daemon_threads = True
@@ -131,7 +131,7 @@ class _Handler(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         request = json.loads(self.rfile.readline())
-        assert isinstance(self.server, Server)
+        assert isinstance(self.server, AgentServer)
         self.wfile.write(json.dumps(self.server.verbs.answer(request)).encode() + b"\n")
 
 
@@ -178,7 +178,7 @@ def watch(namespace: str, path: Path = Path(SOCKET)) -> int:
         lambda descriptor: Network(descriptor if namespace else None, variant=abilities.variant),
     )
     left = active.take_over()
-    server = Server(path, Verbs(pods, active, abilities, SchedulingDelay()))
+    server = AgentServer(path, Verbs(pods, active, abilities, SchedulingDelay()))
     threading.Thread(target=server.serve_forever, name="requests", daemon=True).start()
     logger.info("ready; cannot %s; taken over: %s", abilities.reasons or "nothing", left or "nothing")
     while not stop.wait(TICK_S):

@@ -26,12 +26,13 @@ from faultset.collector.runtime.environment import Environment, absent_variables
 from faultset.collector.runtime.http.caller import Breakers, Caller, ConnectionPool
 from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.http.server import Handler, HttpRequest, HttpServer, Response
+from faultset.collector.runtime.http.span_sender import SpanSender, pod_resource
 from faultset.collector.runtime.persona import Registration, RegistrationError, StartLog
 from faultset.collector.runtime.request_handlers import compile_operation, http_handler, rpc_handler, with_defects
 from faultset.collector.runtime.signals import Log, Metrics
 from faultset.collector.runtime.store_startup import open_databases, read_indexes, store_clients
 from faultset.collector.runtime.stores.driver import ClientContext
-from faultset.collector.runtime.tracing import NO_PARENT, SpanSender, Tracing, pod_resource
+from faultset.collector.runtime.tracing import NO_PARENT, Tracing
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.containers import METRICS_PORT
 from faultset.core.errors import FaultsetError, UsageError

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -17,8 +15,6 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import Attributes, AttributeValue
-
-from faultset.collector.runtime.http.client import BrokenError, DialError, HttpClient, Names, host_and_port
 
 _SCOPE = "faultset"
 _KINDS = {
@@ -369,107 +365,3 @@ def fail(span: Span, message: str) -> None:
     """Mark a span as failed, with an event that says why."""
     span.add_event("error", {"event": "error", "message": message})
     span.set_status(Status(StatusCode.ERROR, message))
-
-
-_PAUSE_S = 1.0
-_MOST_WAITING = 8192
-_BATCH = 1024
-_TIMEOUT_S = 2.0
-_AGAIN_S = 0.5
-_FLUSH_S = 3.0
-_CONNECTION_AGE_S = 60.0
-
-
-def pod_resource(service: str, pod: str, namespace: str | None = None) -> dict[str, str]:
-    """Return what the spans of a pod say about where they come from."""
-    place = {"k8s.namespace.name": namespace} if namespace else {}
-    return {"service.name": service, "k8s.pod.name": pod, **place}
-
-
-class SpanSender:
-    """Keeps spans that have ended until they are sent; those that cannot be sent in time are dropped.
-
-    Parameters
-    ----------
-    resource
-        Attributes of the process, as `pod_resource` makes them.
-    endpoint
-        Base URL of the receiver.
-    local
-        Address from which they are sent; any without.
-    """
-
-    def __init__(self, resource: Mapping[str, str], endpoint: str, local: str | None):
-        url = urlsplit(endpoint)
-        self._encoder, self._local, self._encrypted = SpanEncoder(resource), local, url.scheme == "https"
-        self._host, self._port = host_and_port(url)
-        self._head = (
-            f"POST {url.path.rstrip('/')}/v1/traces HTTP/1.1\r\nHost: {url.netloc}\r\n"
-            "Content-Type: application/x-protobuf\r\nContent-Length: "
-        )
-        self._waiting: list[RecordedSpan] = []
-        self._timer: asyncio.TimerHandle | None = None
-        self._sending: asyncio.Task[None] | None = None
-        self._client: HttpClient | None = None
-
-    def add(self, span: RecordedSpan) -> None:
-        """Keep a span; needs a running event loop."""
-        waiting = self._waiting
-        if len(waiting) < _MOST_WAITING:
-            waiting.append(span)
-        if self._sending is not None:
-            return
-        if len(waiting) >= _BATCH:
-            self._begin()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_PAUSE_S, self._begin)
-
-    def _begin(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._sending is None and self._waiting:
-            self._sending = asyncio.get_running_loop().create_task(self._send_all())
-
-    async def _send_all(self) -> None:
-        try:
-            while self._waiting:
-                batch, self._waiting = self._waiting[:_BATCH], self._waiting[_BATCH:]
-                await self._send(self._encoder.encode(batch))
-        finally:
-            self._sending = None
-
-    async def _send(self, body: bytes) -> None:
-        """Send a request, again while there is time."""
-        if self._client is None:
-            self._client = HttpClient(
-                local=self._local,
-                names=Names(None),
-                dial_timeout_s=_TIMEOUT_S,
-                max_age_s=_CONNECTION_AGE_S,
-                encrypted=self._encrypted,
-            )
-        head = f"{self._head}{len(body)}\r\n\r\n".encode()
-        try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                while True:
-                    try:
-                        answer = await self._client.request(self._host, self._port, head, body)
-                    except (DialError, BrokenError):
-                        pass
-                    else:
-                        if answer.status < 500 and answer.status not in (408, 429):
-                            return
-                    await asyncio.sleep(_AGAIN_S)
-        except TimeoutError:
-            return
-
-    async def close(self) -> None:
-        """Send what is left, for a short while at most, and close connections."""
-        self._begin()
-        if self._sending is not None:
-            await asyncio.wait((self._sending,), timeout=_FLUSH_S)
-            if self._sending is not None:
-                self._sending.cancel()
-        if self._client is not None:
-            self._client.close()

@@ -17,10 +17,10 @@ from faultset.collector.platforms.hosts import open_host
 from faultset.collector.platforms.impairments import Partition
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.kubernetes import preflight, recovery
-from faultset.collector.platforms.kubernetes.chaos_mesh.platform import ChaosMeshPlatform
-from faultset.collector.platforms.kubernetes.host import ClusterSettings
+from faultset.collector.platforms.kubernetes.chaos_mesh_platform import ChaosMeshPlatform
 from faultset.collector.platforms.kubernetes.platform import KubernetesPlatform
 from faultset.collector.platforms.kubernetes.recovery import recover_episode, remove_orphans
+from faultset.collector.platforms.kubernetes.settings import ClusterSettings
 from faultset.core.errors import UsageError
 
 PAUSE = "registry.example/pause:1"

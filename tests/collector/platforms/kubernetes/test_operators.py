@@ -14,10 +14,10 @@ from faultset.collector.apps import load_app
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.kubernetes import platform as module
 from faultset.collector.platforms.kubernetes.client import Api
-from faultset.collector.platforms.kubernetes.host import ClusterSettings
 from faultset.collector.platforms.kubernetes.namespaces import ABANDONED_S, RENEWED
 from faultset.collector.platforms.kubernetes.platform import KubernetesPlatform
 from faultset.collector.platforms.kubernetes.recovery import recover_episode, remove_orphans
+from faultset.collector.platforms.kubernetes.settings import ClusterSettings
 from faultset.core.errors import PlatformError
 
 NAME = "tidbclusters.pingcap.com"

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import pytest
 from span_receiver import Receiver
 
-from faultset.collector.runtime import tracing
+from faultset.collector.runtime.http import span_sender
+from faultset.collector.runtime.http.span_sender import SpanSender, pod_resource
 from faultset.collector.runtime.http.status import Code, RpcError, SpanStyle, http_status, response_class
-from faultset.collector.runtime.tracing import SpanSender, Tracing, pod_resource
+from faultset.collector.runtime.tracing import Tracing
 
 
 def test_codes_have_grpcs_texts_classes_and_a_status() -> None:
@@ -76,5 +77,5 @@ def test_a_process_that_ends_sends_its_last_spans_from_its_own_address() -> None
 
 
 def test_a_receiver_that_does_not_listen_holds_up_nobody_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(span_sender, "_TIMEOUT_S", 0.1)
     sent_to("http://127.0.0.1:9", lambda tracing: tracing.server("/", {}, {})[0].end())

@@ -11,7 +11,7 @@ import pytest
 import redis
 from store_server import StoreServer, running
 
-from faultset.collector.runtime.background.work import end_work, running_work
+from faultset.collector.runtime.processes import end_work, running_work
 from faultset.collector.runtime.stores.driver import REVOKE_CONSUMING, REVOKE_WRITING, AdminChange
 from faultset.collector.runtime.stores.drivers import STORE_DRIVERS
 from faultset.collector.runtime.stores.redis_administrator import RedisAdministrator

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,38 +13,9 @@ from faultset.collector.platforms.hosts import LONG, QUICK, Phases, Requirement
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.kubernetes.client import Api
 from faultset.collector.platforms.kubernetes.manifests import REPOSITORY
+from faultset.collector.platforms.kubernetes.settings import AGENT, CHAOS_MESH, INJECTORS, ClusterSettings
 from faultset.collector.spec.app import AppSpec
 from faultset.core.suggestions import unknown_name
-
-AGENT, CHAOS_MESH = INJECTORS = ("agent", "chaos-mesh")
-"""What disturbs pods: node agents of our own, or the cluster's Chaos Mesh."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterSettings:
-    """Choices of the command line, None where discovery decides.
-
-    Attributes
-    ----------
-    image
-        Where the nodes find our image, without its tag.
-    privileged
-        Whether an agent may run on the nodes; without, a container in every pod impairs its network.
-    injector
-        One of `INJECTORS`.
-    original_servers
-        Name and version of original servers of stores that were found in the image, by their drivers.
-    """
-
-    kubeconfig: str | None = None
-    context: str | None = None
-    prometheus_url: str | None = None
-    jaeger_url: str | None = None
-    image: str = REPOSITORY
-    privileged: bool = True
-    injector: str = AGENT
-    original_servers: Mapping[str, str] = field(default_factory=dict[str, str])
-
 
 STANDARD_ON_CLUSTER = Phases(warmup_s=30.0, baseline_s=300.0, fault_s=300.0, cooldown_s=15.0)
 """Longer than elsewhere: a scrape every five seconds still gives about fifty reference samples; some are 17 s late."""
@@ -155,7 +126,7 @@ class KubernetesHost:
     ) -> EpisodePlatform:
         """Return a platform for one episode; `seed` and `step_s` are the cluster's own affair."""
         if self._settings.injector == CHAOS_MESH:
-            from faultset.collector.platforms.kubernetes.chaos_mesh.platform import ChaosMeshPlatform as Made
+            from faultset.collector.platforms.kubernetes.chaos_mesh_platform import ChaosMeshPlatform as Made
         else:
             from faultset.collector.platforms.kubernetes.platform import KubernetesPlatform as Made
 

@@ -96,10 +96,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     print("\n".join(required_images(arguments.repository, arguments.tags)))
 
 
-if __name__ == "__main__":
-    main()
-
-
 USER_ID = 1000
 LARGEST_REQUESTS = {"cpu": "50m", "memory": "64Mi"}
 """What the scheduler sets aside for a pod of a component at most; limits are those of the application."""
@@ -300,3 +296,7 @@ def _describe(pod: Object) -> str:
     if not words:
         words = [c.get("message") or "" for c in status.get("conditions") or [] if c.get("status") == "False"][:1]
     return f"pod {name} is {status.get('phase', 'Pending')}: {', '.join(w for w in words if w) or 'no reason given'}"
+
+
+if __name__ == "__main__":
+    main()

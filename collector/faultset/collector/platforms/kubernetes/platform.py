@@ -19,7 +19,6 @@ from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.journaled import JournaledPlatform
 from faultset.collector.platforms.kubernetes.client import Api, import_client
 from faultset.collector.platforms.kubernetes.ephemeral_containers import EphemeralImpairer
-from faultset.collector.platforms.kubernetes.host import ClusterSettings
 from faultset.collector.platforms.kubernetes.impairer import Impairer
 from faultset.collector.platforms.kubernetes.load_pod import LoadPod
 from faultset.collector.platforms.kubernetes.manifests import (
@@ -47,6 +46,7 @@ from faultset.collector.platforms.kubernetes.node_agents import NodeAgents, agen
 from faultset.collector.platforms.kubernetes.objects import Objects, SharedDefinition
 from faultset.collector.platforms.kubernetes.preflight import await_agents
 from faultset.collector.platforms.kubernetes.recovery import AppObjects, check_deployed
+from faultset.collector.platforms.kubernetes.settings import ClusterSettings
 from faultset.collector.platforms.kubernetes.telemetry.discovery import TelemetryServers, discover
 from faultset.collector.platforms.kubernetes.telemetry.prometheus_source import PrometheusSource
 from faultset.collector.platforms.kubernetes.telemetry.tables import cluster_sources

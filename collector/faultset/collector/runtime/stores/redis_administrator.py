@@ -14,7 +14,7 @@ from typing import Any
 
 import redis
 
-from faultset.collector.runtime.background.work import IsWanted, begin_work
+from faultset.collector.runtime.processes import IsWanted, begin_work
 from faultset.collector.runtime.stores.driver import AdminAction, StoreAccess, StoreAdministrator
 from faultset.collector.runtime.stores.users import open_file_sizes
 from faultset.core.errors import PlatformError

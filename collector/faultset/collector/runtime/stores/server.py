@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from faultset.collector.runtime.background.work import running_work
+from faultset.collector.runtime.processes import running_work
 from faultset.collector.runtime.stores.driver import AdminAction, Credentials, StoreAccess, StoreDriver
 from faultset.collector.runtime.stores.drivers import STORE_DRIVERS, original_versions, store_driver
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from store_server import StoreServer, outcome, outcomes_after, running
 
-from faultset.collector.runtime.background.work import end_work
+from faultset.collector.runtime.processes import end_work
 from faultset.collector.runtime.stores.driver import AdminAction, StoreAdministrator, StoreClient
 from faultset.collector.runtime.stores.originals.driver import find_program
 from faultset.collector.runtime.stores.originals.postgresql import OriginalPostgresDriver

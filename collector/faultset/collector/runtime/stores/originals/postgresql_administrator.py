@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from faultset.collector.runtime.background.work import IsWanted, begin_work
+from faultset.collector.runtime.processes import IsWanted, begin_work
 from faultset.collector.runtime.stores.driver import AdminAction, Credentials, StoreAdministrator
 from faultset.collector.runtime.stores.originals.postgresql_client import DATABASE, quoted
 from faultset.collector.runtime.stores.users import file_size_limits, limit_file_size, process_tree

@@ -14,8 +14,8 @@ from faultset.collector.faults.registry import faults
 from faultset.collector.platforms.hosts import Requirement, unmet
 from faultset.collector.platforms.kubernetes import host, preflight
 from faultset.collector.platforms.kubernetes.checks import check_cluster
-from faultset.collector.platforms.kubernetes.host import ClusterSettings
 from faultset.collector.platforms.kubernetes.permissions import check_permissions
+from faultset.collector.platforms.kubernetes.settings import ClusterSettings
 from faultset.core.errors import PlatformError
 
 CPU = "container_cpu_usage_seconds_total"

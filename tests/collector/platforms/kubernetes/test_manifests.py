@@ -146,7 +146,7 @@ def test_the_operators_pod_has_the_account_that_its_role_is_bound_to() -> None:
     assert not made["Deployment", "tikv-engine"]["spec"]["template"]["spec"]["automountServiceAccountToken"]
 
 
-ROOT = Path(__file__).parents[5]
+ROOT = Path(__file__).parents[4]
 COLLECTOR = ROOT / "collector" / "faultset" / "collector"
 ENTRIES = (
     "faultset.collector.runtime.service",

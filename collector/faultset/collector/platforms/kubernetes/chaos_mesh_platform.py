@@ -1,0 +1,62 @@
+"""The platform on a cluster whose Chaos Mesh makes the disturbances of pods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from faultset.collector.platforms.journal import Journal, undo_of_impairment
+from faultset.collector.platforms.kubernetes.chaos_mesh.platform import ChaosMeshImpairer
+from faultset.collector.platforms.kubernetes.namespaces import INJECTOR
+from faultset.collector.platforms.kubernetes.platform import KubernetesPlatform
+from faultset.collector.platforms.kubernetes.recovery import INJECTOR_NOTE
+from faultset.collector.platforms.kubernetes.settings import CHAOS_MESH, ClusterSettings
+from faultset.collector.spec.app import AppSpec
+
+
+class ChaosMeshPlatform(KubernetesPlatform):
+    """A `KubernetesPlatform` on which Chaos Mesh impairs, fails and kills pods; see there for the parameters.
+
+    Node agents still measure how busy the nodes are, where they may run. Experiments lie in the control namespace, so
+    that nothing of them is in a view.
+    """
+
+    selects_requests = False
+
+    def __init__(self, app: AppSpec, folder: Path, *, journal: Journal, episode: str, settings: ClusterSettings):
+        super().__init__(app, folder, journal=journal, episode=episode, settings=settings)
+        self._chaos_mesh = ChaosMeshImpairer(self.api, self.namespaces.control, self.namespaces.app)
+        self._impairer, self._inside = self._chaos_mesh, None
+        self.control_labels = {INJECTOR: CHAOS_MESH}
+
+    def deploy(self) -> None:
+        """Make the namespaces, apply the application's manifests and begin to record; return without waiting."""
+        self.journal.note(INJECTOR_NOTE, name=CHAOS_MESH)
+        super().deploy()
+
+    def fail(self, pod: str) -> str:
+        """Let the pod's containers run an image that does nothing until undone; return that image."""
+        found = self.get("Pod", pod)
+        with self.journal.operation("fail", {"pod": pod}, undo_of_impairment(pod), [pod]):
+            self._chaos_mesh.fail(found)
+        image = self.get("Pod", pod)["spec"]["containers"][0]["image"]
+        self.journal.note("failed", [image], image=image)
+        return image
+
+    def disturbance_evidence(self, pod: str) -> str | None:
+        """Return a sentence on what Chaos Mesh does to the pod at this moment; None when nothing."""
+        found = self.find("Pod", pod)
+        return None if found is None else self._chaos_mesh.evidence(found)
+
+    def _delete(self, kind: str, name: str, grace_period_s: float | None) -> None:
+        if kind == "Pod" and grace_period_s == 0:
+            self._chaos_mesh.kill_pod(self.get("Pod", name))
+        else:
+            super()._delete(kind, name, grace_period_s)
+
+    def teardown(self) -> None:
+        """Remove the namespaces and all that is in them, experiments first; may be called twice."""
+        try:
+            if self._made:
+                self._chaos_mesh.close()
+        finally:
+            super().teardown()
