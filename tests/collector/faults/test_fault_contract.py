@@ -132,7 +132,9 @@ def has_ended(reason: str) -> Effect:
 
 def a_consumer_has_ended(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
     status = status_of(platform, parameters["restarted"][0])
-    status["restartCount"] = status.get("restartCount", 0) + 2  # a set's new pod has the name of the one before, and counts anew
+    status["restartCount"] = (
+        status.get("restartCount", 0) + 2
+    )  # a pod of a set comes back under its name and counts anew
     status["lastState"] = {"terminated": {"exitCode": 2, "reason": "Error"}}
 
 

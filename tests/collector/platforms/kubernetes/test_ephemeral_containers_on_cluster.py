@@ -17,8 +17,8 @@ from datagrams import ECHO, answered, is_gone, until
 from faultset.collector.platforms.impairments import Delay, Loss, Partition
 from faultset.collector.platforms.kubernetes.client import Api, path_of, run_in_pod
 from faultset.collector.platforms.kubernetes.ephemeral_containers import EphemeralImpairer
+from faultset.collector.platforms.kubernetes.images import app_image
 from faultset.collector.platforms.kubernetes.impairer import EPHEMERAL
-from faultset.collector.platforms.kubernetes.manifests import app_image
 from faultset.core.errors import PlatformError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from faultset.collector.faults.workloads import PAUSE_IMAGE
-from faultset.collector.platforms.kubernetes.manifests import (
+from faultset.collector.platforms.kubernetes.images import (
     absent_images,
     app_image,
     main,

@@ -19,7 +19,7 @@ from datagrams import ECHO, RECEIVER, answered, is_gone, until
 
 from faultset.collector.platforms.impairments import Delay, Loss, Partition
 from faultset.collector.platforms.kubernetes.client import APPLY_PATCH, Api, path_of, run_in_pod
-from faultset.collector.platforms.kubernetes.manifests import app_image
+from faultset.collector.platforms.kubernetes.images import app_image
 from faultset.collector.platforms.kubernetes.namespaces import PRIVILEGED
 from faultset.collector.platforms.kubernetes.node_agents import NodeAgents, agent_manifests
 from faultset.collector.platforms.objects import is_ready

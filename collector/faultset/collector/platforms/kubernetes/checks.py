@@ -11,11 +11,7 @@ from typing import Any
 from faultset.collector.platforms.hosts import Requirement
 from faultset.collector.platforms.kubernetes.chaos_mesh.installation import chaos_mesh_rows
 from faultset.collector.platforms.kubernetes.client import Api, path_of
-from faultset.collector.platforms.kubernetes.manifests import (
-    absent_images,
-    missing_images_sentence,
-    required_images,
-)
+from faultset.collector.platforms.kubernetes.images import absent_images, missing_images_sentence, required_images
 from faultset.collector.platforms.kubernetes.permissions import OPERATOR_RULES, ROLE_RULES, Rule, missing_permissions
 from faultset.collector.platforms.kubernetes.settings import CHAOS_MESH, ClusterSettings
 from faultset.collector.platforms.kubernetes.telemetry.discovery import find_jaeger, find_prometheus

@@ -12,7 +12,7 @@ from faultset.collector.platforms.base import EpisodePlatform
 from faultset.collector.platforms.hosts import LONG, QUICK, Phases, Requirement
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.kubernetes.client import Api
-from faultset.collector.platforms.kubernetes.manifests import REPOSITORY
+from faultset.collector.platforms.kubernetes.images import REPOSITORY
 from faultset.collector.platforms.kubernetes.settings import AGENT, CHAOS_MESH, INJECTORS, ClusterSettings
 from faultset.collector.spec.app import AppSpec
 from faultset.core.suggestions import unknown_name

@@ -19,13 +19,13 @@ from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.journaled import JournaledPlatform
 from faultset.collector.platforms.kubernetes.client import Api, import_client
 from faultset.collector.platforms.kubernetes.ephemeral_containers import EphemeralImpairer
+from faultset.collector.platforms.kubernetes.images import missing_images_sentence
 from faultset.collector.platforms.kubernetes.impairer import Impairer
 from faultset.collector.platforms.kubernetes.load_pod import LoadPod
 from faultset.collector.platforms.kubernetes.manifests import (
     component_volumes,
     images_missing,
     lacks_storage_class,
-    missing_images_sentence,
     placed,
     unready,
     with_images_of,

@@ -10,13 +10,9 @@ from collections.abc import Collection, Iterator
 
 from faultset.collector.platforms.kubernetes.client import Api, path_of
 from faultset.collector.platforms.kubernetes.ephemeral_containers import EphemeralImpairer
+from faultset.collector.platforms.kubernetes.images import REPOSITORY, app_image, missing_images_sentence
 from faultset.collector.platforms.kubernetes.impairer import NodeCapabilities
-from faultset.collector.platforms.kubernetes.manifests import (
-    REPOSITORY,
-    app_image,
-    images_missing,
-    missing_images_sentence,
-)
+from faultset.collector.platforms.kubernetes.manifests import images_missing
 from faultset.collector.platforms.kubernetes.namespaces import EPISODE, PRIVILEGED, make_namespace, remove_namespaces
 from faultset.collector.platforms.kubernetes.node_agents import NodeAgents, agent_manifests
 from faultset.collector.platforms.kubernetes.objects import Objects

@@ -25,7 +25,7 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
 from faultset.collector.platforms.kubernetes.chaos_mesh.installation import find_installation, refused_samples
 from faultset.collector.platforms.kubernetes.chaos_mesh.platform import ChaosMeshImpairer
 from faultset.collector.platforms.kubernetes.client import Api, path_of
-from faultset.collector.platforms.kubernetes.manifests import app_image
+from faultset.collector.platforms.kubernetes.images import app_image
 from faultset.collector.platforms.kubernetes.namespaces import MANAGED
 from faultset.collector.platforms.objects import is_ready
 from faultset.core.errors import PlatformError
