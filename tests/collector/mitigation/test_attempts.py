@@ -169,7 +169,7 @@ def test_a_deleted_object_that_the_check_of_the_fault_needs_is_no_repair(tmp_pat
     result = result_of(tmp_path, RepairOrder(name="commands", commands=("kubectl delete svc geo",), within_s=30))
     details = {part.part: part.detail for part in result.parts}
     assert not result.success
-    assert "Service geo" in details["fault"]
+    assert 'Service "geo" not found' in details["fault"]
     assert "Service geo is missing" in details["presence"]
 
 
