@@ -23,7 +23,7 @@ import psutil
 
 from faultset.collector.apps import load_app
 from faultset.collector.episodes.health import requests_between, unready_workloads
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.local.platform import LocalPlatform
 from faultset.core.times import SECOND_NS
 

@@ -10,10 +10,9 @@ from faultset.collector.agent.capabilities import Abilities
 from faultset.collector.agent.errors import AgentError
 from faultset.collector.agent.impairments import NetworkImpairment
 from faultset.collector.agent.pods import Pods
+from faultset.collector.agent.program import Verbs
 from faultset.collector.agent.scheduling_delay import SchedulingDelay
-from faultset.collector.agent.server import Verbs
 
-TOKEN = "b8f1c0"
 GEO = "a570e514-5f17-4e87-a049-2fa201289d9e"
 
 
@@ -48,13 +47,13 @@ class RecordingPods(Pods):
 
     def __init__(self) -> None:
         super().__init__("hotel-1")
-        self.killed: list[tuple[str, str, int]] = []
+        self.killed: list[tuple[str, str]] = []
 
     def names(self) -> dict[str, str]:
         return {GEO: "geo-1"}
 
     def kill(self, uid: str, container_id: str, number: int = 9) -> int:
-        self.killed.append((uid, container_id, number))
+        self.killed.append((uid, container_id))
         return 4711
 
 

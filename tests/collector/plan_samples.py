@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from faultset.collector.plans.plan import Plan
-from faultset.collector.platforms.api.profiles import Phases
+from faultset.collector.platforms.hosts import Phases
 
 PLAN = Plan(
     episode="abc",

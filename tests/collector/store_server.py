@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.http.status import ErrorTexts
-from faultset.collector.runtime.signals.metrics import Metrics
+from faultset.collector.runtime.signals import Metrics
 from faultset.collector.runtime.stores.driver import (
     Account,
     AdminAction,

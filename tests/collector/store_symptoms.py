@@ -14,7 +14,7 @@ from faultset.collector.episodes.trial import try_on_platform
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.plans.chosen_stores import with_stores
 from faultset.collector.platforms.hosts import PlatformHost
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from faultset.collector.platforms.api.platform import EpisodePlatform
-from faultset.collector.platforms.api.profiles import Phases
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.base import EpisodePlatform
+from faultset.collector.platforms.hosts import Phases
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.local.host import LocalHost
 from faultset.collector.platforms.local.platform import LocalPlatform
 from faultset.collector.spec.app import AppSpec

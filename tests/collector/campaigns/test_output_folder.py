@@ -186,7 +186,7 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 def test_a_failed_undo_keeps_the_working_folder_for_recover(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from faultset.collector.episodes import process
     from faultset.collector.episodes.messages import EpisodeOutcome
-    from faultset.collector.platforms.journal.journal import Journal
+    from faultset.collector.platforms.journal import Journal
 
     class Host:
         answers = False

@@ -17,7 +17,7 @@ from faultset.collector.episodes.harmless_changes import (
 from faultset.collector.episodes.health import unready_workloads
 from faultset.collector.faults.deployments import container_of
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.runtime.builds import GOOD
 
 APPS = {name: app for name, app in load_apps().items() if app.deployed is None}

@@ -22,11 +22,10 @@ from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan, PlannedFault
-from faultset.collector.platforms.api.capabilities import HostLoad
-from faultset.collector.platforms.api.platform import CannotStart
-from faultset.collector.platforms.api.profiles import Phases
+from faultset.collector.platforms.base import CannotStart, HostLoad
 from faultset.collector.platforms.fake import FakePlatform, FakeSource
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.hosts import Phases
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
 from faultset.collector.sources.registry import source_spec
 from faultset.collector.sources.sampling import SampledSource

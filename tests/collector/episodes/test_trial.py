@@ -11,7 +11,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.episodes.trial import try_on_platform
 from faultset.collector.faults.registry import FaultSpec, get_fault
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.core.errors import PlatformError
 
 

@@ -10,7 +10,7 @@ import pytest
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.spec.credentials import SecretKey, decoded
 from faultset.core.errors import PlatformError
 

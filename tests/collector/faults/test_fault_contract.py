@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import pickle
 import re
 import time
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from faultset.collector.faults.registry import FaultSpec, faults
 from faultset.collector.mitigation.oracle import HealthyState, MitigationOracle
 from faultset.collector.plans.fault_choice import unavailable_reason
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.testing import check_fault
 from faultset.collector.testing.fault import Effect, no_effect
 
@@ -131,7 +132,9 @@ def has_ended(reason: str) -> Effect:
 
 def a_consumer_has_ended(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
     status = status_of(platform, parameters["restarted"][0])
-    status["restartCount"] = status.get("restartCount", 0) + 1
+    status["restartCount"] = (
+        status.get("restartCount", 0) + 2
+    )  # a pod of a set comes back under its name and counts anew
     status["lastState"] = {"terminated": {"exitCode": 2, "reason": "Error"}}
 
 
@@ -197,7 +200,7 @@ def is_refused_by_the_api_server(platform: FakePlatform, target: str, parameters
 
 
 def waits_for_its_new_claim(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
-    for claim in platform._each("PersistentVolumeClaim", {platform.app.label_key: target}):
+    for claim in platform.simulation.store.each("PersistentVolumeClaim", {platform.app.label_key: target}):
         claim["status"] = {"phase": "Pending"}
     waits_for_a_node(platform, target, parameters)
 
@@ -292,12 +295,13 @@ def test_a_missing_object_is_reported_as_not_repaired_by_name(spec: FaultSpec, a
     needed = platform.named & healthy.desired.objects.keys()
     assert needed
     for kind, name in needed:
-        objects = dict(platform.objects)
-        platform.objects.pop((kind, name), None)
+        complete = platform.simulation
+        platform.simulation = pickle.loads(pickle.dumps(complete))
+        platform.simulation.store.remove(kind, name)
         oracle.begin_window()
         details = {part.part: part.detail for part in oracle.read(0, 1)}
         assert f"{kind} {name} is missing" in details["presence"]
-        platform.objects = objects
+        platform.simulation = complete
     platform.journal.close()
 
 

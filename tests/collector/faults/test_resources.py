@@ -12,7 +12,7 @@ import pytest
 from faultset.collector.apps import load_app
 from faultset.collector.faults.resources import counter_now, cpu_cores
 from faultset.collector.platforms.fake import FakePlatform, FakeSource
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 
 CPU = "container_cpu_usage_seconds_total"
 SECOND = 1_000_000_000

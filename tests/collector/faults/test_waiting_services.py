@@ -11,7 +11,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import faults
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.mitigation.commands import Kubectl
 from faultset.collector.mitigation.live_state import KubectlSession, LiveState
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
 from faultset.collector.mitigation.repairs import MITIGATION_PHASES, repair_order
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.core.errors import PlatformError
 from tests.collector.plan_samples import PLAN
 
@@ -168,7 +168,7 @@ def test_a_deleted_object_that_the_check_of_the_fault_needs_is_no_repair(tmp_pat
     result = result_of(tmp_path, RepairOrder(name="commands", commands=("kubectl delete svc geo",), within_s=30))
     details = {part.part: part.detail for part in result.parts}
     assert not result.success
-    assert "Service geo" in details["fault"]
+    assert 'Service "geo" not found' in details["fault"]
     assert "Service geo is missing" in details["presence"]
 
 
@@ -191,7 +191,7 @@ def test_an_undo_that_fails_is_not_put_down_to_a_busy_host(tmp_path: Path, monke
     def fail(self: object, operation: object) -> None:
         raise PlatformError("no")
 
-    monkeypatch.setattr("faultset.collector.platforms.journal.undo.UndoExecutor.execute", fail)
+    monkeypatch.setattr("faultset.collector.platforms.journaled.JournaledObjects.execute_undo", fail)
     monkeypatch.setattr(CpuPressure, "is_busy", lambda self, window_s=10.0: True)
     outcome, _ = run_mitigation(tmp_path, repair_order("do-nothing", "geo", within_s=20))
     assert "could not be undone" in outcome.failure

@@ -13,7 +13,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.mitigation.oracle import DesiredState, HealthyState, MitigationOracle, pods_apart
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 
 
 class CountingPlatform(FakePlatform):
@@ -41,7 +41,7 @@ def test_objects_are_listed_once_for_all_that_is_asked_of_them(tmp_path: Path) -
         healthy=HealthyState.of(platform),
         unhealthy_requests=lambda start_ns, end_ns: "",
     )
-    platform.objects.pop(("ConfigMap", platform.list("ConfigMap")[0]["metadata"]["name"]))
+    platform.simulation.store.remove("ConfigMap", platform.list("ConfigMap")[0]["metadata"]["name"])
     platform.listed.clear()
     parts = {one.part: one for one in oracle.read(0, 1)}
     platform.journal.close()

@@ -18,7 +18,7 @@ from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign
 from faultset.collector.plans.options import NoFaultKind
 from faultset.collector.plans.plan import Plan, random_draws
 from faultset.collector.plans.requests import CampaignRequest, make_request
-from faultset.collector.platforms.api.profiles import QUICK, Phases
+from faultset.collector.platforms.hosts import QUICK, Phases
 from faultset.collector.platforms.kubernetes.host import KubernetesHost
 from faultset.core.errors import UsageError
 

@@ -1,21 +1,13 @@
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from faultset.collector.platforms.local.controllers.cluster import Cluster
-from faultset.collector.platforms.local.controllers.commands import (
-    Command,
-    ContainerExited,
-    SignalContainer,
-    StartContainer,
-    Started,
-    StartFailed,
-)
+from faultset.collector.platforms.cluster.cluster import SimulatedCluster
+from faultset.collector.platforms.cluster.context import Command, ProbeContainer, StartContainer
 
 SECOND = 1_000_000_000
 START = 1_800_000_000 * SECOND
@@ -23,40 +15,12 @@ IMAGE = "faultset/app:1.0.0"
 LABEL = "app"
 
 
-class Bench:
-    """A cluster with a clock that stands still and a node on which everything happens at once."""
+class Bench(SimulatedCluster):
+    """A simulated cluster that remembers its commands, with shorthands for tests."""
 
     def __init__(self, *, factor: float = 1.0):
-        self.now = START
         self.commands: list[Command] = []
-        self.running: dict[str, StartContainer] = {}
-        self.missing_programs: set[str] = set()
-        self.ignores_term: set[str] = set()
-        numbers = {"service": itertools.count(1), "pod": itertools.count(1)}
-        self.cluster = Cluster(
-            clock=lambda: self.now,
-            seed=7,
-            namespace="shop",
-            label_key=LABEL,
-            service_address=lambda: f"127.9.0.{next(numbers['service'])}",
-            pod_address=lambda: f"127.9.1.{next(numbers['pod'])}",
-            back_off_factor=factor,
-        )
-        self.store = self.cluster.store
-        self.settle()
-
-    def settle(self) -> None:
-        while self.cluster.due:
-            for command in self.cluster.reconcile():
-                self._perform(command)
-
-    def advance(self, seconds: float) -> None:
-        end = self.now + round(seconds * SECOND)
-        while (due := self.cluster.context.due_ns) is not None and due <= end:
-            self.now = max(self.now, due)
-            self.settle()
-        self.now = end
-        self.settle()
+        super().__init__(now_ns=START, namespace="shop", label_key=LABEL, back_off_factor=factor)
 
     def apply(self, *objects: dict[str, Any]) -> None:
         for made in objects:
@@ -69,11 +33,6 @@ class Bench:
 
     def delete(self, kind: str, name: str, grace_period_s: float | None = None) -> None:
         self.store.delete(kind, name, grace_period_s=grace_period_s)
-        self.settle()
-
-    def end(self, pod: str, code: int = 2, *, out_of_memory: bool = False) -> None:
-        """Have the pod's container end by itself."""
-        self._end(pod, code, out_of_memory=out_of_memory)
         self.settle()
 
     def pods(self, service: str) -> list[dict[str, Any]]:
@@ -97,36 +56,8 @@ class Bench:
 
     def _perform(self, command: Command) -> None:
         self.commands.append(command)
-        if isinstance(command, StartContainer):
-            about: dict[str, Any] = {
-                "uid": command.uid,
-                "container": command.container,
-                "attempt": command.attempt,
-                "time_ns": self.now,
-            }
-            program = command.command[0] if command.command else ""
-            if program in self.missing_programs:
-                self.cluster.handle(StartFailed(**about, message=f'exec: "{program}": executable file not found'))
-            else:
-                self.running[command.pod] = command
-                self.cluster.handle(Started(**about))
-        elif isinstance(command, SignalContainer):
-            for pod, started in list(self.running.items()):
-                if started.uid == command.uid and (command.signal == "KILL" or pod not in self.ignores_term):
-                    self._end(pod, 137 if command.signal == "KILL" else 0)
-
-    def _end(self, pod: str, code: int, *, out_of_memory: bool = False) -> None:
-        started = self.running.pop(pod)
-        report = ContainerExited(
-            uid=started.uid,
-            container=started.container,
-            attempt=started.attempt,
-            time_ns=self.now,
-            exit_code=code,
-            out_of_memory=out_of_memory,
-            detail=f"Killed process of pod {pod}" if out_of_memory else "",
-        )
-        self.cluster.handle(report)
+        if not isinstance(command, ProbeContainer):  # tests answer themselves
+            super()._perform(command)
 
 
 def deployment(name: str, **changes: Any) -> dict[str, Any]:

@@ -9,10 +9,18 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
-from faultset.collector.platforms.api.courses import COURSE_PARAMETERS, Course, Schedule, course_of, draw_course
-from faultset.collector.platforms.api.impairments import Abort, Delay, impairment_record
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.impairments import (
+    COURSE_PARAMETERS,
+    Abort,
+    Course,
+    Delay,
+    Schedule,
+    course_of,
+    draw_course,
+    impairment_record,
+)
+from faultset.collector.platforms.journal import Journal
 
 SECOND = 1_000_000_000
 BEGIN, END = 100 * SECOND, 145 * SECOND

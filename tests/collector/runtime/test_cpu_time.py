@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from faultset.collector.runtime import cpu_time
-from faultset.collector.runtime.cpu_time import CpuAccount, use_cpu
+from faultset.collector.runtime import environment
+from faultset.collector.runtime.environment import CpuAccount, use_cpu
 
 
 def test_work_uses_the_cpu_time_it_is_given() -> None:
@@ -23,7 +23,7 @@ def test_what_the_process_has_used_itself_is_part_of_a_request_s_work(monkeypatc
         worked.append(round(cpu_ms, 3))
         clock[0] += max(0.0, cpu_ms) / 1000
 
-    monkeypatch.setattr(cpu_time, "use_cpu", use)
+    monkeypatch.setattr(environment, "use_cpu", use)
     monkeypatch.setattr(time, "thread_time", lambda: clock[0])
     account = CpuAccount()
     clock[0] += 0.0004  # what reading the first request took

@@ -11,9 +11,8 @@ from opentelemetry.context import Context
 
 from faultset.collector.runtime.builds import Defects
 from faultset.collector.runtime.context import RequestContext
-from faultset.collector.runtime.defects import with_defects
 from faultset.collector.runtime.http.status import RpcError
-from faultset.collector.runtime.operations import ServedOperation
+from faultset.collector.runtime.request_handlers import ServedOperation, with_defects
 
 
 async def answer(request: RequestContext) -> Any:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.runtime.flags import FlagValues, follow_flags
+from faultset.collector.runtime.context import FlagValues, follow_flags
+from faultset.collector.runtime.environment import VARIABLE, WatchedText
 from faultset.collector.runtime.http.status import Code, RpcError
-from faultset.collector.runtime.mounts import VARIABLE, WatchedText
 from faultset.collector.spec.features.behaviour import set_variant, write_flags
 
 APP = load_app("astronomy")

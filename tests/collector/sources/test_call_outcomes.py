@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from faultset.collector.platforms.kubernetes.telemetry.jaeger.spans import sent_spans
-from faultset.collector.platforms.kubernetes.telemetry.prometheus.rows import rows as rcabench
+from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import sent_spans
+from faultset.collector.platforms.kubernetes.telemetry.prometheus_series import rows as rcabench
 from faultset.collector.sources.otlp import read_spans
 from faultset.datasets.status_codes import GRPC_CODES, is_error_code, parse_status_code
 

@@ -13,7 +13,7 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
 from faultset.collector.sources.registry import source_spec
 from faultset.collector.sources.sampling import SampledSource

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from faultset.collector.agent.errors import AgentError
@@ -33,6 +34,10 @@ class Abilities:
     def can(self, kind: str) -> bool:
         """Say whether a kind of impairment can be made."""
         return kind not in self.reasons
+
+    def without(self, impossible: Mapping[str, str]) -> Abilities:
+        """Return the same but for what is impossible for other reasons."""
+        return Abilities(variant=self.variant, reasons={**self.reasons, **impossible})
 
 
 def find_abilities(unavailable_reason: str = "") -> Abilities:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +53,9 @@ class Pods:
 
     def __init__(self, namespace: str, *, proc: Path = Path("/proc"), logs: Path = Path("/var/log/pods")):
         self.namespace, self._proc, self._logs = namespace, proc, logs
+
+    impossible: Mapping[str, str] = {}
+    """What can never be done here, with the reason."""
 
     def names(self) -> dict[str, str]:
         """Return the names of the namespace's pods on this node by uid, as far as the kubelet's folders tell."""
@@ -177,3 +180,28 @@ class Pods:
 def _is_first(status: str) -> bool:
     numbers = next((line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:")), [])
     return len(numbers) > 1 and numbers[-1] == "1"
+
+
+class OwnPod(Pods):
+    """The pod around this process, which reaches no other; its uid is unknown inside, so that any stands for it."""
+
+    impossible: Mapping[str, str] = {"kill": "ending a container's main process needs the node agent"}
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def names(self) -> dict[str, str]:
+        """Return nothing: the pod is asked for by its uid."""
+        return {}
+
+    def unavailable_reason(self) -> str:
+        """Return nothing: there is one pod only."""
+        return ""
+
+    def processes(self, uid: str | None = None) -> list[PodProcess]:
+        """Return nothing: what an earlier container has left ends with the pod."""
+        return []
+
+    def network_of(self, uid: str) -> int:
+        """Open the own network namespace."""
+        return os.open(self._proc / "self" / "ns" / "net", os.O_RDONLY | os.O_CLOEXEC)

@@ -1,15 +1,9 @@
-"""What the node agent and the collector have agreed on."""
+"""What the program in the pods and the collector have agreed on."""
 
 from __future__ import annotations
 
-AGENT_PORT = 9465
-TOKEN_HEADER = "X-Faultset-Token"
-
-TOKEN_VARIABLE = "FAULTSET_AGENT_TOKEN"
-"""Environment variable with the token that every request must carry."""
-
-NAMESPACE_VARIABLE = "FAULTSET_AGENT_NAMESPACE"
-"""Environment variable that names the only namespace whose pods the agent touches."""
+SOCKET = "/tmp/faultset/agent.sock"
+"""Where the watching process answers, in the file system of its container."""
 
 LEASE_S = 30.0
 """How long an impairment lasts when nobody renews it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,14 +10,6 @@ from faultset.collector.agent.errors import AgentError
 from faultset.collector.agent.protocol import VOLUME_ROOT
 
 ROOT = Path(VOLUME_ROOT)
-OWNER = 1000
-
-
-def prepare(paths: Sequence[str], *, root: Path = ROOT, owner: int = OWNER) -> None:
-    """Make folders that the image's user may write."""
-    for path in _checked(paths, root):
-        path.mkdir(parents=True, exist_ok=True)
-        os.chown(path, owner, owner)
 
 
 def remove(paths: Sequence[str], *, root: Path = ROOT) -> None:

@@ -11,8 +11,7 @@ from faultset.core.command_line.console import command, complete_names
 from faultset.core.command_line.output import json_option, show_records
 
 if TYPE_CHECKING:
-    from faultset.collector.platforms.api.requirements import Requirement
-    from faultset.collector.platforms.hosts import PlatformHost
+    from faultset.collector.platforms.hosts import PlatformHost, Requirement
 
 
 @command("doctor")
@@ -48,8 +47,7 @@ def doctor(
     if fault:
         _try_fault(fault, app, as_json)
         return
-    from faultset.collector.platforms.api.requirements import unmet
-    from faultset.collector.platforms.hosts import TelemetryInstaller, open_host
+    from faultset.collector.platforms.hosts import TelemetryInstaller, open_host, unmet
     from faultset.core.errors import PlatformError, UsageError
 
     settings = platform_settings(**options)
@@ -88,7 +86,7 @@ def _try_fault(name: str, app: str, as_json: bool) -> None:
 def _faults(host: PlatformHost) -> Requirement:
     from faultset.collector.faults.registry import faults
     from faultset.collector.faults.unsupported import unsupported_faults
-    from faultset.collector.platforms.api.requirements import Requirement
+    from faultset.collector.platforms.hosts import Requirement
 
     known = faults()
     reasons: dict[str, list[str]] = {}

@@ -56,7 +56,7 @@ def try_fault(
     from faultset.collector.plans.fault_choice import unavailable_reason
     from faultset.collector.plans.requests import parse_stores
     from faultset.collector.platforms.hosts import open_host
-    from faultset.collector.platforms.journal.journal import Journal
+    from faultset.collector.platforms.journal import Journal
     from faultset.core.errors import PlatformError, UsageError
     from faultset.core.suggestions import unknown_name
 

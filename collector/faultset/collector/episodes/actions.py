@@ -25,9 +25,8 @@ from faultset.collector.episodes.records import EpisodeClock, EpisodeRecord, Fau
 from faultset.collector.episodes.state_machine import EpisodeMachine, Phase
 from faultset.collector.mitigation.messages import MitigationResult
 from faultset.collector.plans.plan import Draws
-from faultset.collector.platforms.api.capabilities import host_load
-from faultset.collector.platforms.api.platform import EpisodePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.base import EpisodePlatform
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
 from faultset.collector.verdicts.client_requests import earlier_changes, unsteady_reason, with_load
 from faultset.collector.verdicts.latent import ROLLOUT
@@ -287,7 +286,7 @@ class EpisodeActions:
 
     def collect(self) -> None:
         """Write the episode; raise HostTooBusy when the host spoiled it."""
-        late_ms = host_load(self.platform).worst_ms
+        late_ms = self.platform.host_load().worst_ms
         if late_ms is None:
             self.record.add_evidence("host", "host", False, "how late the host was is not measured on this platform")
         else:

@@ -17,7 +17,7 @@ from faultset.collector.faults.targets import (
     networked_services,
     replicated_frontends,
 )
-from faultset.collector.platforms.api.platform import EpisodePlatform, Platform
+from faultset.collector.platforms.base import EpisodePlatform, Platform
 from faultset.collector.runtime.builds import GOOD
 from faultset.collector.runtime.stores.driver import REWRITE_PASSWORD
 

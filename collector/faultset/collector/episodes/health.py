@@ -9,9 +9,8 @@ import pandas as pd
 import pyarrow as pa
 
 from faultset.collector.episodes.records import SYSTEM_CLOCK, EpisodeClock
-from faultset.collector.platforms.api.capabilities import ProcessWatcher
-from faultset.collector.platforms.api.platform import Platform
-from faultset.collector.platforms.api.workload_state import WORKLOADS, is_as_wanted, is_rolled_out
+from faultset.collector.platforms.base import EpisodePlatform, Platform
+from faultset.collector.platforms.objects import WORKLOADS, is_as_wanted, is_rolled_out
 from faultset.core.errors import PlatformError
 from faultset.core.times import SECOND_NS
 
@@ -117,12 +116,12 @@ class EpisodeWatchdog:
     Parameters
     ----------
     platform
-        Its processes are looked at where it is a `ProcessWatcher`.
+        Its processes are checked.
     clock
         Ends the episode when it is set.
     """
 
-    def __init__(self, platform: object, clock: EpisodeClock = SYSTEM_CLOCK):
+    def __init__(self, platform: EpisodePlatform, clock: EpisodeClock = SYSTEM_CLOCK):
         self._platform, self._clock = platform, clock
         self._clock_offset_ns = self._offset_ns()
         self._next_look_ns = 0
@@ -135,8 +134,7 @@ class EpisodeWatchdog:
         if self._clock.monotonic_ns() < self._next_look_ns:
             return
         self._next_look_ns = self._clock.monotonic_ns() + round(_PAUSE_S * SECOND_NS)
-        if isinstance(self._platform, ProcessWatcher):
-            self._platform.check_processes()
+        self._platform.check_processes()
 
     def _offset_ns(self) -> int:
         # by how much the clock that may be set is ahead of the one that never is

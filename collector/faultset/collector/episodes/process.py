@@ -30,7 +30,7 @@ from faultset.collector.episodes.working_folders import FAILED, MARKER, WorkingF
 from faultset.collector.ipc.channel import decode
 from faultset.collector.plans.chosen_stores import original_servers, planned_app, store_servers
 from faultset.collector.platforms.hosts import open_host
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder
 from faultset.collector.sources.registry import load_source
 from faultset.core.errors import DataError, FaultsetError, in_one_sentence

@@ -18,10 +18,9 @@ from faultset.collector.episodes.health import void_by_host
 from faultset.collector.episodes.records import EpisodeRecord, FaultRecord, ViewBounds
 from faultset.collector.faults.registry import FaultyObject
 from faultset.collector.plans.plan import Plan
-from faultset.collector.platforms.api.capabilities import host_load
-from faultset.collector.platforms.api.courses import Course, course_of
-from faultset.collector.platforms.api.platform import EpisodePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.base import EpisodePlatform
+from faultset.collector.platforms.impairments import Course, course_of
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.sources.contract import EarlyReader, NotingSource
 from faultset.collector.sources.recorder import SourceRecorder, SourceRows
 from faultset.collector.spec.app import AppSpec
@@ -192,7 +191,7 @@ def label_of(
         "profile": plan.profile,
         "workload": workload(plan),
         "seed": plan.seed,
-        "host": {**host_load(platform).as_record(), "parallel": record.parallel, "durations_s": record.durations_s},
+        "host": {**platform.host_load().as_record(), "parallel": record.parallel, "durations_s": record.durations_s},
         "clock_offsets": {table: round(1e9 * offset_s) for table, offset_s in platform.clock_offsets_s().items()},
         "faults": [_labelled(one, record.recover_start_ns or bounds.end_ns) for one in faults] or None,
     }

@@ -12,7 +12,7 @@ import pandas as pd
 
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.plans.plan import Plan
-from faultset.collector.platforms.api.courses import Course
+from faultset.collector.platforms.impairments import Course
 from faultset.collector.verdicts.latent import rolled_out_services
 from faultset.core.times import SECOND_NS
 

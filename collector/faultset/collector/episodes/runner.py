@@ -16,10 +16,10 @@ from faultset.collector.episodes.state_machine import Command, EpisodeMachine, E
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan, random_draws
-from faultset.collector.platforms.api.objects import ObjectNotFound
-from faultset.collector.platforms.api.platform import CannotStart, EpisodePlatform
-from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.journal.undo import UndoFailed
+from faultset.collector.platforms.base import CannotStart, EpisodePlatform
+from faultset.collector.platforms.journal import Journal
+from faultset.collector.platforms.journaled import UndoFailed
+from faultset.collector.platforms.objects import ObjectNotFound
 from faultset.collector.sources.recorder import SourceRecorder
 from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
 from faultset.core.times import SECOND_NS

@@ -11,7 +11,7 @@ import numpy as np
 
 from faultset.collector.episodes.health import requests_between, unready_workloads
 from faultset.collector.faults.registry import FaultSpec
-from faultset.collector.platforms.api.platform import EpisodePlatform
+from faultset.collector.platforms.base import EpisodePlatform
 from faultset.core.errors import PlatformError
 
 WARM_S = 6.0

@@ -28,8 +28,7 @@ from faultset.collector.faults.targets import (
     databases_without_password,
     written_stores,
 )
-from faultset.collector.platforms.api.capabilities import SecretEditor, require
-from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.base import Platform
 from faultset.collector.runtime.stores.driver import (
     REMOVE_ACCOUNT,
     REQUIRE_PASSWORD,
@@ -128,7 +127,7 @@ def wrong_secret(platform: Platform, target: str, rng: Generator) -> Parameters:
     order_restart(platform, target, recreate=True)
     used = password_key(app, store)
     password = decoded(platform.get("Secret", used.secret)["data"][used.key])
-    require(platform, SecretEditor).change_secret(used, password[:-1], copied_from=store_password_key(app, store))
+    platform.change_secret(used, password[:-1], copied_from=store_password_key(app, store))
     caches = flush_caches(platform, store)
     return {"secret": used.secret, "key": used.key, "flushed": caches}
 

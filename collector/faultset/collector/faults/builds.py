@@ -13,9 +13,8 @@ from faultset.collector.faults.intensities import either, percent_between
 from faultset.collector.faults.pods import container_status, last_end, last_error_line, pod_of, pods_of
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.targets import calling_services, logic_services, networked_services, store_users
-from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.api.platform import Platform
-from faultset.collector.platforms.api.pod_state import is_ready
+from faultset.collector.platforms.base import Platform
+from faultset.collector.platforms.objects import Object, is_ready
 from faultset.collector.runtime.builds import FAILING, KEEPING, LEAKING, MISDIALLING, SLOWED
 
 _SCALED_S = 30.0

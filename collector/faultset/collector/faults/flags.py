@@ -11,7 +11,7 @@ import numpy as np
 from faultset.collector.faults.deployments import is_restarted, order_restart
 from faultset.collector.faults.intensities import either
 from faultset.collector.faults.registry import FaultType, fault
-from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.base import Platform
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.features.behaviour import FlagSettings, set_variant, values_in
 from faultset.core.errors import PlatformError

@@ -16,18 +16,13 @@ from faultset.collector.faults.targets import (
     stores_of_requests,
     with_stores_of_requests,
 )
-from faultset.collector.platforms.api.capabilities import DisturbanceReporter, NetworkImpairer, require
-from faultset.collector.platforms.api.courses import Course
-from faultset.collector.platforms.api.impairments import Bandwidth, Delay, Loss, Partition
-from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.base import Platform
+from faultset.collector.platforms.impairments import Bandwidth, Course, Delay, Loss, Partition
 
 
 def is_impaired(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """See whether the platform disturbs the pod's packets or requests at this moment."""
-    if isinstance(platform, DisturbanceReporter):
-        return platform.disturbance_evidence(parameters["pod"])
-    packets = require(platform, NetworkImpairer).impaired_packets(parameters["pod"])
-    return f"{packets} packets of {parameters['pod']} disturbed" if packets else None
+    return platform.disturbance_evidence(parameters["pod"])
 
 
 _LOSS_SHARES = (0.08, 0.4)
@@ -54,7 +49,7 @@ def network_loss(platform: Platform, target: str, rng: Generator, course: Course
     """Lose a share of the packets that the pod sends."""
     pod, probability = pod_of(platform, target), drawn_between(rng, *_LOSS_SHARES)
     over_time = course.as_parameters() if course else {}
-    require(platform, NetworkImpairer).impair(pod, Loss(probability=probability, **over_time))
+    platform.impair(pod, Loss(probability=probability, **over_time))
     return {"pod": pod, "probability": probability, **over_time}
 
 
@@ -71,9 +66,7 @@ def network_delay(platform: Platform, target: str, rng: Generator, course: Cours
     """Hold back all packets that the pod sends."""
     pod, latency_s = pod_of(platform, target), drawn_between(rng, 0.06, 0.5)
     over_time = course.as_parameters() if course else {}
-    require(platform, NetworkImpairer).impair(
-        pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 10, 3), **over_time)
-    )
+    platform.impair(pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 10, 3), **over_time))
     return {"pod": pod, "latency_s": latency_s, **over_time}
 
 
@@ -91,7 +84,7 @@ def network_jitter(platform: Platform, target: str, rng: Generator, course: Cour
     pod = pod_of(platform, target)
     latency_s = drawn_between(rng, 0.025, 0.15)
     over_time = course.as_parameters() if course else {}
-    require(platform, NetworkImpairer).impair(pod, Delay(latency_s=latency_s, jitter_s=latency_s, **over_time))
+    platform.impair(pod, Delay(latency_s=latency_s, jitter_s=latency_s, **over_time))
     return {"pod": pod, "latency_s": latency_s, **over_time}
 
 
@@ -106,7 +99,7 @@ def network_partition(platform: Platform, target: str, rng: Generator, course: C
     """Let no packet pass between the pod and anyone."""
     pod = pod_of(platform, target)
     over_time = course.as_parameters() if course else {}
-    require(platform, NetworkImpairer).impair(pod, Partition(**over_time))
+    platform.impair(pod, Partition(**over_time))
     return {"pod": pod, **over_time}
 
 
@@ -124,7 +117,7 @@ def bandwidth_limit(platform: Platform, target: str, rng: Generator, course: Cou
     pod = pod_of(platform, target)
     bytes_per_s = drawn_between(rng, 2000, 12_000, digits=0)
     over_time = course.as_parameters() if course else {}
-    require(platform, NetworkImpairer).impair(pod, Bandwidth(bytes_per_s=bytes_per_s, **over_time))
+    platform.impair(pod, Bandwidth(bytes_per_s=bytes_per_s, **over_time))
     return {"pod": pod, "bytes_per_s": bytes_per_s, **over_time}
 
 
@@ -140,5 +133,5 @@ def slow_store(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Hold back all answers of a store, as a slow disk does."""
     pod = pod_of(platform, target)
     latency_s = drawn_between(rng, 0.025, 0.3)
-    require(platform, NetworkImpairer).impair(pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 2, 4)))
+    platform.impair(pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 2, 4)))
     return {"pod": pod, "latency_s": latency_s}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.base import Platform
+from faultset.collector.platforms.objects import Object
 from faultset.core.errors import PlatformError
 
 

@@ -17,9 +17,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from faultset.collector.platforms.api.capabilities import Capability
-from faultset.collector.platforms.api.courses import Course, Schedule
-from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.base import Capability, Platform
+from faultset.collector.platforms.impairments import Course, Schedule
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
 from faultset.core.plugins import load_plugins, plugins

@@ -13,10 +13,8 @@ from faultset.collector.faults.network import is_impaired
 from faultset.collector.faults.pods import pod_of
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.targets import called_services, callers_of
-from faultset.collector.platforms.api.capabilities import NetworkImpairer, require, selects_requests
-from faultset.collector.platforms.api.courses import Course
-from faultset.collector.platforms.api.impairments import Abort, Hold, Reset
-from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.base import Platform
+from faultset.collector.platforms.impairments import Abort, Course, Hold, Reset
 from faultset.core.times import SECOND_NS
 
 _SHARES = (0.15, 0.8)
@@ -35,7 +33,7 @@ def draw_requests(platform: Platform, target: str, rng: Generator, course: Cours
     operations = _operations_asked_for(platform, caller, target)
     path = str(rng.choice(operations)) if operations and rng.random() < 0.5 else ""
     drawn: dict[str, Any] = {"share": drawn_between(rng, *_SHARES), "caller": caller, "path": path}
-    if not selects_requests(platform):
+    if not platform.selects_requests:
         return {**drawn, "share": 1.0, "caller": ""}
     if course is not None:
         return drawn | course.as_parameters()
@@ -94,7 +92,7 @@ def http_abort(platform: Platform, target: str, rng: Generator, course: Course |
     """Refuse a share of the requests that one caller sends to a service."""
     pod = pod_of(platform, target)
     drawn = draw_requests(platform, target, rng, course)
-    require(platform, NetworkImpairer).impair(pod, Abort(**drawn))
+    platform.impair(pod, Abort(**drawn))
     return {"pod": pod, **drawn}
 
 
@@ -109,7 +107,7 @@ def connection_reset(platform: Platform, target: str, rng: Generator, course: Co
     """Cut a share of the connections of one caller to a service when a request begins."""
     pod = pod_of(platform, target)
     drawn = draw_requests(platform, target, rng, course)
-    require(platform, NetworkImpairer).impair(pod, Reset(**drawn))
+    platform.impair(pod, Reset(**drawn))
     return {"pod": pod, **drawn}
 
 
@@ -125,5 +123,5 @@ def slow_answers(platform: Platform, target: str, rng: Generator, course: Course
     pod = pod_of(platform, target)
     drawn = draw_requests(platform, target, rng, course)
     latency_s = drawn_between(rng, 0.2, 0.9)
-    require(platform, NetworkImpairer).impair(pod, Hold(**drawn, latency_s=latency_s))
+    platform.impair(pod, Hold(**drawn, latency_s=latency_s))
     return {"pod": pod, **drawn, "latency_s": latency_s}

@@ -16,9 +16,8 @@ from faultset.collector.faults.intensities import percent_between
 from faultset.collector.faults.pods import container_status, last_end, pod_of
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.targets import logic_services
-from faultset.collector.platforms.api.capabilities import CommandExecutor, require
-from faultset.collector.platforms.api.platform import Platform
-from faultset.collector.platforms.observation.quantities import quantity
+from faultset.collector.platforms.base import Platform
+from faultset.collector.platforms.objects import quantity
 from faultset.collector.sources.contract import SeriesReader
 
 
@@ -126,7 +125,7 @@ def uses_much_cpu(platform: Platform, target: str, parameters: Mapping[str, Any]
 def cpu_hog(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Run busy loops inside the container; with it they share the container's CPU limit."""
     pod, workers, name = pod_of(platform, target), int(rng.integers(2, 5)), f"/tmp/{rng.bytes(4).hex()}"
-    require(platform, CommandExecutor).exec(
+    platform.exec(
         pod,
         ["faultset-work", "cpu", "--workers", str(workers), "--seconds", "1800", "--pid-file", name],
         undo=["faultset-work", "stop", "--pid-file", name],

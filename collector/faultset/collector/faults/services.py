@@ -11,9 +11,8 @@ from faultset.collector.faults.deployments import container_of, patch_container
 from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.targets import networked_services
-from faultset.collector.platforms.api.objects import Object, ObjectNotFound
-from faultset.collector.platforms.api.platform import Platform
-from faultset.collector.platforms.api.pod_state import is_ready
+from faultset.collector.platforms.base import Platform
+from faultset.collector.platforms.objects import Object, ObjectNotFound, is_ready
 from faultset.collector.spec.containers import METRICS_PORT
 
 

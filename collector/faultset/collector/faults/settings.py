@@ -14,8 +14,8 @@ from faultset.collector.faults.intensities import percent_between
 from faultset.collector.faults.pods import last_end, last_event, pods_of
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.targets import calling_services, networked_services
-from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.base import Platform
+from faultset.collector.platforms.objects import Object
 from faultset.collector.runtime.environment import host_variable
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.core.times import SECOND_NS

@@ -23,9 +23,8 @@ from faultset.collector.faults.targets import (
     written_databases,
     written_stores,
 )
-from faultset.collector.platforms.api.capabilities import CommandExecutor, require
-from faultset.collector.platforms.api.platform import Platform
-from faultset.collector.platforms.api.pod_state import is_ready
+from faultset.collector.platforms.base import Platform
+from faultset.collector.platforms.objects import is_ready
 
 _SECONDS = "1800"
 
@@ -82,7 +81,7 @@ def begin_repeated_work(
     pod, on_ms, off_ms = pod_of(platform, target), int(rng.integers(250, 1300)), int(rng.integers(500, 3000))
     file = f"/tmp/{rng.bytes(4).hex()}"
     times = ["--on-ms", str(on_ms), "--off-ms", str(off_ms), "--seconds", _SECONDS]
-    require(platform, CommandExecutor).exec(
+    platform.exec(
         pod,
         administrator_argv(platform.app, target, verb, *times, "--pid-file", file),
         undo=["faultset-work", "stop", "--pid-file", file],

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from faultset.collector.faults.pods import last_end, last_error_line, pod_of, pods_of
-from faultset.collector.platforms.api.capabilities import CommandExecutor, require
-from faultset.collector.platforms.api.platform import Platform
+from faultset.collector.platforms.base import Platform
 from faultset.collector.runtime.stores.driver import EMPTY_STORE, AdminChange, Capability, StoreDriver
 from faultset.collector.runtime.stores.drivers import store_driver
 from faultset.collector.runtime.stores.server import admin_command
@@ -59,7 +58,7 @@ def act_as_administrator(platform: Platform, store: str, words: Sequence[str], u
     """Do something as administrator inside a store's pod; return the pod's name."""
     pod, app = pod_of(platform, store), platform.app
     argv, back = (administrator_argv(app, store, *some) for some in (words, undo))
-    require(platform, CommandExecutor).exec(pod, argv, undo=back)
+    platform.exec(pod, argv, undo=back)
     return pod
 
 
@@ -67,7 +66,7 @@ def store_state(platform: Platform, store: str, *words: str) -> dict[str, Any]:
     """Return what a store allows and refuses at present; empty when it does not say."""
     argv = administrator_argv(platform.app, store, "state", *words)
     try:
-        text = require(platform, CommandExecutor).exec(pod_of(platform, store), argv)
+        text = platform.exec(pod_of(platform, store), argv)
         return json.loads(text or "{}")
     except (PlatformError, ValueError):
         return {}

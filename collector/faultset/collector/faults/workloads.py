@@ -18,9 +18,8 @@ from faultset.collector.faults.targets import (
     running_services,
     with_stores_of_requests,
 )
-from faultset.collector.platforms.api.capabilities import ContainerKiller, PodFailer, require
-from faultset.collector.platforms.api.platform import Platform
-from faultset.collector.platforms.api.pod_state import BACK_OFF_REASONS
+from faultset.collector.platforms.base import Platform
+from faultset.collector.platforms.objects import BACK_OFF_REASONS
 from faultset.collector.spec.containers import PAUSE_REPOSITORY
 
 
@@ -119,8 +118,8 @@ def runs_pause(platform: Platform, target: str, parameters: Mapping[str, Any], b
 def pod_failure(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Swap the pod's image in place for one that does nothing and opens no port."""
     pod = pod_of(platform, target)
-    if isinstance(platform, PodFailer):
-        return {"pod": pod, "image": platform.fail(pod)}
+    if (image := platform.fail(pod)) is not None:
+        return {"pod": pod, "image": image}
     containers = copy.deepcopy(platform.get("Pod", pod)["spec"]["containers"])
     for container in containers:
         container["image"] = PAUSE_IMAGE
@@ -191,7 +190,7 @@ def container_kill(platform: Platform, target: str, rng: Generator) -> Parameter
     """Kill the container's main process; again every twelve seconds if it runs by then."""
     pod = pod_of(platform, target)
     if "running" in container_status(platform, target).get("state", {}):
-        require(platform, ContainerKiller).kill(pod)
+        platform.kill(pod)
     return {"pod": pod}
 
 

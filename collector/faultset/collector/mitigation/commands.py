@@ -11,8 +11,7 @@ from typing import NamedTuple, get_args
 from faultset.collector.mitigation import writing
 from faultset.collector.mitigation.live_state import CommandRefused, KubectlSession
 from faultset.collector.mitigation.messages import LARGEST_OUTPUT, CommandResult, CommandStatus
-from faultset.collector.platforms.api.capabilities import CommandExecutor, require
-from faultset.collector.platforms.api.objects import ObjectNotFound
+from faultset.collector.platforms.objects import ObjectNotFound
 from faultset.collector.runtime.stores.driver import AdminAction
 from faultset.core.errors import PlatformError, UsageError
 from faultset.datasets.kubectl.answers import NegativeAnswer, ToolAnswer, found, invalid, refused
@@ -165,7 +164,7 @@ def _exec(session: KubectlSession, command: KubectlCommand) -> str:
             f"{', '.join(actions)}; found {' '.join(argv)!r}"
         )
     pods, _ = logged_pods(session.state, KubectlCommand("exec", [word]))
-    return require(session.platform, CommandExecutor).exec(pods[0], argv).rstrip()
+    return session.platform.exec(pods[0], argv).rstrip()
 
 
 def _wait(session: KubectlSession, command: KubectlCommand) -> str:

@@ -16,9 +16,8 @@ from typing import Any
 
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.mitigation.messages import OraclePartResult, Part
-from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.api.platform import Platform
-from faultset.collector.platforms.api.pod_state import is_active
+from faultset.collector.platforms.base import Platform
+from faultset.collector.platforms.objects import Object, is_active
 from faultset.core.errors import PlatformError
 from faultset.datasets.views import EpisodeView
 

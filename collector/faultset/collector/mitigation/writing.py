@@ -13,10 +13,9 @@ import jsonpointer
 import yaml
 
 from faultset.collector.mitigation.live_state import WORKLOADS, CommandRefused, KubectlSession
-from faultset.collector.platforms.api.objects import Object, ObjectNotFound
-from faultset.collector.platforms.api.workload_state import is_rolled_out
-from faultset.collector.platforms.journal.undo_operations import assigned_fields, merge
-from faultset.collector.platforms.observation.timestamps import rfc3339
+from faultset.collector.platforms.journal import assigned_fields, merge
+from faultset.collector.platforms.objects import Object, ObjectNotFound, is_rolled_out
+from faultset.collector.platforms.observation.objects import rfc3339
 from faultset.core.errors import PlatformError
 from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.kubectl.commands import KubectlCommand

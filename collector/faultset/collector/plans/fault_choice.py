@@ -12,7 +12,7 @@ import numpy as np
 from faultset.collector.faults.registry import ALL, NOOP, FaultSpec, faults, get_fault
 from faultset.collector.plans.plan import PlannedFault
 from faultset.collector.plans.requests import CampaignRequest
-from faultset.collector.platforms.api.courses import Schedule
+from faultset.collector.platforms.impairments import Schedule
 from faultset.collector.runtime.stores.drivers import STORE_DRIVERS
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
 from faultset.collector.spec.app import AppSpec

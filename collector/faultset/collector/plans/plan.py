@@ -13,9 +13,8 @@ from pydantic import ConfigDict
 
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.plans.options import NoFaultKind
-from faultset.collector.platforms.api.courses import Course, Schedule, draw_course
-from faultset.collector.platforms.api.profiles import Phases
-from faultset.collector.platforms.hosts import load_host_class
+from faultset.collector.platforms.hosts import Phases, load_host_class
+from faultset.collector.platforms.impairments import Course, Schedule, draw_course
 from faultset.collector.spec.store_choices import StoreChoice
 from faultset.core.errors import DataError
 from faultset.core.json_text import read_json_lines

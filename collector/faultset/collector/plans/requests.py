@@ -19,9 +19,8 @@ from faultset.collector.plans.options import (
     complete_options,
 )
 from faultset.collector.plans.plan import OWN_INJECTOR, profile_phases
-from faultset.collector.platforms.api.courses import Schedule
-from faultset.collector.platforms.api.profiles import Phases
-from faultset.collector.platforms.hosts import check_settings, load_host_class
+from faultset.collector.platforms.hosts import Phases, check_settings, load_host_class
+from faultset.collector.platforms.impairments import Schedule
 from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
 from faultset.collector.spec.store_choices import StoreChoice, parse_store_choice
 from faultset.core.errors import UsageError

@@ -8,16 +8,92 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from faultset.collector.platforms.api.platform import EpisodePlatform
-from faultset.collector.platforms.api.profiles import Phases
-from faultset.collector.platforms.api.requirements import Requirement
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.base import EpisodePlatform
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
 from faultset.core.plugins import load_plugin, plugins, require_class
+
+LEAST_SETTLING_S = 5.0
+READING_S = 10.0
+"""About what reading the telemetry of an episode takes on a cluster."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phases:
+    """Lengths of an episode's phases in seconds.
+
+    The view is baseline plus fault; the reference window is the first part of the view, in which no fault can be.
+    """
+
+    warmup_s: float
+    """Load before the view begins."""
+    baseline_s: float
+    """Healthy part of the view, on average: the onset is drawn around its end."""
+    fault_s: float
+    """Faulty part of the view, on average."""
+    cooldown_s: float
+    """Time after the recovery for telemetry that is late; what is there already is read in its last seconds."""
+
+    @property
+    def settling_s(self) -> float:
+        """Part of the cool-down, under load, before telemetry is read."""
+        return max(min(self.cooldown_s, LEAST_SETTLING_S), self.cooldown_s - READING_S)
+
+    @property
+    def view_s(self) -> float:
+        """Length of the view, which is the same in every episode of a campaign."""
+        return self.baseline_s + self.fault_s
+
+    @property
+    def reference_s(self) -> float:
+        """Length of the window at the beginning of the view in which no fault can be."""
+        return 0.8 * self.baseline_s
+
+
+QUICK = Phases(warmup_s=8.0, baseline_s=45.0, fault_s=45.0, cooldown_s=5.0)
+STANDARD = Phases(warmup_s=30.0, baseline_s=180.0, fault_s=180.0, cooldown_s=5.0)
+LONG = Phases(warmup_s=60.0, baseline_s=1500.0, fault_s=1800.0, cooldown_s=5.0)
+"""An hour, for faults that grow over minutes."""
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One thing that was looked at.
+
+    Attributes
+    ----------
+    check
+        What was looked at.
+    ok
+        Whether it is as it should be.
+    found
+        What there is; where something is not needed, also what is lost without.
+    remedy
+        How to fix it; empty where nothing is wrong.
+    needed
+        Whether episodes cannot run without.
+    """
+
+    check: str
+    ok: bool
+    found: str
+    remedy: str = ""
+    needed: bool = True
+
+    def __post_init__(self) -> None:
+        if self.ok:
+            object.__setattr__(self, "remedy", "")
+
+
+def unmet(rows: Iterable[Requirement]) -> list[Requirement]:
+    """Return the rows for which episodes cannot run."""
+    return [row for row in rows if row.needed and not row.ok]
+
 
 GROUP = "faultset.platforms"
 

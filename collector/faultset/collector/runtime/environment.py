@@ -1,12 +1,16 @@
-"""Settings that the platform gives to a process of the application through its environment."""
+"""What a service learns from its container: variables, mounted files, and the CPU time that it uses on purpose."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import resource
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from faultset.collector.runtime.builds import installed_build
 from faultset.collector.spec.app import ServiceSpec
@@ -101,3 +105,75 @@ def allow_many_files() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+VARIABLE = "FAULTSET_MOUNTS"
+"""Environment variable: a JSON object from the path of each mounted folder to where it is."""
+
+
+def mounted(path: str, variables: Mapping[str, str] | None = None) -> Path:
+    """Return where a file or folder is that the manifest names by a path.
+
+    >>> mounted("/etc/flags/a.json", {"FAULTSET_MOUNTS": '{"/etc/flags": "/tmp/x"}'})
+    PosixPath('/tmp/x/a.json')
+    >>> mounted("/etc/flags/a.json", {})
+    PosixPath('/etc/flags/a.json')
+    """
+    places: dict[str, str] = json.loads((os.environ if variables is None else variables).get(VARIABLE, "{}"))
+    for folder in sorted(places, key=len, reverse=True):
+        if path == folder or path.startswith(f"{folder}/"):
+            return Path(places[folder] + path[len(folder) :])
+    return Path(path)
+
+
+class WatchedText:
+    """A text file that is read again whenever it has changed.
+
+    Parameters
+    ----------
+    path
+        May not exist; the text is None then.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._version: tuple[int, int, int] | None = None
+        self._text: str | None = None
+
+    def read(self) -> str | None:
+        """Return the text, None while there is no file."""
+        try:
+            status = os.stat(self.path)
+            version = (status.st_mtime_ns, status.st_ino, status.st_size)
+            if version != self._version:
+                self._text, self._version = self.path.read_text(encoding="utf-8"), version
+        except OSError:
+            self._text = self._version = None
+        return self._text
+
+
+class CpuAccount:
+    """CPU time of this process that requests have not been charged with yet.
+
+    An operation is meant to take `work_ms`. What the process has used since it last worked on purpose (for reading
+    and answering requests, for spans and log lines) is part of that, and only the rest is worked.
+    """
+
+    def __init__(self) -> None:
+        self._charged_s = time.thread_time()
+
+    def work(self, cpu_ms: float) -> None:
+        """Work for what is left of some CPU time in milliseconds."""
+        used_s = time.thread_time() - self._charged_s
+        use_cpu(cpu_ms - used_s * 1000)
+        self._charged_s = time.thread_time()
+
+
+def use_cpu(cpu_ms: float) -> None:
+    """Use CPU time of this thread, however long that takes on a busy or throttled machine; none below 0."""
+    if cpu_ms <= 0:
+        return
+    end = time.thread_time() + cpu_ms / 1000
+    block = bytes(512)
+    while time.thread_time() < end:
+        block = hashlib.sha512(block).digest() * 8

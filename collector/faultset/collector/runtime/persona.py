@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from faultset.collector.runtime.http.client import MAX_AGE_S, Names
 from faultset.collector.runtime.http.status import ErrorTexts, FailedDial, RpcError, SpanStyle
-from faultset.collector.runtime.signals.logs import Level, Log, LogFormat
+from faultset.collector.runtime.signals import Level, Log, LogFormat
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 
 Event = Literal[

@@ -1,27 +1,84 @@
-"""Serves the operations of one service: RPCs as JSON over HTTP, or the HTTP endpoints of a frontend."""
+"""Operations made from the steps of a service's spec, and the requests that run them."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl
 
 from opentelemetry.trace import StatusCode
 
-from faultset.collector.runtime.context import RequestContext
-from faultset.collector.runtime.http.caller import now, time_left
+from faultset.collector.runtime.builds import Defects
+from faultset.collector.runtime.context import RequestContext, ServiceContext
+from faultset.collector.runtime.http.caller import earliest, now, time_left, within
 from faultset.collector.runtime.http.server import Handler, HttpRequest, Response
 from faultset.collector.runtime.http.status import BadRequest, Code, RpcError, http_status
-from faultset.collector.runtime.operations import ServedOperation
 from faultset.collector.runtime.persona import Persona
-from faultset.collector.runtime.signals.logs import Log
-from faultset.collector.runtime.signals.metrics import Metrics
-from faultset.collector.runtime.signals.tracing import NO_PARENT, Tracing, fail, ids_of
+from faultset.collector.runtime.signals import Log, Metrics
+from faultset.collector.runtime.steps.step import compile_steps
+from faultset.collector.runtime.tracing import NO_PARENT, Tracing, fail, ids_of
+from faultset.collector.spec.app import Operation
 from faultset.collector.spec.routes import find_route
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedOperation:
+    """One operation as the server sees it.
+
+    Attributes
+    ----------
+    run
+        Carries it out and returns its reply.
+    log
+        Text of the line that every request writes.
+    location
+        Place in the modelled source that log lines name.
+    span
+        Name of the server's span, where the spec gives one.
+    observed
+        Whether requests leave a span and a line.
+    """
+
+    run: Callable[[RequestContext], Awaitable[Any]]
+    log: str
+    location: str
+    span: str | None = None
+    observed: bool = True
+
+
+def compile_operation(name: str, operation: Operation, service: ServiceContext) -> ServedOperation:
+    """Return an operation, with its steps compiled.
+
+    Parameters
+    ----------
+    name
+        Its RPC or path, which log lines show where the spec gives no text or location.
+    """
+    location = operation.location or name
+    steps = compile_steps(operation.steps, service, location)
+
+    async def run(request: RequestContext) -> Any:
+        if operation.deadline_s is not None:
+            request.deadline = earliest(request.deadline, now() + operation.deadline_s)
+        if operation.work_ms:
+            service.cpu.work(operation.work_ms)
+        if request.deadline is None:
+            await steps(request)
+        else:
+            async with within(request.deadline, service.persona):
+                await steps(request)
+        return request.reply
+
+    return ServedOperation(
+        run=run, log=operation.log or name, location=location, span=operation.span, observed=operation.observed
+    )
+
 
 _CLIENT_GONE = 499
 
@@ -157,3 +214,18 @@ def _body_values(request: HttpRequest) -> dict[str, Any]:
             raise BadRequest(400, "the body is not a JSON object")
         return values
     return {}
+
+
+def with_defects(served: ServedOperation, wrong: Defects) -> ServedOperation:
+    """Return an operation as a build with these defects carries it out; the same one when there are none."""
+    if not wrong.waiting_share and not wrong.failing_share:
+        return served
+
+    async def run(request: RequestContext) -> Any:
+        if random.random() < wrong.failing_share:
+            raise RpcError(Code.INTERNAL, "runtime error: index out of range")
+        if random.random() < wrong.waiting_share:
+            await asyncio.sleep(wrong.wait_s)
+        return await served.run(request)
+
+    return replace(served, run=run)

@@ -21,23 +21,18 @@ from faultset.collector.runtime.app_code import persona_of, read_app
 from faultset.collector.runtime.background.consumers import MessageConsumer
 from faultset.collector.runtime.background.work import run_task
 from faultset.collector.runtime.builds import defects
-from faultset.collector.runtime.context import ServiceContext
-from faultset.collector.runtime.defects import with_defects
+from faultset.collector.runtime.context import FlagValues, ServiceContext, follow_flags
 from faultset.collector.runtime.environment import Environment, absent_variables, allow_many_files, environment
-from faultset.collector.runtime.flags import FlagValues, follow_flags
-from faultset.collector.runtime.http.caller import Caller, ConnectionPool
-from faultset.collector.runtime.http.circuit_breakers import Breakers
+from faultset.collector.runtime.http.caller import Breakers, Caller, ConnectionPool
 from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.http.server import Handler, HttpRequest, HttpServer, Response
 from faultset.collector.runtime.http.span_sender import SpanSender, pod_resource
-from faultset.collector.runtime.operations import compile_operation
 from faultset.collector.runtime.persona import Registration, RegistrationError, StartLog
-from faultset.collector.runtime.request_handlers import http_handler, rpc_handler
-from faultset.collector.runtime.signals.logs import Log
-from faultset.collector.runtime.signals.metrics import Metrics
-from faultset.collector.runtime.signals.tracing import NO_PARENT, Tracing
+from faultset.collector.runtime.request_handlers import compile_operation, http_handler, rpc_handler, with_defects
+from faultset.collector.runtime.signals import Log, Metrics
 from faultset.collector.runtime.store_startup import open_databases, read_indexes, store_clients
 from faultset.collector.runtime.stores.driver import ClientContext
+from faultset.collector.runtime.tracing import NO_PARENT, Tracing
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.containers import METRICS_PORT
 from faultset.core.errors import FaultsetError, UsageError

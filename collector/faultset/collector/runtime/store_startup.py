@@ -12,7 +12,7 @@ from faultset.collector.runtime.context import DocumentIndex
 from faultset.collector.runtime.persona import StartLog
 from faultset.collector.runtime.stores.driver import Account, ClientContext, StoreAddress, StoreClient, StoreError
 from faultset.collector.runtime.stores.drivers import store_driver
-from faultset.collector.runtime.stores.passwords import read_password
+from faultset.collector.runtime.stores.users import read_password
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 
 _CACHE_START_S = 5.0

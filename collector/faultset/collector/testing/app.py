@@ -11,16 +11,14 @@ from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
 from faultset.collector.runtime.app_code import persona_of, read_app
 from faultset.collector.runtime.background.work import compile_round
-from faultset.collector.runtime.context import ServiceContext
-from faultset.collector.runtime.flags import FlagValues
+from faultset.collector.runtime.context import FlagValues, ServiceContext
 from faultset.collector.runtime.http.caller import Caller
 from faultset.collector.runtime.http.client import Names
-from faultset.collector.runtime.operations import compile_operation
-from faultset.collector.runtime.signals.logs import Log
-from faultset.collector.runtime.signals.metrics import Metrics
-from faultset.collector.runtime.signals.tracing import Tracing
+from faultset.collector.runtime.request_handlers import compile_operation
+from faultset.collector.runtime.signals import Log, Metrics
 from faultset.collector.runtime.store_startup import store_clients
 from faultset.collector.runtime.stores.driver import ClientContext
+from faultset.collector.runtime.tracing import Tracing
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import SPANS_PORT
 from faultset.collector.spec.files import write

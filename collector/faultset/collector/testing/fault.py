@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,11 +18,12 @@ from faultset.collector.apps import load_app
 from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import FaultSpec, get_fault
 from faultset.collector.plans.fault_choice import unavailable_reason
-from faultset.collector.platforms.api.impairments import Partition
-from faultset.collector.platforms.api.objects import copied
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.impairments import Partition
+from faultset.collector.platforms.journal import Journal, assigned_fields
+from faultset.collector.platforms.objects import copied
 from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.containers import APP_REPOSITORY
 from faultset.collector.spec.custom_resources import custom_resources
 from faultset.collector.spec.manifests import flag_manifests
 from faultset.core.errors import UsageError, in_one_sentence
@@ -29,6 +33,8 @@ Effect = Callable[[FakePlatform, str, Mapping[str, Any]], None]
 _THROTTLED = "container_cpu_cfs_throttled_periods_total"
 _USED = "container_cpu_usage_seconds_total"
 _CORES = 0.4
+_BACK_OFF_S = 30.0
+"""After this time a container that was killed once runs again."""
 _SEED = 5
 _OTHER_SEEDS = range(10, 26)
 
@@ -78,11 +84,10 @@ def check_fault(
     reason = unavailable_reason(spec, app)
     assert not reason, f"fault {spec.name} {reason}; name an application that it can be applied to"
     with tempfile.TemporaryDirectory(prefix="faultset-") as folder:
-        deployed = _deployed(app, Journal(Path(folder) / "deployed.jsonl", durable=False))
+        deployed = _deployed(pickle.dumps(app))
         for target in spec.targets(app) if targets is None else targets:
             assert target in app.services, f"fault {spec.name} has the target {target}, which {app.name} has not"
-            _Trial(spec, target, app, deployed.state(), Path(folder)).run(effect)
-        deployed.journal.close()
+            _Trial(spec, target, app, deployed, Path(folder)).run(effect)
 
 
 def try_fault(spec: FaultSpec, app: AppSpec) -> list[dict[str, Any]]:
@@ -96,13 +101,11 @@ def try_fault(spec: FaultSpec, app: AppSpec) -> list[dict[str, Any]]:
     if reason := unavailable_reason(spec, app):
         raise UsageError(f"fault {spec.name} {reason}; name another application with --app")
     with tempfile.TemporaryDirectory(prefix="faultset-") as folder:
-        deployed = _deployed(app, Journal(Path(folder) / "deployed.jsonl", durable=False))
+        deployed = _deployed(pickle.dumps(app))
         try:
-            return [_Trial(spec, target, app, deployed.state(), Path(folder)).record() for target in spec.targets(app)]
+            return [_Trial(spec, target, app, deployed, Path(folder)).record() for target in spec.targets(app)]
         except AssertionError as error:
             raise UsageError(str(error)) from error
-        finally:
-            deployed.journal.close()
 
 
 class _Trial:
@@ -170,7 +173,7 @@ class _Trial:
         )
         faulty.undo()
         self._must_be_undone(faulty, untouched)
-        faulty.replace_pods()
+        faulty.replace_pods(self._target)
         since = self._called("observe", lambda: self._spec.state_from_now(faulty, self._target, before))
         seen = self._seen(faulty, parameters, since)
         assert seen is None, (
@@ -223,9 +226,11 @@ def _needs_of(platform: FakePlatform) -> set[str]:
     return needs | {type(call[2]).__name__.lower() for call in platform.calls if call[0] == "impair"}
 
 
-def _deployed(app: AppSpec, journal: Journal) -> FakePlatform:
+@lru_cache(maxsize=8)
+def _deployed(pickled_app: bytes) -> bytes:
     """Return a platform with the application; its containers are busy, and were killed and throttled before."""
-    platform = FakePlatform(app, journal)
+    app = pickle.loads(pickled_app)
+    platform = FakePlatform(app, Journal(Path(os.devnull), durable=False))
     if app.deployed is None:
         platform.deploy()
     else:
@@ -234,15 +239,16 @@ def _deployed(app: AppSpec, journal: Journal) -> FakePlatform:
     for service in app.services:
         for pod in pods_of(platform, service):
             name = pod["metadata"]["name"]
-            status = platform.objects["Pod", name]["status"]["containerStatuses"][0]
-            status["restartCount"] = 2
-            status["lastState"] = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-01-01"}}
-            sample = {"service": service, "container": status["name"], "labels": "{}", "kind": "counter"}
+            container = pod["spec"]["containers"][0]["name"]
+            sample = {"service": service, "container": container, "labels": "{}", "kind": "counter"}
             for age_s in (3, 2, 1):
                 counted = {**sample, "time": now - age_s * 10**9, "pod": name}
                 platform.rows["metrics"].append({**counted, "metric": _THROTTLED, "value": 100.0})
                 platform.rows["metrics"].append({**counted, "metric": _USED, "value": 100 - _CORES * age_s})
-    return platform
+    pods = [pod["metadata"]["name"] for pod in platform.list("Pod")]
+    platform.simulation.end(*pods, code=137, out_of_memory=True)
+    platform.simulation.advance(_BACK_OFF_S)
+    return platform.state()
 
 
 def _foreign_objects(app: AppSpec) -> list[dict[str, Any]]:
@@ -250,7 +256,7 @@ def _foreign_objects(app: AppSpec) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = [*flag_manifests(app), *custom_resources(app)]
     for name, service in app.services.items():
         labels = {app.label_key: name}
-        container = {"name": name, "image": f"registry.example/{name}:1.0.0", "resources": {}}
+        container = {"name": name, "image": f"{APP_REPOSITORY}:1.0.0", "resources": {}}
         template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
         spec: dict[str, Any] = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
         if service.storage is not None:
@@ -289,8 +295,10 @@ def _objects(platform: FakePlatform) -> dict[tuple[str, str], dict[str, Any]]:
     kinds = {"Deployment", "StatefulSet", "Service", "PersistentVolumeClaim", "ConfigMap", "Secret"}
     if platform.app.operator is not None:
         kinds.add(platform.app.operator.resource.kind)
-    return {
-        key: {field: copied(value) for field, value in found.items() if field in ("spec", "data")}
-        for key, found in platform.objects.items()
-        if key[0] in kinds
-    }
+    content: dict[tuple[str, str], dict[str, Any]] = {}
+    for key, found in platform.objects.items():
+        if key[0] in kinds:
+            content[key] = {field: copied(value) for field, value in found.items() if field in ("spec", "data")}
+            for field in assigned_fields(found):
+                del content[key]["spec"][field]
+    return content

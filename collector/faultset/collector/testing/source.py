@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from faultset.collector.apps import load_app
 from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.sources.contract import Source, SourceTarget
 from faultset.collector.sources.recorder import checked_rows
 from faultset.collector.sources.registry import load_source, source_spec

@@ -10,7 +10,7 @@ import pytest
 
 from faultset.collector.apps.hotel.persona import PERSONA
 from faultset.collector.runtime.http.client import UnknownHostError
-from faultset.collector.runtime.signals.logs import Log
+from faultset.collector.runtime.signals import Log
 
 text = PERSONA.connection_failed
 

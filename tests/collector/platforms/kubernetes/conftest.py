@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from faultset.collector.platforms.kubernetes.api.client import Api
+from faultset.collector.platforms.kubernetes.client import Api
 
 sys.path.insert(0, str(Path(__file__).parent))
 from object_server import ObjectServer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from faultset.collector.platforms.kubernetes.api.client import Api, NotFound, path_of, run_in_pod
+from faultset.collector.platforms.kubernetes.client import Api, NotFound, path_of, run_in_pod
 
 RECEIVER, SENDER = "receiver", "sender"
 ECHO = """

@@ -17,16 +17,16 @@ import yaml
 from cluster_campaigns import COLLECT, SHORT, await_phase
 
 from faultset.collector.ipc.processes import tail
-from faultset.collector.platforms.kubernetes.api.client import MERGE_PATCH, Api, path_of
-from faultset.collector.platforms.kubernetes.api.namespaces import (
+from faultset.collector.platforms.kubernetes.client import MERGE_PATCH, Api, path_of
+from faultset.collector.platforms.kubernetes.manifests import unready
+from faultset.collector.platforms.kubernetes.namespaces import (
     RENEWED,
     make_namespace,
     ours,
     remove_namespaces,
 )
-from faultset.collector.platforms.kubernetes.api.objects import Objects
-from faultset.collector.platforms.kubernetes.api.permissions import ROLE_RULES
-from faultset.collector.platforms.kubernetes.workloads.manifests import unready
+from faultset.collector.platforms.kubernetes.objects import Objects
+from faultset.collector.platforms.kubernetes.permissions import ROLE_RULES
 from faultset.core.errors import PlatformError
 
 pytestmark = pytest.mark.cluster

@@ -11,10 +11,10 @@ import pytest
 from object_server import DEFINITIONS, ObjectServer
 
 from faultset.collector.apps import load_app
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.kubernetes import platform as module
-from faultset.collector.platforms.kubernetes.api.client import Api
-from faultset.collector.platforms.kubernetes.api.namespaces import ABANDONED_S, RENEWED
+from faultset.collector.platforms.kubernetes.client import Api
+from faultset.collector.platforms.kubernetes.namespaces import ABANDONED_S, RENEWED
 from faultset.collector.platforms.kubernetes.platform import KubernetesPlatform
 from faultset.collector.platforms.kubernetes.recovery import recover_episode, remove_orphans
 from faultset.collector.platforms.kubernetes.settings import ClusterSettings
@@ -49,7 +49,7 @@ def make(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     for platform in made:
         platform._made = False
         platform.teardown()
-        platform._journal.close()
+        platform.journal.close()
 
 
 def left(server: ObjectServer) -> set[tuple[str, str]]:

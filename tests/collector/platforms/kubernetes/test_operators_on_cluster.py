@@ -15,8 +15,8 @@ import pytest
 from cluster_campaigns import COLLECT, SHORT, await_phase
 
 from faultset.collector.ipc.processes import tail
-from faultset.collector.platforms.kubernetes.api.client import Api, path_of
-from faultset.collector.platforms.kubernetes.api.namespaces import ours
+from faultset.collector.platforms.kubernetes.client import Api, path_of
+from faultset.collector.platforms.kubernetes.namespaces import ours
 from faultset.datasets.format.labels import read_label
 from faultset.datasets.views import EpisodeView
 

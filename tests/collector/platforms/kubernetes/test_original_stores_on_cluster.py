@@ -12,7 +12,7 @@ import pytest
 from cluster_campaigns import COLLECT, SHORT
 from store_symptoms import symptoms
 
-from faultset.collector.platforms.kubernetes.api.client import Api
+from faultset.collector.platforms.kubernetes.client import Api
 from faultset.collector.platforms.kubernetes.host import KubernetesHost
 from faultset.collector.platforms.local.host import LocalHost
 from faultset.core.errors import PlatformError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.kubernetes import platform as module
 from faultset.collector.platforms.kubernetes.platform import KubernetesPlatform
 from faultset.collector.platforms.kubernetes.settings import ClusterSettings
@@ -37,7 +37,7 @@ Waiting = Callable[[Pods], KubernetesPlatform]
 @pytest.fixture
 def waiting(connect: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Waiting:
     """Return a platform of an API server on loopback that looks without a pause."""
-    monkeypatch.setattr(module, "_POLL_S", 0.0)
+    monkeypatch.setattr(module.KubernetesPlatform, "poll_s", 0.0)
 
     def make(pods: Pods) -> KubernetesPlatform:
         connect(pods)

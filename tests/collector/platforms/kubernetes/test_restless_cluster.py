@@ -17,8 +17,8 @@ import pytest
 import yaml
 from cluster_campaigns import COLLECT, SHORT, await_phase
 
-from faultset.collector.platforms.kubernetes.api.client import Api
-from faultset.collector.platforms.kubernetes.api.namespaces import ours
+from faultset.collector.platforms.kubernetes.client import Api
+from faultset.collector.platforms.kubernetes.namespaces import ours
 from faultset.datasets.format.labels import read_journal, read_label
 from faultset.datasets.views import EpisodeView
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.local.platform import LocalPlatform
 from faultset.collector.runtime.app_code import read_app
 from faultset.datasets.kubectl.object_tables import pod_status

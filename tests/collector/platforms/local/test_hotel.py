@@ -17,9 +17,9 @@ import pyarrow as pa
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.local.control_plane.routing import AddressBlock
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.local.platform import LocalPlatform
+from faultset.collector.platforms.local.routing import AddressBlock
 from faultset.collector.runtime.builds import LEAKING
 from faultset.datasets.format.schemas import TABLES
 
@@ -140,7 +140,7 @@ RUNNER = """
 import sys, time
 from pathlib import Path
 from faultset.collector.apps import load_app
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.local.platform import LocalPlatform
 
 folder = Path(sys.argv[1])

@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from faultset.collector.platforms.api.impairments import Delay, Loss, Partition
-from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.local.api_server.object_store import ObjectNotFound
+from faultset.collector.platforms.cluster.object_store import ObjectNotFound
+from faultset.collector.platforms.impairments import Delay, Loss, Partition
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.local.platform import LocalPlatform
 from faultset.collector.runtime.app_code import read_app
 from faultset.collector.runtime.stores.server import admin_command

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.local.platform import LocalPlatform
 from faultset.datasets.format.schemas import TABLES
 

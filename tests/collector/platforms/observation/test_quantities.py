@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.collector.platforms.observation.quantities import quantity
+from faultset.collector.platforms.objects import quantity
 
 
 @pytest.mark.parametrize(

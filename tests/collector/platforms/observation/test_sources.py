@@ -6,8 +6,8 @@ import json
 
 import pyarrow as pa
 
+from faultset.collector.platforms.observation.objects import rfc3339_ns
 from faultset.collector.platforms.observation.sources import EventSource, LogSource, ObjectSource
-from faultset.collector.platforms.observation.timestamps import rfc3339_ns
 from faultset.datasets.format.schemas import TABLES
 
 SECOND = 1_000_000_000
@@ -27,11 +27,11 @@ def rows(source, start_ns, end_ns):
 
 def test_events_are_read_for_a_window(bench, manifest):
     bench.apply(manifest.deployment("geo"))
-    middle = bench.now + 1
+    middle = bench.now_ns + 1
     bench.advance(5)
     bench.end(bench.name("geo"))
     source = EventSource(bench.cluster.events)
-    later = rows(source, middle, bench.now + 1)
+    later = rows(source, middle, bench.now_ns + 1)
     assert [row["reason"] for row in later] == ["Pulled", "Created", "Started"]
     assert {row["count"] for row in later} == {2}
     assert {row["service"] for row in later} == {"geo"}
@@ -40,9 +40,9 @@ def test_events_are_read_for_a_window(bench, manifest):
 
 def test_object_states_are_repeated_every_ten_seconds_and_told_on_change(bench, manifest):
     bench.apply(manifest.deployment("geo"))
-    start = bench.now + 3 * SECOND
+    start = bench.now_ns + 3 * SECOND
     bench.advance(15)
-    changed = bench.now
+    changed = bench.now_ns
     bench.patch("Deployment", "geo", {"spec": {"replicas": 0}})
     bench.advance(15)
     seen = rows(ObjectSource(bench.cluster.changes), start, start + 30 * SECOND)
@@ -59,8 +59,8 @@ def test_object_states_are_repeated_every_ten_seconds_and_told_on_change(bench, 
 
 def test_nothing_is_repeated_from_before_the_first_object(bench, manifest):
     bench.apply(manifest.deployment("geo"))
-    seen = rows(ObjectSource(bench.cluster.changes), 0, bench.now + 1)
-    assert {row["time"] for row in seen} == {bench.now}
+    seen = rows(ObjectSource(bench.cluster.changes), 0, bench.now_ns + 1)
+    assert {row["time"] for row in seen} == {bench.now_ns}
 
 
 def test_logs_of_all_restarts_are_read_in_order(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.collector.platforms.observation.timestamps import parse_rfc3339_ns, rfc3339_ns
+from faultset.collector.platforms.observation.objects import parse_rfc3339_ns, rfc3339_ns
 
 SECOND = 1_000_000_000
 

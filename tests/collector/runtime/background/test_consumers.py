@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from faultset.collector.runtime.background.consumers import MessageConsumer
-from faultset.collector.runtime.context import RequestContext, ServiceContext
-from faultset.collector.runtime.flags import FlagValues
+from faultset.collector.runtime.context import FlagValues, RequestContext, ServiceContext
 from faultset.collector.runtime.http.status import Code, RpcError
 from faultset.collector.runtime.persona import Persona
-from faultset.collector.runtime.signals.metrics import Metrics
-from faultset.collector.runtime.steps.messaging import Publish
+from faultset.collector.runtime.signals import Metrics
+from faultset.collector.runtime.steps.effects import Publish
 from faultset.collector.runtime.steps.step import Step
 from faultset.collector.runtime.stores.driver import BrokerMessage, StoreClient, StoreError
 from faultset.collector.spec.features.behaviour import Consumer

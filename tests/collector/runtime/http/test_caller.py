@@ -13,12 +13,20 @@ from aiohttp import web
 from closed_ports import closed_port
 from opentelemetry.trace import get_current_span
 
-from faultset.collector.runtime.http.caller import Caller, ConnectionPool, header_value, now, time_left, within
-from faultset.collector.runtime.http.circuit_breakers import Breaker, Breakers
+from faultset.collector.runtime.http.caller import (
+    Breaker,
+    Breakers,
+    Caller,
+    ConnectionPool,
+    header_value,
+    now,
+    time_left,
+    within,
+)
 from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.http.status import CallRejectedError, Code, ErrorTexts, RpcError, SpanStyle
-from faultset.collector.runtime.signals.metrics import Metrics
-from faultset.collector.runtime.signals.tracing import Tracing
+from faultset.collector.runtime.signals import Metrics
+from faultset.collector.runtime.tracing import Tracing
 from faultset.collector.spec.features.behaviour import CircuitBreaker
 
 

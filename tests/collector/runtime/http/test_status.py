@@ -11,7 +11,7 @@ from span_receiver import Receiver
 from faultset.collector.runtime.http import span_sender
 from faultset.collector.runtime.http.span_sender import SpanSender, pod_resource
 from faultset.collector.runtime.http.status import Code, RpcError, SpanStyle, http_status, response_class
-from faultset.collector.runtime.signals.tracing import Tracing
+from faultset.collector.runtime.tracing import Tracing
 
 
 def test_codes_have_grpcs_texts_classes_and_a_status() -> None:

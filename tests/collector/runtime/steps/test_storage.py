@@ -14,10 +14,14 @@ from pydantic import ValidationError
 from faultset.collector.runtime.context import RequestContext
 from faultset.collector.runtime.http.status import BadRequest, RpcError
 from faultset.collector.runtime.persona import Persona
-from faultset.collector.runtime.steps.caching import CachedDocuments
-from faultset.collector.runtime.steps.documents import FindDocuments, WriteDocuments
-from faultset.collector.runtime.steps.sorted_sets import PushSorted, RangeSorted
 from faultset.collector.runtime.steps.step import Step
+from faultset.collector.runtime.steps.stores import (
+    CachedDocuments,
+    FindDocuments,
+    PushSorted,
+    RangeSorted,
+    WriteDocuments,
+)
 from faultset.collector.runtime.stores.driver import StoreError
 
 

@@ -9,9 +9,8 @@ from pydantic import ValidationError
 
 from faultset.collector.runtime.context import RequestContext
 from faultset.collector.runtime.http.status import BadRequest
-from faultset.collector.runtime.steps.basic import Require
+from faultset.collector.runtime.steps.basic import FindText, Require, SetValues, UniqueId
 from faultset.collector.runtime.steps.step import Step
-from faultset.collector.runtime.steps.values import FindText, SetValues, UniqueId
 
 
 def values_after(step: Step, **values: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from faultset.collector.runtime.stores.server_processes import open_file_sizes, process_tree
+from faultset.collector.runtime.stores.users import open_file_sizes, process_tree
 from faultset.core.errors import PlatformError
 
 

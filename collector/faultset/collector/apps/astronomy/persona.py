@@ -12,7 +12,7 @@ from types import MappingProxyType
 from faultset.collector.apps.go_texts import GoErrorTexts
 from faultset.collector.runtime.http.status import RpcError, SpanStyle
 from faultset.collector.runtime.persona import Event, Line, Persona
-from faultset.collector.runtime.signals.logs import Level, timestamp
+from faultset.collector.runtime.signals import Level, timestamp
 
 _IDS = re.compile(r" ?trace_id=([0-9a-f]{32}) span_id=([0-9a-f]{16})$")
 _PINO: dict[Level, int] = {"trace": 10, "info": 30, "warning": 40, "error": 50, "fatal": 60, "panic": 60}

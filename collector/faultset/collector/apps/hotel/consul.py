@@ -12,7 +12,7 @@ from faultset.collector.runtime.http.client import BrokenError, DialError, HttpC
 from faultset.collector.runtime.http.server import HttpRequest, HttpServer, Response
 from faultset.collector.runtime.http.status import ErrorTexts
 from faultset.collector.runtime.persona import Registration, RegistrationError
-from faultset.collector.runtime.signals.logs import timestamp, write_all
+from faultset.collector.runtime.signals import timestamp, write_all
 
 START_TIMEOUT_S = 10.0
 """How long a starting service waits for Consul, so that a deployment may start everything at once."""

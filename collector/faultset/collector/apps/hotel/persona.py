@@ -12,7 +12,7 @@ from types import MappingProxyType
 from faultset.collector.apps.go_texts import GoErrorTexts
 from faultset.collector.apps.hotel import consul
 from faultset.collector.runtime.persona import Event, Line, Persona, Program, Registration
-from faultset.collector.runtime.signals.logs import Level, timestamp
+from faultset.collector.runtime.signals import Level, timestamp
 
 _LEVELS: dict[Level, str] = {
     "trace": "TRC", "info": "INF", "warning": "WRN", "error": "ERR", "fatal": "FTL", "panic": "PNC",

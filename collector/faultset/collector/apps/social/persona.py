@@ -13,7 +13,7 @@ from types import MappingProxyType
 from faultset.collector.runtime.http.client import UnknownHostError
 from faultset.collector.runtime.http.status import FailedDial, RpcError, SpanStyle
 from faultset.collector.runtime.persona import Event, Line, Persona
-from faultset.collector.runtime.signals.logs import Level
+from faultset.collector.runtime.signals import Level
 from faultset.collector.spec.app import ServiceSpec
 
 _THRIFT = "thrift"

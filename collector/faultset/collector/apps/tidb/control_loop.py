@@ -14,7 +14,7 @@ from faultset.collector.runtime.app_code import read_app
 from faultset.collector.runtime.cluster_api import cluster_api
 from faultset.collector.runtime.environment import environment
 from faultset.collector.runtime.http.server import HttpRequest, HttpServer, Response
-from faultset.collector.runtime.signals.logs import write_all
+from faultset.collector.runtime.signals import write_all
 from faultset.core.errors import PlatformError
 
 EVERY_S = 0.5

@@ -11,7 +11,7 @@ from faultset.collector.apps.go_texts import GoErrorTexts
 from faultset.collector.apps.tidb import control_loop
 from faultset.collector.runtime.http.status import RpcError
 from faultset.collector.runtime.persona import Event, Line, Persona, Program
-from faultset.collector.runtime.signals.logs import Level
+from faultset.collector.runtime.signals import Level
 
 _LEVELS: dict[Level, str] = {
     "trace": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "fatal": "FATAL", "panic": "FATAL",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.journal.undo_operations import undo_of_impairment
-from faultset.collector.platforms.kubernetes.api.namespaces import INJECTOR
-from faultset.collector.platforms.kubernetes.chaos_mesh.injector import ChaosMeshImpairer
+from faultset.collector.platforms.journal import Journal, undo_of_impairment
+from faultset.collector.platforms.kubernetes.chaos_mesh.platform import ChaosMeshImpairer
+from faultset.collector.platforms.kubernetes.namespaces import INJECTOR
 from faultset.collector.platforms.kubernetes.platform import KubernetesPlatform
 from faultset.collector.platforms.kubernetes.recovery import INJECTOR_NOTE
 from faultset.collector.platforms.kubernetes.settings import CHAOS_MESH, ClusterSettings
@@ -31,21 +30,21 @@ class ChaosMeshPlatform(KubernetesPlatform):
 
     def deploy(self) -> None:
         """Make the namespaces, apply the application's manifests and begin to record; return without waiting."""
-        self._journal.note(INJECTOR_NOTE, name=CHAOS_MESH)
+        self.journal.note(INJECTOR_NOTE, name=CHAOS_MESH)
         super().deploy()
 
     def fail(self, pod: str) -> str:
         """Let the pod's containers run an image that does nothing until undone; return that image."""
         found = self.get("Pod", pod)
-        with self._journal.operation("fail", {"pod": pod}, undo_of_impairment(pod), [pod]):
+        with self.journal.operation("fail", {"pod": pod}, undo_of_impairment(pod), [pod]):
             self._chaos_mesh.fail(found)
         image = self.get("Pod", pod)["spec"]["containers"][0]["image"]
-        self._journal.note("failed", [image], image=image)
+        self.journal.note("failed", [image], image=image)
         return image
 
     def disturbance_evidence(self, pod: str) -> str | None:
         """Return a sentence on what Chaos Mesh does to the pod at this moment; None when nothing."""
-        found = self._objects.find("Pod", pod)
+        found = self.find("Pod", pod)
         return None if found is None else self._chaos_mesh.evidence(found)
 
     def _delete(self, kind: str, name: str, grace_period_s: float | None) -> None:

@@ -8,13 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from faultset.collector.platforms.api.platform import EpisodePlatform
-from faultset.collector.platforms.api.profiles import LONG, QUICK, Phases
-from faultset.collector.platforms.api.requirements import Requirement
-from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.kubernetes.api.client import Api
+from faultset.collector.platforms.base import EpisodePlatform
+from faultset.collector.platforms.hosts import LONG, QUICK, Phases, Requirement
+from faultset.collector.platforms.journal import Journal
+from faultset.collector.platforms.kubernetes.client import Api
+from faultset.collector.platforms.kubernetes.images import REPOSITORY
 from faultset.collector.platforms.kubernetes.settings import AGENT, CHAOS_MESH, INJECTORS, ClusterSettings
-from faultset.collector.platforms.kubernetes.workloads.images import REPOSITORY
 from faultset.collector.spec.app import AppSpec
 from faultset.core.suggestions import unknown_name
 
@@ -70,13 +69,13 @@ class KubernetesHost:
 
     def requirements(self) -> list[Requirement]:
         """Look at access, permissions, telemetry servers, images, capacity and what faults need."""
-        from faultset.collector.platforms.kubernetes.doctor.checks import check_cluster
+        from faultset.collector.platforms.kubernetes.checks import check_cluster
 
         return check_cluster(self.api, self._settings, self._probe)
 
     def check(self) -> list[str]:
         """Look at access, permissions, Prometheus and Jaeger; return which servers will be asked."""
-        from faultset.collector.platforms.kubernetes.api.permissions import check_permissions
+        from faultset.collector.platforms.kubernetes.permissions import check_permissions
         from faultset.collector.platforms.kubernetes.telemetry.discovery import discover
 
         self.api.get("/version")
@@ -90,7 +89,7 @@ class KubernetesHost:
 
     def episode_capacity(self) -> int:
         """Return as many episodes as the nodes can carry, eight at most."""
-        from faultset.collector.platforms.kubernetes.doctor.capacity import episode_capacity
+        from faultset.collector.platforms.kubernetes.checks import episode_capacity
 
         return max(1, min(8, episode_capacity(self.api)))
 
@@ -100,7 +99,7 @@ class KubernetesHost:
         return {need: reason for need, reason in unsupported.items() if need in needs}
 
     def _probe(self) -> tuple[dict[str, str], bool]:
-        from faultset.collector.platforms.kubernetes.doctor.preflight import unsupported_needs
+        from faultset.collector.platforms.kubernetes.preflight import unsupported_needs
 
         if self._probed is None:
             unsupported, privileged = unsupported_needs(self.api, self._settings.image)
@@ -114,7 +113,7 @@ class KubernetesHost:
 
     def original_servers(self, drivers: Collection[str]) -> dict[str, str]:
         """Return name and version of servers that are in the image; runs a pod for a moment to find out."""
-        from faultset.collector.platforms.kubernetes.doctor.preflight import installed_servers
+        from faultset.collector.platforms.kubernetes.preflight import installed_servers
 
         known = self._settings.original_servers
         if missing := [name for name in drivers if name not in known]:
@@ -135,7 +134,7 @@ class KubernetesHost:
 
     def await_removal(self, episodes: Collection[str]) -> None:
         """Wait until the cluster has removed the namespaces that episodes have deleted."""
-        from faultset.collector.platforms.kubernetes.api.namespaces import await_removal_of_episodes
+        from faultset.collector.platforms.kubernetes.namespaces import await_removal_of_episodes
 
         await_removal_of_episodes(self.api, episodes)
 

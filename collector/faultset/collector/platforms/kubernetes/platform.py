@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,41 +13,16 @@ import psutil
 
 from faultset.collector.agent.protocol import VOLUME_ROOT
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
-from faultset.collector.platforms.api.capabilities import HostLoad
-from faultset.collector.platforms.api.impairments import Impairment
-from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.api.platform import CannotStart
-from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.journal.journaled_verbs import JournaledCommands, JournaledImpairments, JournaledKills
-from faultset.collector.platforms.journal.undo import undo_all
-from faultset.collector.platforms.kubernetes.api.client import Api, import_client, run_in_pod
-from faultset.collector.platforms.kubernetes.api.namespaces import (
-    APP_NAMESPACE,
-    EPISODE,
-    PRIVILEGED,
-    EpisodeNamespaces,
-    await_removal,
-    delete_namespaces,
-    make_namespace,
-    remove_volumes,
-)
-from faultset.collector.platforms.kubernetes.api.objects import Objects, SharedDefinition
-from faultset.collector.platforms.kubernetes.doctor.preflight import await_agents
-from faultset.collector.platforms.kubernetes.heartbeat import Heartbeat
-from faultset.collector.platforms.kubernetes.impairments.agent_manifests import agent_manifests
-from faultset.collector.platforms.kubernetes.impairments.ephemeral_containers import EphemeralImpairer
-from faultset.collector.platforms.kubernetes.impairments.impairer import Impairer
-from faultset.collector.platforms.kubernetes.impairments.node_agent import NodeAgents
-from faultset.collector.platforms.kubernetes.settings import ClusterSettings
-from faultset.collector.platforms.kubernetes.telemetry.discovery import TelemetryServers, discover
-from faultset.collector.platforms.kubernetes.telemetry.prometheus.source import PrometheusSource
-from faultset.collector.platforms.kubernetes.telemetry.tables import cluster_sources
-from faultset.collector.platforms.kubernetes.undo import ClusterUndoExecutor
-from faultset.collector.platforms.kubernetes.watch.watches import LogStreams, Observer
-from faultset.collector.platforms.kubernetes.workloads.existing_apps import check_deployed, objects_of
-from faultset.collector.platforms.kubernetes.workloads.images import missing_images_sentence
-from faultset.collector.platforms.kubernetes.workloads.load_pod import LoadPod
-from faultset.collector.platforms.kubernetes.workloads.manifests import (
+from faultset.collector.platforms.base import CannotStart, HostLoad
+from faultset.collector.platforms.impairments import Impairment
+from faultset.collector.platforms.journal import Journal
+from faultset.collector.platforms.journaled import JournaledPlatform
+from faultset.collector.platforms.kubernetes.client import Api, import_client
+from faultset.collector.platforms.kubernetes.ephemeral_containers import EphemeralImpairer
+from faultset.collector.platforms.kubernetes.images import missing_images_sentence
+from faultset.collector.platforms.kubernetes.impairer import Impairer
+from faultset.collector.platforms.kubernetes.load_pod import LoadPod
+from faultset.collector.platforms.kubernetes.manifests import (
     component_volumes,
     images_missing,
     lacks_storage_class,
@@ -58,16 +31,36 @@ from faultset.collector.platforms.kubernetes.workloads.manifests import (
     with_images_of,
     with_repository,
 )
+from faultset.collector.platforms.kubernetes.namespaces import (
+    APP_NAMESPACE,
+    EPISODE,
+    PRIVILEGED,
+    EpisodeNamespaces,
+    Heartbeat,
+    await_removal,
+    delete_namespaces,
+    make_namespace,
+    remove_volumes,
+)
+from faultset.collector.platforms.kubernetes.node_agents import NodeAgents, agent_manifests
+from faultset.collector.platforms.kubernetes.objects import Objects, SharedDefinition
+from faultset.collector.platforms.kubernetes.preflight import await_agents
+from faultset.collector.platforms.kubernetes.recovery import AppObjects, check_deployed
+from faultset.collector.platforms.kubernetes.settings import ClusterSettings
+from faultset.collector.platforms.kubernetes.telemetry.discovery import TelemetryServers, discover
+from faultset.collector.platforms.kubernetes.telemetry.prometheus_source import PrometheusSource
+from faultset.collector.platforms.kubernetes.telemetry.tables import cluster_sources
+from faultset.collector.platforms.kubernetes.watches import LogStreams, Observer
+from faultset.collector.platforms.objects import Object
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import PlatformError
 
-_POLL_S = 0.4
 _AGENT_TIMEOUT_S = 60.0
 
 
-class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments):
+class KubernetesPlatform(AppObjects, JournaledPlatform):
     """One application in one episode on a cluster, in a namespace of its own.
 
     Parameters
@@ -84,14 +77,13 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
 
     name = "kubernetes"
     ready_timeout_s = 180.0
+    poll_s = 0.4
 
     def __init__(self, app: AppSpec, folder: Path, *, journal: Journal, episode: str, settings: ClusterSettings):
-        super().__init__(app, journal)
+        self.namespaces = EpisodeNamespaces.draw(app.name, app.deployed.namespace if app.deployed else None)
+        super().__init__(app, journal, Api(settings.kubeconfig, context=settings.context), self.namespaces.app)
         self.folder = Path(folder).absolute()
         self._episode, self._settings = episode, settings
-        self.api = Api(settings.kubeconfig, context=settings.context)
-        self.namespaces = EpisodeNamespaces.draw(app.name, app.deployed.namespace if app.deployed else None)
-        self._objects = objects_of(self.api, app, self.namespaces.app)
         self._control = Objects(self.api, self.namespaces.control)
         self._definition = SharedDefinition(self.api, app, self.namespaces.app)
         self._made = self._own_volumes = False
@@ -107,9 +99,7 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         )
         image = with_repository(app.image, settings.image)
         self._image = image
-        self._agents = (
-            NodeAgents(self.api, self.namespaces.control, secrets.token_hex(16)) if settings.privileged else None
-        )
+        self._agents = NodeAgents(self.api, self.namespaces.control) if settings.privileged else None
         inside = EphemeralImpairer(self.api, self.namespaces.app, image)
         self._inside = None if settings.privileged else inside
         self._impairer: Impairer = self._agents or inside
@@ -128,7 +118,7 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         self._definition.check()
         self._own_volumes = lacks_storage_class(self.api, self.app)
         definition = self._definition.name
-        self._journal.note("namespaces", [self.namespaces.app], **names, made=is_ours, definition=definition)
+        self.journal.note("namespaces", [self.namespaces.app], **names, made=is_ours, definition=definition)
         self._made = True
         try:
             labels = {EPISODE: self._episode, APP_NAMESPACE: self.namespaces.app}
@@ -141,7 +131,7 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
             self._heartbeat.start()
             self._load.create(self._entry_url())
             if self._agents is not None:
-                self._apply_agents(self._agents.token)
+                self._apply_agents()
             self._observer.start()
             if is_ours:
                 self.apply(component_volumes(self.app) if self._own_volumes else ())
@@ -189,24 +179,8 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
         for wanted in made:
             self._objects.apply(wanted)
 
-    def get(self, kind: str, name: str) -> Object:
-        """Return a copy of one object; raise ObjectNotFound."""
-        return self._objects.get(kind, name)
-
-    def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
-        """Return copies of all objects of a kind that carry the labels."""
-        return self._objects.list(kind, labels)
-
-    def run_command(self, pod: str, argv: Sequence[str]) -> str:
-        """Run a command in the pod's main container and return its output; not journaled."""
-        container = self.get("Pod", pod)["spec"]["containers"][0]["name"]
-        return run_in_pod(self.api, self.namespaces.app, pod, container, argv)
-
     def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
         self._objects.patch(kind, name, with_images_of(change, self._settings.image))
-
-    def _delete(self, kind: str, name: str, grace_period_s: float | None) -> None:
-        self._objects.delete(kind, name, grace_period_s=grace_period_s)
 
     def _kill(self, pod: Object, container: str) -> None:
         self._impairer.kill(pod, container)
@@ -214,30 +188,22 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
     def _impair(self, pod: Object, impairment: Impairment) -> None:
         self._impairer.impair(pod, impairment)
 
+    def _lift(self, pod: str) -> None:
+        self._impairer.lift(pod)
+
     def impaired_packets(self, pod: str) -> int:
         """Return how many packets of the pod the current impairment has met so far."""
         return self._impairer.impaired_packets(self.get("Pod", pod))
 
-    def wait(self, condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
-        """Return once `condition` holds; raise PlatformError naming `what` after `timeout_s`."""
-        deadline = time.monotonic() + timeout_s
-        while not condition():
-            self._check()
-            if not self._load_wanted and (missing := images_missing(self._objects.list("Pod"))):
-                raise CannotStart(missing_images_sentence(missing))
-            if time.monotonic() > deadline:
-                raise PlatformError(
-                    f"waited {timeout_s:g} s without success for {what}; {unready(self._objects.list('Pod'))}"
-                )
-            time.sleep(_POLL_S)
+    def _check_waiting(self) -> None:
+        self._observer.check()
+        if self._load_wanted:
+            self._load.check()
+        elif missing := images_missing(self._objects.list("Pod")):
+            raise CannotStart(missing_images_sentence(missing))
 
-    def undo(self) -> None:
-        """Undo every change that the journal holds, newest first, then restart pods that wait in a back-off."""
-        executor = ClusterUndoExecutor(self._objects, run=self.run_command, lift=self._impairer.lift)
-        try:
-            undo_all(self._journal, executor.execute)
-        finally:
-            executor.restart_waiting(self._is_of_app)
+    def _describe_unready(self) -> str:
+        return unready(self._objects.list("Pod"))
 
     @property
     def sources(self) -> Mapping[str, Source]:
@@ -298,17 +264,7 @@ class KubernetesPlatform(JournaledCommands, JournaledKills, JournaledImpairments
             self._definition.release()
         self._made = False
 
-    def _is_of_app(self, pod: Object) -> bool:
-        return (pod["metadata"].get("labels") or {}).get(self.app.label_key) in self.app.services
-
-    def _check(self) -> None:
-        self._observer.check()
-        if self._load_wanted:
-            self._load.check()
-
-    def _apply_agents(self, token: str) -> None:
-        made = agent_manifests(
-            namespace=self.namespaces.control, image=self._image, token=token, app_namespace=self.namespaces.app
-        )
+    def _apply_agents(self) -> None:
+        made = agent_manifests(namespace=self.namespaces.control, image=self._image, app_namespace=self.namespaces.app)
         for wanted in made:
             self._control.apply(wanted)

@@ -1,15 +1,18 @@
-"""Undoing and removing what a dead collector has left on a cluster."""
+"""The objects of an application on a cluster, with verbs that journal, and the undo that a recovery runs as well."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from faultset.collector.apps import load_app
-from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.journal.undo import undo_all
-from faultset.collector.platforms.kubernetes.api.client import Api, run_in_pod
-from faultset.collector.platforms.kubernetes.api.namespaces import (
+from faultset.collector.platforms.impairments import Impairment
+from faultset.collector.platforms.journal import Journal
+from faultset.collector.platforms.journaled import JournaledObjects
+from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import remove_all
+from faultset.collector.platforms.kubernetes.client import Api, NotFound, path_of, run_in_pod
+from faultset.collector.platforms.kubernetes.namespaces import (
     APP_NAMESPACE,
     INJECTOR,
     is_abandoned,
@@ -17,10 +20,114 @@ from faultset.collector.platforms.kubernetes.api.namespaces import (
     remove_namespaces,
     remove_volumes,
 )
-from faultset.collector.platforms.kubernetes.api.objects import DEFINITION, remove_unused
-from faultset.collector.platforms.kubernetes.chaos_mesh.lifecycle import remove_all
-from faultset.collector.platforms.kubernetes.undo import ClusterUndoExecutor
-from faultset.collector.platforms.kubernetes.workloads.existing_apps import objects_of
+from faultset.collector.platforms.kubernetes.objects import DEFINITION, Objects, remove_unused
+from faultset.collector.platforms.objects import Object
+from faultset.collector.spec.app import AppSpec, ServiceSpec
+from faultset.core.errors import PlatformError
+
+
+def objects_of(api: Api, app: AppSpec, namespace: str) -> Objects:
+    """Return the objects of an application in its namespace, under the names of its services."""
+    names = {(kind, service.name): name for service in app.services.values() for kind, name in service.objects.items()}
+    custom = app.operator.resource if app.operator else None
+    return Objects(api, namespace, own_volumes=app.deployed is None, names=names, custom=custom)
+
+
+def _workloads(app: AppSpec) -> Iterator[tuple[str, str, ServiceSpec]]:
+    for name, service in app.services.items():
+        yield "StatefulSet" if service.stateful else "Deployment", name, service
+
+
+def check_deployed(objects: Objects, app: AppSpec) -> None:
+    """Refuse a namespace that is missing, lacks services of the app file, or is used by another campaign.
+
+    Raises
+    ------
+    PlatformError
+        Says what is missing or who is in the way.
+    """
+    namespace = objects.namespace
+    try:
+        objects.api.get(path_of("Namespace", "", namespace))
+    except NotFound:
+        raise PlatformError(
+            f"app {app.name} is expected in namespace {namespace}, which does not exist; deploy it there, or correct "
+            "the namespace in the app file"
+        ) from None
+    wanted = {(kind, service.objects.get(kind, name)) for kind, name, service in _workloads(app)}
+    if app.operator is not None:
+        wanted.add((app.operator.resource.kind, app.operator.resource.name))
+    found = {(kind, one["metadata"]["name"]) for kind in {kind for kind, _ in wanted} for one in objects.list(kind)}
+    if wanted - found:
+        missing = ", ".join(f"{kind} {name}" for kind, name in sorted(wanted - found)[:4])
+        raise PlatformError(
+            f"namespace {namespace} has no {missing}, which the app file of {app.name} names; correct the file or "
+            "deploy what is missing"
+        )
+    for other in ours(objects.api):
+        labels = other["metadata"]["labels"]
+        if labels.get(APP_NAMESPACE) == namespace and not is_abandoned(other):
+            raise PlatformError(
+                f"namespace {namespace} is used by another episode at this moment; wait for its end, or run "
+                "'faultset recover --platform kubernetes' if its collector is dead"
+            )
+
+
+class AppObjects(JournaledObjects):
+    """The objects of one application in its namespace.
+
+    Without a platform, as in a recovery, impairments are left to their leases, which end by themselves.
+    """
+
+    undo_timeout_s = 60.0
+    undo_pause_s = 0.5
+
+    def __init__(self, app: AppSpec, journal: Journal, api: Api, namespace: str):
+        super().__init__(app, journal)
+        self.api, self.namespace = api, namespace
+        self._objects = objects_of(api, app, namespace)
+
+    def find(self, kind: str, name: str) -> Object | None:
+        """Return one object, or None."""
+        return self._objects.find(kind, name)
+
+    def get(self, kind: str, name: str) -> Object:
+        """Return one object; raise NotFound."""
+        return self._objects.get(kind, name)
+
+    def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
+        """Return all objects of a kind that carry the labels, by name."""
+        return self._objects.list(kind, labels)
+
+    def run_command(self, pod: str, argv: Sequence[str]) -> str:
+        """Run a command in the pod's main container and return its output; not journaled."""
+        container = self.get("Pod", pod)["spec"]["containers"][0]["name"]
+        return run_in_pod(self.api, self.namespace, pod, container, argv)
+
+    def _create(self, manifest: Mapping[str, Any]) -> bool:
+        # an API server refuses a Service whose address is taken as invalid, before it sees that the Service exists
+        if self.find(manifest["kind"], manifest["metadata"]["name"]) is not None:
+            return False
+        return self._objects.create(manifest)
+
+    def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
+        self._objects.patch(kind, name, change)
+
+    def _delete(self, kind: str, name: str, grace_period_s: float | None) -> None:
+        self._objects.delete(kind, name, grace_period_s=grace_period_s)
+
+    def _kill(self, pod: Object, container: str) -> None:
+        raise PlatformError("containers can only be killed while their episode runs")
+
+    def _impair(self, pod: Object, impairment: Impairment) -> None:
+        raise PlatformError("networks can only be impaired while their episode runs")
+
+    def _lift(self, pod: str) -> None:
+        """Do nothing."""
+
+    def _is_of_app(self, pod: Object) -> bool:
+        return (pod["metadata"].get("labels") or {}).get(self.app.label_key) in self.app.services
+
 
 INJECTOR_NOTE = "injector"
 """Note in the journal of an episode whose disturbances another injector than our own makes."""
@@ -49,23 +156,10 @@ def recover_episode(api: Api, path: Path) -> None:
                 remove_unused(api, namespaces["definition"])
             return
         plan = notes["plan"]
-        _undo(api, journal, plan.get("app_file") or plan["app"], namespaces["app"])
+        AppObjects(load_app(plan.get("app_file") or plan["app"]), journal, api, namespaces["app"]).undo()
         remove_namespaces(api, (namespaces["control"],))
     finally:
         journal.close()
-
-
-def _undo(api: Api, journal: Journal, app_name_or_file: str, namespace: str) -> None:
-    app = load_app(app_name_or_file)
-    objects = objects_of(api, app, namespace)
-
-    def run(pod: str, argv: Sequence[str]) -> str:
-        container = objects.get("Pod", pod)["spec"]["containers"][0]["name"]
-        return run_in_pod(api, namespace, pod, container, argv)
-
-    executor = ClusterUndoExecutor(objects, run=run, lift=lambda pod: None)
-    undo_all(journal, executor.execute)
-    executor.restart_waiting(lambda pod: (pod["metadata"].get("labels") or {}).get(app.label_key) in app.services)
 
 
 def remove_orphans(api: Api) -> list[str]:

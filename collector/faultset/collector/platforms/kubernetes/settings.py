@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from faultset.collector.platforms.kubernetes.workloads.images import REPOSITORY
+from faultset.collector.platforms.kubernetes.images import REPOSITORY
 
 AGENT, CHAOS_MESH = INJECTORS = ("agent", "chaos-mesh")
 """What disturbs pods: node agents of our own, or the cluster's Chaos Mesh."""

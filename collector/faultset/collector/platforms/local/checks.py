@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from faultset.collector.platforms.api.requirements import Requirement
+from faultset.collector.platforms.hosts import Requirement
 from faultset.core.errors import PlatformError
 
 LEAST_MEMORY_MIB = 700

@@ -6,10 +6,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from faultset.collector.platforms.api.platform import EpisodePlatform
-from faultset.collector.platforms.api.profiles import LONG, QUICK, STANDARD, Phases
-from faultset.collector.platforms.api.requirements import Requirement, unmet
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.base import EpisodePlatform
+from faultset.collector.platforms.hosts import LONG, QUICK, STANDARD, Phases, Requirement, unmet
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import PlatformError
 

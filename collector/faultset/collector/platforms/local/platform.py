@@ -2,44 +2,141 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from faultset.collector.ipc.channel import Channel
+from faultset.collector.ipc.processes import is_stopped, tail
+from faultset.collector.load.messages import ChangeLoad, StopLoad
 from faultset.collector.load.results import RequestSource
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
-from faultset.collector.platforms.api.capabilities import HostLoad
-from faultset.collector.platforms.api.impairments import Impairment
-from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.journal.journal import Journal
-from faultset.collector.platforms.journal.journaled_verbs import JournaledCommands, JournaledImpairments, JournaledKills
-from faultset.collector.platforms.journal.undo import undo_all
-from faultset.collector.platforms.local.control_plane.control_plane import ControlPlane, PodNetworks
-from faultset.collector.platforms.local.control_plane.prober import unready
-from faultset.collector.platforms.local.control_plane.routing import AddressBlock
-from faultset.collector.platforms.local.controllers.cluster import Cluster
-from faultset.collector.platforms.local.controllers.context import AS_ON_A_CLUSTER, BEFORE_CLIENTS
-from faultset.collector.platforms.local.load_process import Load
-from faultset.collector.platforms.local.node.messages import Execute, SendSignal
+from faultset.collector.platforms.base import HostLoad
+from faultset.collector.platforms.cluster.cluster import Cluster
+from faultset.collector.platforms.cluster.context import AS_ON_A_CLUSTER, BEFORE_CLIENTS, SignalContainer
+from faultset.collector.platforms.impairments import Impairment
+from faultset.collector.platforms.journal import Journal
+from faultset.collector.platforms.journaled import JournaledPlatform
+from faultset.collector.platforms.local.control_plane import ControlPlane, PodNetworks
+from faultset.collector.platforms.local.node.messages import Execute, RunJob, SignalJob
 from faultset.collector.platforms.local.node.processes import write_scripts
-from faultset.collector.platforms.local.telemetry.messages import ReadHealth
-from faultset.collector.platforms.local.telemetry.source import TelemetrySource
-from faultset.collector.platforms.local.undo import LocalUndoExecutor
+from faultset.collector.platforms.local.routing import AddressBlock
+from faultset.collector.platforms.local.telemetry.source import ReadHealth, TelemetrySource
+from faultset.collector.platforms.local.worker import unready
+from faultset.collector.platforms.objects import Object, copied
 from faultset.collector.platforms.observation.sources import EventSource, LogSource, ObjectSource
 from faultset.collector.runtime.stores.redis_driver import redis_programs
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import SPANS_PORT
+from faultset.collector.spec.files import write
 from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import PlatformError
 
+_NAME = "load"
+_FUNCTION = "faultset.collector.load.process:main"
+_STOP_TIMEOUT_S = 10.0
+
+
+class Load:
+    """Starts, changes and stops the load; the node forks it.
+
+    Parameters
+    ----------
+    plane
+        The running control plane.
+    app
+        Whose entry and requests to use.
+    folder
+        For its results and what it prints.
+    """
+
+    def __init__(self, plane: ControlPlane, app: AppSpec, folder: Path):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.results = folder / "requests.bin"
+        self._plane, self._app, self._folder = plane, app, folder
+        self._log = folder / "load.log"
+        self._channel: Channel | None = None
+        self._pid = 0
+        self._wanted = False
+
+    def start(self, *, seed: int, rate_rps: float, mix: str, traffic: Traffic) -> None:
+        """Begin to send; raise PlatformError when the load does not come up."""
+        if self._channel is not None:
+            raise PlatformError("the load runs already; stop it first")
+        spec, socket = self._folder / "app.yaml", self._plane.sockets / "load.sock"
+        spec.write_text(write(self._app), encoding="utf-8")
+        entry = self._plane.cluster.store.get("Service", self._app.entry.service)["spec"]["clusterIP"]
+        options = {
+            "app": spec,
+            "mix": mix,
+            "rate": rate_rps,
+            "seed": seed,
+            "traffic": traffic.to_json(),
+            "target": f"http://{entry}:{self._app.entry.port}",
+            "results": self.results,
+            "socket": socket,
+            "bind": self._plane.addresses.load,
+        }
+        argv = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        self._plane.jobs.pop(_NAME, None)
+        self._wanted = True
+        env = self._plane.worker.environment
+        job = RunJob(name=_NAME, function=_FUNCTION, argv=tuple(argv), env=env, log=self._log)
+        self._pid = self._plane.call("node", job)
+        pause = threading.Event()
+        while not socket.exists():
+            self.check()
+            pause.wait(0.02)
+        self._channel = Channel(socket)
+
+    def step(self, factor: float) -> None:
+        """Change the load; without a load there is nothing to change."""
+        if self._channel is not None:
+            self.check()
+            self._channel.call(ChangeLoad(factor=factor))
+
+    def stop(self) -> None:
+        """End the load; may be called twice."""
+        channel, self._channel, self._wanted = self._channel, None, False
+        if channel is None:
+            return
+        with contextlib.suppress(PlatformError):
+            channel.call(StopLoad())
+        channel.close()
+        pause = threading.Event()
+        for _ in range(int(_STOP_TIMEOUT_S / 0.02)):
+            if _NAME in self._plane.jobs:
+                return
+            self._plane.check()
+            pause.wait(0.02)
+        self._plane.call("node", SignalJob(name=_NAME, signal="KILL"))
+
+    def close(self) -> None:
+        """Let go of the process, which ends with the others."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def check(self) -> None:
+        """Raise PlatformError when the load has ended by itself or was stopped; what was stopped is ended first."""
+        self._plane.check()
+        code = self._plane.jobs.get(_NAME)
+        if code is not None and self._wanted:
+            raise PlatformError(f"the load ended with code {code}; it said last: {tail(self._log)}")
+        if self._wanted and code is None and is_stopped(self._pid):
+            self._plane.call("node", SignalJob(name=_NAME, signal="KILL"))
+            raise PlatformError("the load was stopped by a signal, which spoils what it measures; let it run")
+
+
 _EXEC_TIMEOUT_S = 30.0
-_POLL_S = 0.02
 
 
-class LocalPlatform(JournaledCommands, JournaledKills, JournaledImpairments):
+class LocalPlatform(JournaledPlatform):
     """One application in one episode on this machine.
 
     Parameters
@@ -130,17 +227,26 @@ class LocalPlatform(JournaledCommands, JournaledKills, JournaledImpairments):
                 plane.cluster.store.apply(wanted)
             plane.settle()
 
-    def get(self, kind: str, name: str) -> Object:
-        """Return a copy of one object; raise ObjectNotFound."""
+    def find(self, kind: str, name: str) -> Object | None:
+        """Return a copy of one object, or None."""
         plane = self._running()
         with plane.lock:
-            return plane.cluster.store.get(kind, name)
+            return copied(plane.cluster.store.find(kind, name))
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
         """Return copies of all objects of a kind that carry the labels."""
         plane = self._running()
         with plane.lock:
             return plane.cluster.store.list(kind, labels)
+
+    def _create(self, manifest: Mapping[str, Any]) -> bool:
+        plane = self._running()
+        with plane.lock:
+            if plane.cluster.store.find(manifest["kind"], manifest["metadata"]["name"]) is not None:
+                return False
+            plane.cluster.store.create(manifest)
+            plane.settle()
+            return True
 
     def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
         plane = self._running()
@@ -156,7 +262,7 @@ class LocalPlatform(JournaledCommands, JournaledKills, JournaledImpairments):
 
     def _kill(self, pod: Object, container: str) -> None:
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
-        kill = SendSignal(uid=uid, container=container, signal="KILL", main_only=True)
+        kill = SignalContainer(uid=uid, container=container, signal="KILL", main_only=True)
         if not self._running().call("node", kill):
             raise PlatformError(f"cannot kill container {container} of pod {name}: it does not run")
 
@@ -167,25 +273,16 @@ class LocalPlatform(JournaledCommands, JournaledKills, JournaledImpairments):
         """Return how many packets of the pod the current impairment has met so far."""
         return PodNetworks(self._running()).impaired_packets(pod)
 
-    def wait(self, condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
-        """Return once `condition` holds; raise PlatformError naming `what` after `timeout_s`."""
-        deadline = time.monotonic() + timeout_s
-        while not condition():
-            plane = self._running()
-            self._must_load().check()
-            if time.monotonic() > deadline:
-                with plane.lock:
-                    seen = unready(plane.cluster.store, plane.worker.log_file)
-                raise PlatformError(f"waited {timeout_s:g} s without success for {what}; {seen}")
-            time.sleep(_POLL_S)
+    def _lift(self, pod: str) -> None:
+        PodNetworks(self._running()).lift(pod)
 
-    def undo(self) -> None:
-        """Undo every change that the journal holds, newest first, then restart pods that wait in a back-off."""
-        executor = LocalUndoExecutor(self._running(), run=self.run_command)
-        try:
-            undo_all(self._journal, executor.execute)
-        finally:
-            executor.restart_waiting()
+    def _check_waiting(self) -> None:
+        self._must_load().check()
+
+    def _describe_unready(self) -> str:
+        plane = self._running()
+        with plane.lock:
+            return unready(plane.cluster.store, plane.worker.log_file)
 
     @property
     def sources(self) -> Mapping[str, Source]:

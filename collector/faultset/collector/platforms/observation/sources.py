@@ -9,10 +9,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from faultset.collector.platforms.observation.events import Occurrence
-from faultset.collector.platforms.observation.log_lines import parse_record
-from faultset.collector.platforms.observation.log_records import read_records
-from faultset.collector.platforms.observation.object_changes import ChangeLog
+from faultset.collector.platforms.observation.logs import parse_record, read_records
+from faultset.collector.platforms.observation.objects import ChangeLog, Occurrence
 from faultset.core.json_text import replace_surrogates
 from faultset.datasets.format.schemas import TABLES
 

@@ -16,8 +16,8 @@ from opentelemetry.trace import Span
 from faultset.collector.runtime.context import RequestContext, ServiceContext
 from faultset.collector.runtime.http.status import BadRequest, RpcError
 from faultset.collector.runtime.processes import IsWanted, begin_work, end_work
-from faultset.collector.runtime.signals.tracing import NO_PARENT, context_of, fail, ids_of
 from faultset.collector.runtime.steps.step import compile_steps
+from faultset.collector.runtime.tracing import NO_PARENT, context_of, fail, ids_of
 from faultset.collector.spec.features.behaviour import BackgroundWork, Task
 
 Started = tuple[Span, Context]

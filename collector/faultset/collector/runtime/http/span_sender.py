@@ -7,14 +7,26 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from faultset.collector.runtime.http.client import BrokenError, DialError, HttpClient, Names, host_and_port
-from faultset.collector.runtime.signals.tracing import RecordedSpan, SpanEncoder
+from faultset.collector.runtime.tracing import RecordedSpan, SpanEncoder
 
 _PAUSE_S = 1.0
+
+
 _MOST_WAITING = 8192
+
+
 _BATCH = 1024
+
+
 _TIMEOUT_S = 2.0
+
+
 _AGAIN_S = 0.5
+
+
 _FLUSH_S = 3.0
+
+
 _CONNECTION_AGE_S = 60.0
 
 

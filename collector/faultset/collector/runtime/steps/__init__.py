@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from faultset.collector.runtime.steps.basic import Call, Require, Respond, Work
-from faultset.collector.runtime.steps.caching import CachedDocuments
-from faultset.collector.runtime.steps.documents import FindDocuments, WriteDocuments
-from faultset.collector.runtime.steps.flags import Chance, ReadFlag, ReadFlags
-from faultset.collector.runtime.steps.flow import ForEach, Parallel, When
-from faultset.collector.runtime.steps.messaging import Publish
-from faultset.collector.runtime.steps.outcomes import Fail, Wait, WriteLine
-from faultset.collector.runtime.steps.settings import ReadSetting
-from faultset.collector.runtime.steps.sorted_sets import PushSorted, RangeSorted
+from faultset.collector.runtime.steps.basic import Call, FindText, Require, Respond, SetValues, UniqueId, Work
+from faultset.collector.runtime.steps.effects import Annotate, Count, OpenSpan, Publish, ReadSetting
+from faultset.collector.runtime.steps.flow import (
+    Chance,
+    Fail,
+    ForEach,
+    Parallel,
+    ReadFlag,
+    ReadFlags,
+    Wait,
+    When,
+    WriteLine,
+)
 from faultset.collector.runtime.steps.step import Step
-from faultset.collector.runtime.steps.telemetry import Annotate, Count, OpenSpan
-from faultset.collector.runtime.steps.values import FindText, SetValues, UniqueId
+from faultset.collector.runtime.steps.stores import (
+    CachedDocuments,
+    FindDocuments,
+    PushSorted,
+    RangeSorted,
+    WriteDocuments,
+)
 
 GENERIC_STEPS: tuple[type[Step], ...] = (
     Require,

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
-from faultset.collector.runtime.expressions import getter
+from faultset.collector.runtime.expressions import getter, number
+from faultset.collector.runtime.http.status import Code, RpcError
+from faultset.collector.runtime.steps.basic import check_template, text_of
 from faultset.collector.runtime.steps.step import Step, compile_steps
+from faultset.collector.runtime.tracing import ids_of, span_of
 from faultset.collector.spec.steps import Place, StepModel, Steps
 
 
@@ -41,8 +45,8 @@ class Parallel(Step):
 
     def inner_steps(self) -> Iterator[tuple[Place, StepModel]]:
         """Yield the steps of every branch."""
-        for number, branch in enumerate(self.branches):
-            yield from _placed(("branches", number), branch)
+        for index, branch in enumerate(self.branches):
+            yield from _placed(("branches", index), branch)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that carries out the branches; of several failures the first is raised."""
@@ -143,8 +147,8 @@ def _names_saved(steps: Sequence[StepModel]) -> Iterator[str]:
 
 
 def _placed(place: Place, steps: Sequence[StepModel]) -> Iterator[tuple[Place, StepModel]]:
-    for number, step in enumerate(steps):
-        yield (*place, number), step
+    for index, step in enumerate(steps):
+        yield (*place, index), step
 
 
 async def _gather(work: Sequence[Awaitable[Any]], *, at_once: bool) -> list[Any]:
@@ -169,3 +173,131 @@ async def _gather(work: Sequence[Awaitable[Any]], *, at_once: bool) -> list[Any]
     if failures:
         raise failures[0]
     return [task.result() for task in tasks]
+
+
+Template = Annotated[str, AfterValidator(check_template)]
+
+_LONGEST_WAIT_S = 3600.0
+
+
+class Fail(Step):
+    """Fail the request."""
+
+    keyword = "fail"
+    code: Literal["unknown", "invalid_argument", "not_found", "failed_precondition", "internal", "unavailable"] = (
+        "internal"
+    )
+    """Code of the failure, one of gRPC's."""
+    message: Template
+    """Its description; `{a.b}` stands for the value `$a.b`."""
+    log: Template | None = None
+    """Line at level error that is logged; none when left out."""
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that fails."""
+        message, line = text_of(self.message), None if self.log is None else text_of(self.log)
+        code = Code[self.code.upper()]
+
+        def handle(request: RequestContext) -> None:
+            if line is not None:
+                service.log.error(location, f"{line(request.values)} {ids_of(span_of(request.trace))}")
+            raise RpcError(code, message(request.values))
+
+        return handle
+
+
+class Wait(Step):
+    """Wait, without using the processor."""
+
+    keyword = "wait"
+    seconds: Any = 0
+    """How long; nothing, or what is no number, is no wait. An hour at most."""
+    milliseconds: Any = 0
+    """The same in milliseconds; what both say is added."""
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that waits."""
+        seconds_of, milliseconds_of = getter(self.seconds), getter(self.milliseconds)
+
+        async def handle(request: RequestContext) -> None:
+            wait_s = number(seconds_of(request.values)) + number(milliseconds_of(request.values)) / 1000
+            if wait_s > 0:
+                await asyncio.sleep(min(wait_s, _LONGEST_WAIT_S))
+
+        return handle
+
+
+class WriteLine(Step):
+    """Write a line, with the ids of the request's span."""
+
+    keyword = "log"
+    text: Template
+    """The line; `{a.b}` stands for the value `$a.b`."""
+    level: Literal["trace", "info", "warning", "error"] = "info"
+    """Its level; lines at `trace` are left out when the application logs at `info`."""
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that writes."""
+        text = text_of(self.text)
+
+        def handle(request: RequestContext) -> None:
+            service.log.write(self.level, location, f"{text(request.values)} {ids_of(span_of(request.trace))}")
+
+        return handle
+
+
+class ReadFlag(Step):
+    """Read the value of a feature flag."""
+
+    keyword = "flag"
+    name: str
+    """Name of the flag, one of the application's."""
+    save: str
+    """Name under which the value is kept for later steps."""
+
+    def flags_read(self) -> tuple[str, ...]:
+        """Return the flag."""
+        return (self.name,)
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that reads."""
+
+        def handle(request: RequestContext) -> None:
+            request.values[self.save] = service.flags.value(self.name)
+
+        return handle
+
+
+class ReadFlags(Step):
+    """Read the values of all feature flags, as their provider answers others."""
+
+    keyword = "all_flags"
+    save: str
+    """Name under which a mapping of values by name is kept for later steps."""
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that reads."""
+
+        def handle(request: RequestContext) -> None:
+            request.values[self.save] = service.flags.all()
+
+        return handle
+
+
+class Chance(Step):
+    """Decide by chance."""
+
+    keyword = "chance"
+    share: Any
+    """Probability of true, a number from 0 to 1; anything that is no number counts as 0."""
+    save: str
+    """Name under which true or false is kept for later steps."""
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        """Return a function that decides."""
+        share_of = getter(self.share)
+
+        def handle(request: RequestContext) -> None:
+            request.values[self.save] = random.random() < number(share_of(request.values))
+
+        return handle

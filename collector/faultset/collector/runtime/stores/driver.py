@@ -18,7 +18,7 @@ from typing import Any, Generic, Literal, NamedTuple, Never, Protocol, TypeVar, 
 
 from faultset.collector.runtime.http.client import MAX_AGE_S, Names
 from faultset.collector.runtime.http.status import ErrorTexts
-from faultset.collector.runtime.signals.metrics import Metrics
+from faultset.collector.runtime.signals import Metrics
 from faultset.core.errors import PlatformError
 
 

@@ -16,7 +16,7 @@ import redis
 
 from faultset.collector.runtime.processes import IsWanted, begin_work
 from faultset.collector.runtime.stores.driver import AdminAction, StoreAccess, StoreAdministrator
-from faultset.collector.runtime.stores.server_processes import open_file_sizes
+from faultset.collector.runtime.stores.users import open_file_sizes
 from faultset.core.errors import PlatformError
 
 ADMINISTRATOR = "root"

@@ -22,9 +22,9 @@ from faultset.collector.runtime.stores.driver import (
     StoreClient,
     StoreDriver,
 )
-from faultset.collector.runtime.stores.passwords import write_private_file
 from faultset.collector.runtime.stores.redis_administrator import ADMINISTRATOR, RedisAdministrator, digest
 from faultset.collector.runtime.stores.redis_client import ClientTexts, RedisClient
+from faultset.collector.runtime.stores.users import write_private_file
 from faultset.core.errors import PlatformError
 
 _RIGHTS = ("~*", "-@all", "+@read", "+@write", "+@connection", "-@admin", "-@dangerous", "-@scripting", "-@blocking")

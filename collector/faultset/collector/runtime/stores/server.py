@@ -14,13 +14,9 @@ from typing import get_args
 
 from faultset.collector.runtime.processes import running_work
 from faultset.collector.runtime.stores.driver import AdminAction, Credentials, StoreAccess, StoreDriver
-from faultset.collector.runtime.stores.drivers import (
-    STORE_DRIVERS,
-    original_versions,
-    store_driver,
-)
+from faultset.collector.runtime.stores.drivers import STORE_DRIVERS, original_versions, store_driver
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
-from faultset.collector.runtime.stores.passwords import read_password
+from faultset.collector.runtime.stores.users import read_password
 from faultset.collector.spec.containers import ADMINISTRATOR, APPLICATION, DATA_PATH
 from faultset.core.errors import FaultsetError, PlatformError
 

@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from faultset.collector.platforms.kubernetes.chaos_mesh import injector, lifecycle
+from faultset.collector.platforms.kubernetes.chaos_mesh import experiments, platform
 from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import PLURALS
 
 CONTROL, APP = "hotel-1-control", "hotel-1"
@@ -90,7 +90,7 @@ class ChaosMesh:
     def _chaos(
         self, method: str, namespace: str, plural: str, name: str | None, params: dict[str, list[str]], body: bytes
     ) -> Any:
-        if plural in lifecycle.POD_RESOURCES:
+        if plural in experiments.POD_RESOURCES:
             self.removed.append(f"{plural}/{namespace}/{name}")
             return {}
         if method == "POST":
@@ -133,7 +133,7 @@ class ChaosMesh:
 @pytest.fixture
 def chaos_mesh(refused: Any, monkeypatch: pytest.MonkeyPatch) -> ChaosMesh:
     """A Chaos Mesh that works, with one pod of the application; what waits for it waits briefly."""
-    monkeypatch.setattr(lifecycle, "_POLL_S", 0.01)
+    monkeypatch.setattr(experiments, "_POLL_S", 0.01)
     for name in ("inject", "remove", "remove_all"):
         brief(monkeypatch, name)
     made = ChaosMesh(refused=refused)
@@ -143,9 +143,9 @@ def chaos_mesh(refused: Any, monkeypatch: pytest.MonkeyPatch) -> ChaosMesh:
 
 def brief(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Let a function of the life cycle wait for a tenth of a second."""
-    function: Callable[..., Any] = getattr(lifecycle, name)
+    function: Callable[..., Any] = getattr(experiments, name)
     monkeypatch.setattr(function, "__kwdefaults__", {"timeout_s": 0.1})
-    assert getattr(injector, name) is function
+    assert getattr(platform, name) is function
 
 
 def pod(uid: str = "u-1") -> dict[str, Any]:

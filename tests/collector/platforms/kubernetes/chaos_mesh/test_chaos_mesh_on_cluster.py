@@ -15,15 +15,19 @@ from typing import Any
 import pytest
 from datagrams import ECHO, RECEIVER, SENDER, answered, is_gone, until
 
-from faultset.collector.platforms.api.impairments import Bandwidth, Loss, Partition
-from faultset.collector.platforms.api.pod_state import is_ready
-from faultset.collector.platforms.kubernetes.api.client import Api, path_of
-from faultset.collector.platforms.kubernetes.api.namespaces import MANAGED
-from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import PLURALS, RESOURCES, path_of_experiment
-from faultset.collector.platforms.kubernetes.chaos_mesh.injector import ChaosMeshImpairer
+from faultset.collector.platforms.impairments import Bandwidth, Loss, Partition
+from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
+    PLURALS,
+    RESOURCES,
+    path_of_experiment,
+    remove_all,
+)
 from faultset.collector.platforms.kubernetes.chaos_mesh.installation import find_installation, refused_samples
-from faultset.collector.platforms.kubernetes.chaos_mesh.lifecycle import remove_all
-from faultset.collector.platforms.kubernetes.workloads.images import app_image
+from faultset.collector.platforms.kubernetes.chaos_mesh.platform import ChaosMeshImpairer
+from faultset.collector.platforms.kubernetes.client import Api, path_of
+from faultset.collector.platforms.kubernetes.images import app_image
+from faultset.collector.platforms.kubernetes.namespaces import MANAGED
+from faultset.collector.platforms.objects import is_ready
 from faultset.core.errors import PlatformError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -33,12 +37,12 @@ SENT = 300
 LEASE_S = 20
 KILLED = f"""
 import sys, time
-from faultset.collector.platforms.api.impairments import Partition
-from faultset.collector.platforms.kubernetes.api.client import Api
-from faultset.collector.platforms.kubernetes.chaos_mesh import injector
-injector.LEASE_S = {LEASE_S}
+from faultset.collector.platforms.impairments import Partition
+from faultset.collector.platforms.kubernetes.client import Api
+from faultset.collector.platforms.kubernetes.chaos_mesh import platform
+platform.LEASE_S = {LEASE_S}
 api, (control, app) = Api(), sys.argv[1:]
-made = injector.ChaosMeshImpairer(api, control, app)
+made = platform.ChaosMeshImpairer(api, control, app)
 made.impair(api.get(f"/api/v1/namespaces/{{app}}/pods/sender"), Partition())
 print("impaired", flush=True)
 time.sleep(600)

@@ -12,8 +12,8 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import FaultSpec, faults
-from faultset.collector.platforms.api.courses import draw_course
-from faultset.collector.platforms.api.impairments import (
+from faultset.collector.platforms.fake import FakePlatform
+from faultset.collector.platforms.impairments import (
     Abort,
     Bandwidth,
     Delay,
@@ -22,9 +22,9 @@ from faultset.collector.platforms.api.impairments import (
     Loss,
     Partition,
     Reset,
+    draw_course,
 )
-from faultset.collector.platforms.fake import FakePlatform
-from faultset.collector.platforms.journal.journal import Journal
+from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
     FAILED_POD,
     KILLED_POD,

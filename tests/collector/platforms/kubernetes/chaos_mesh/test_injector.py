@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from faultset.collector.platforms.api.impairments import Bandwidth, Loss, Partition
-from faultset.collector.platforms.kubernetes.api.client import Api
-from faultset.collector.platforms.kubernetes.chaos_mesh import injector
-from faultset.collector.platforms.kubernetes.chaos_mesh.injector import ChaosMeshImpairer
+from faultset.collector.platforms.impairments import Bandwidth, Loss, Partition
+from faultset.collector.platforms.kubernetes.chaos_mesh import platform
+from faultset.collector.platforms.kubernetes.chaos_mesh.platform import ChaosMeshImpairer
+from faultset.collector.platforms.kubernetes.client import Api
 from faultset.core.errors import PlatformError
 
 
@@ -51,19 +51,19 @@ def test_a_lease_is_renewed_by_a_successor_before_it_ends(
     impairer.impair(geo, Partition())
     impairer.renew()
     assert len(chaos_mesh.made) == 1
-    monkeypatch.setattr(injector, "RENEWED_AFTER_S", -1.0)
+    monkeypatch.setattr(platform, "RENEWED_AFTER_S", -1.0)
     impairer.renew()
     first, second = chaos_mesh.made
     assert first["spec"] == second["spec"]
     assert first["metadata"]["name"] != second["metadata"]["name"]
     assert actions(chaos_mesh) == ["partition"]
-    assert injector.RENEWED_AFTER_S < injector.LEASE_S
+    assert platform.RENEWED_AFTER_S < platform.LEASE_S
 
 
 def test_a_failed_pod_has_a_long_lease_without_a_successor(
     impairer: ChaosMeshImpairer, chaos_mesh: Any, geo: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(injector, "RENEWED_AFTER_S", -1.0)
+    monkeypatch.setattr(platform, "RENEWED_AFTER_S", -1.0)
     impairer.fail(geo)
     impairer.renew()
     [made] = chaos_mesh.made

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from faultset.collector.platforms.api.requirements import unmet
-from faultset.collector.platforms.kubernetes.api.client import Api
+from faultset.collector.platforms.hosts import unmet
 from faultset.collector.platforms.kubernetes.chaos_mesh.installation import (
     NETEM,
     ROLE_RULES,
@@ -19,6 +18,7 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.installation import (
     check_installation,
     unsupported_by_chaos_mesh,
 )
+from faultset.collector.platforms.kubernetes.client import Api
 from faultset.core.errors import PlatformError
 
 ROLE = Path(__file__).parents[5] / "docs" / "chaos-mesh-role.yaml"

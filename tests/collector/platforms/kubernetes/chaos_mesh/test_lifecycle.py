@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 
-from faultset.collector.platforms.kubernetes.api.client import Api
 from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
     FAILED_POD,
     KILLED_POD,
     ChaosExperiment,
+    disturbed_pods,
+    failure_of,
+    inject,
     manifest,
+    remove,
+    remove_all,
 )
-from faultset.collector.platforms.kubernetes.chaos_mesh.lifecycle import inject, remove, remove_all
-from faultset.collector.platforms.kubernetes.chaos_mesh.status import disturbed_pods, failure_of
+from faultset.collector.platforms.kubernetes.client import Api
 from faultset.core.errors import PlatformError
 
 NO_NETEM = "Error: Specified qdisc kind is unknown."

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from faultset.collector.platforms.kubernetes.telemetry.read_ahead import read_ahead
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import read_ahead
 
 
 def test_one_answer_is_fetched_beforehand_and_no_more() -> None:

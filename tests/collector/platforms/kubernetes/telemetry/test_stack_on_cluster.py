@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from faultset.collector.platforms.kubernetes.api.client import Api
+from faultset.collector.platforms.kubernetes.client import Api
 from faultset.collector.platforms.kubernetes.telemetry.discovery import discover
-from faultset.collector.platforms.kubernetes.telemetry.jaeger.source import JaegerSource
-from faultset.collector.platforms.kubernetes.telemetry.prometheus.source import PrometheusSource
+from faultset.collector.platforms.kubernetes.telemetry.jaeger_source import JaegerSource
+from faultset.collector.platforms.kubernetes.telemetry.prometheus_source import PrometheusSource
 from faultset.collector.platforms.kubernetes.telemetry.stack_objects import (
     NAMESPACE,
     PARTS,

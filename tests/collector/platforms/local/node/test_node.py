@@ -15,7 +15,12 @@ import psutil
 import pytest
 
 from faultset.collector.ipc.processes import HelperProcess
-from faultset.collector.platforms.local.controllers.commands import ContainerExited, Mount
+from faultset.collector.platforms.cluster.context import (
+    ContainerExited,
+    LimitContainer,
+    Mount,
+    SignalContainer,
+)
 from faultset.collector.platforms.local.node.messages import (
     ContainerSample,
     Execute,
@@ -24,13 +29,11 @@ from faultset.collector.platforms.local.node.messages import (
     PollExits,
     ReadSamples,
     RunJob,
-    SendSignal,
-    SetLimits,
     ShutDown,
     SpawnContainer,
 )
 from faultset.collector.platforms.local.node.resource_usage import PERIOD_S, Quota
-from faultset.collector.platforms.local.node.volumes import Volumes
+from faultset.collector.platforms.local.worker import Volumes
 from faultset.core.errors import PlatformError
 
 NODE = "faultset.collector.platforms.local.node.node:main"
@@ -75,7 +78,7 @@ class Pods:
         return self.channel.call(Execute(uid=uid, container="main", argv=argv, timeout_s=timeout_s))
 
     def signal(self, uid: str, name: str) -> bool:
-        return self.channel.call(SendSignal(uid=uid, container="main", signal=name))
+        return self.channel.call(SignalContainer(uid=uid, container="main", signal=name))
 
     def end_of(self, uid: str) -> ContainerExited:
         return self.until(
@@ -219,7 +222,7 @@ def test_a_busy_container_is_throttled_to_its_limit(pods):
 def test_a_limit_is_changed_while_the_container_runs(pods):
     uid = pods.start(PYTHON, "-c", "while True: pass", cpu_limit=0.05)
     pods.until(lambda: (pods.metric(uid, "container_cpu_cfs_throttled_periods_total") or 0) >= 3)
-    pods.channel.call(SetLimits(uid=uid, container="main", cpu_limit=None, memory_limit=None))
+    pods.channel.call(LimitContainer(uid=uid, container="main", cpu_limit=None, memory_limit=None))
     pods.until(lambda: (pods.metric(uid, "container_cpu_usage_seconds_total") or 0) > 0.5)
     pods.signal(uid, "KILL")
 

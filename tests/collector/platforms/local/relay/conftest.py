@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from faultset.collector.ipc.channel import Channel
-from faultset.collector.platforms.api.impairments import Impairment
+from faultset.collector.platforms.impairments import Impairment
 from faultset.collector.platforms.local.relay.messages import (
     ConfigureRelay,
     PodCounters,

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from faultset.collector.ipc.channel import Channel, decode, encode
-from faultset.collector.platforms.api.impairments import Abort, Bandwidth, Hold, Impairment, Reset
+from faultset.collector.platforms.impairments import Abort, Bandwidth, Hold, Impairment, Reset
 from faultset.collector.platforms.local.relay.messages import PodImpairment, ReadCounters, ReadDisturbed
 from faultset.collector.platforms.local.relay.pods import RequestRule
 from faultset.collector.platforms.local.relay.process import ListeningSockets

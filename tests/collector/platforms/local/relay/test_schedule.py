@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from faultset.collector.platforms.local.relay.schedule import CLEAR, Flow, FlowStep, Link, packets
+from faultset.collector.platforms.local.relay.pods import CLEAR, Flow, FlowStep, Link, packets
 
 CUT = Link(cut=True)
 

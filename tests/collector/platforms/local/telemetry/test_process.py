@@ -22,17 +22,17 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from prometheus_client import CollectorRegistry, Counter
 
 from faultset.collector.ipc.channel import Channel
-from faultset.collector.platforms.api.impairments import Partition
+from faultset.collector.platforms.impairments import Partition
 from faultset.collector.platforms.local.relay.messages import ConfigureRelay, PodImpairment, RelayRoute, Target
-from faultset.collector.platforms.local.telemetry.messages import (
+from faultset.collector.platforms.local.telemetry.source import (
     ConfigureTelemetry,
     ReadHealth,
     ReplaceState,
     ScrapeTarget,
     StateSample,
+    TelemetrySource,
     WriteSnapshot,
 )
-from faultset.collector.platforms.local.telemetry.source import TelemetrySource
 from faultset.core.errors import PlatformError
 from faultset.datasets.format.schemas import TABLES
 

@@ -13,13 +13,12 @@ import pyarrow as pa
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from faultset.collector.ipc.channel import Handlers, serve
+from faultset.collector.ipc.channel import Handlers, Peer, serve
 from faultset.collector.load.messages import ChangeLoad
 from faultset.collector.platforms.local.node.messages import ContainerSample, ReadSamples
 from faultset.collector.platforms.local.relay.messages import PodCounters, ReadCounters
-from faultset.collector.platforms.local.telemetry.messages import ScrapeTarget, StateSample
-from faultset.collector.platforms.local.telemetry.peers import Peer
 from faultset.collector.platforms.local.telemetry.scraper import Scraper
+from faultset.collector.platforms.local.telemetry.source import ScrapeTarget, StateSample
 from faultset.collector.sources.metric_store import MetricStore
 
 Serve = Callable[[CollectorRegistry], tuple[str, int]]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from faultset.collector.platforms.api.impairments import (
+from faultset.collector.platforms.hosts import Requirement
+from faultset.collector.platforms.impairments import (
     Abort,
     Bandwidth,
     Delay,
@@ -14,15 +15,11 @@ from faultset.collector.platforms.api.impairments import (
     Partition,
     Reset,
 )
-from faultset.collector.platforms.api.objects import Object
-from faultset.collector.platforms.api.pod_state import is_ready
-from faultset.collector.platforms.api.requirements import Requirement
-from faultset.collector.platforms.kubernetes.api.client import Api, NotFound
-from faultset.collector.platforms.kubernetes.api.permissions import Rule, missing_permissions
 from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
     FAILED_POD,
     KILLED_POD,
     PLURALS,
+    POD_RESOURCES,
     RESOURCES,
     ChaosExperiment,
     experiment_of,
@@ -30,7 +27,9 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
     manifest,
     path_of_experiment,
 )
-from faultset.collector.platforms.kubernetes.chaos_mesh.lifecycle import POD_RESOURCES
+from faultset.collector.platforms.kubernetes.client import Api, NotFound
+from faultset.collector.platforms.kubernetes.permissions import Rule, missing_permissions
+from faultset.collector.platforms.objects import Object, is_ready
 from faultset.core.errors import PlatformError
 
 GROUP = "chaos-mesh.org"

@@ -6,13 +6,14 @@ import base64
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
 
 import urllib3
 
-from faultset.collector.platforms.kubernetes.api.client import RETRY_TIMEOUT_S, Api
+from faultset.collector.platforms.kubernetes.client import RETRY_TIMEOUT_S, Api
 from faultset.core.errors import PlatformError, UsageError
 
 FIRST_RETRY_TIMEOUT_S = 5.0
@@ -188,3 +189,19 @@ def parsed(body: bytes, name: str, path: str) -> Any:
 
 def _short(text: str) -> str:
     return " ".join(text.split())[:300]
+
+
+_Answer = TypeVar("_Answer")
+
+
+def read_ahead(answers: Iterator[_Answer]) -> Generator[_Answer, None, None]:
+    """Yield what an iterator yields, one answer of which a thread fetches beforehand.
+
+    >>> list(read_ahead(iter("abc")))
+    ['a', 'b', 'c']
+    """
+    with ThreadPoolExecutor(1, "read-ahead") as thread:
+        following = thread.submit(next, answers, None)
+        while (answer := following.result()) is not None:
+            following = thread.submit(next, answers, None)
+            yield answer

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from faultset.collector.platforms.kubernetes.api.client import APPLY_PATCH, Api, NotFound
-from faultset.collector.platforms.kubernetes.api.namespaces import MANAGED
+from faultset.collector.platforms.kubernetes.client import APPLY_PATCH, Api, NotFound
+from faultset.collector.platforms.kubernetes.namespaces import MANAGED
 from faultset.core.errors import PlatformError
 
 NAMESPACE = "faultset-telemetry"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from faultset.collector.platforms.kubernetes.load_pod import LoadPod, LoadRequests
 from faultset.collector.platforms.kubernetes.telemetry.discovery import TelemetryServers
-from faultset.collector.platforms.kubernetes.telemetry.jaeger.source import JaegerSource
-from faultset.collector.platforms.kubernetes.telemetry.prometheus.source import PrometheusSource
-from faultset.collector.platforms.kubernetes.watch.watches import Observer
-from faultset.collector.platforms.kubernetes.workloads.load_pod import LoadPod, LoadRequests
+from faultset.collector.platforms.kubernetes.telemetry.jaeger_source import JaegerSource
+from faultset.collector.platforms.kubernetes.telemetry.prometheus_source import PrometheusSource
+from faultset.collector.platforms.kubernetes.watches import Observer
 from faultset.collector.platforms.observation.sources import EventSource, LogSource, ObjectSource
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec

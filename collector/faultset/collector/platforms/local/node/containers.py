@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from faultset.collector.ipc.processes import DeferredAnswer
-from faultset.collector.platforms.local.controllers.commands import ContainerExited
+from faultset.collector.platforms.cluster.context import ContainerExited
 from faultset.collector.platforms.local.node.messages import JobExited, PollExits
 from faultset.collector.platforms.local.node.resource_usage import (
     PERIOD_S,
@@ -22,7 +22,7 @@ from faultset.collector.platforms.local.node.resource_usage import (
     process_use,
     resident_bytes,
 )
-from faultset.collector.platforms.observation.timestamps import rfc3339_ns
+from faultset.collector.platforms.observation.objects import rfc3339_ns
 
 _LONGEST_LINE = 16_384
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faultset.collector.ipc.channel import Message, Request
-from faultset.collector.platforms.local.controllers.commands import ContainerExited
+from faultset.collector.platforms.cluster.context import ContainerExited
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,26 +47,6 @@ class SpawnContainer(Request[ContainerProcess]):
     cpu_limit: float | None = None
     memory_limit: int | None = None
     program_s: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class SendSignal(Request[bool]):
-    """Send a signal, such as `KILL`, to a container or to its first process only; the answer says whether it runs."""
-
-    uid: str
-    container: str
-    signal: str
-    main_only: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetLimits(Request[bool]):
-    """Change the limits of a container in place; the answer says whether it runs."""
-
-    uid: str
-    container: str
-    cpu_limit: float | None
-    memory_limit: int | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from typing import Any
 
 from faultset.collector.ipc.channel import Handlers
 from faultset.collector.ipc.processes import DeferredAnswer, Server, call
-from faultset.collector.platforms.local.controllers.commands import ContainerExited
+from faultset.collector.platforms.cluster.context import ContainerExited, LimitContainer, SignalContainer
 from faultset.collector.platforms.local.node.containers import Container, Limiter, LogFile, Outputs, Reports, send
 from faultset.collector.platforms.local.node.messages import (
     ContainerProcess,
@@ -30,8 +30,6 @@ from faultset.collector.platforms.local.node.messages import (
     PollExits,
     ReadSamples,
     RunJob,
-    SendSignal,
-    SetLimits,
     ShutDown,
     SignalJob,
     SpawnContainer,
@@ -73,8 +71,8 @@ class Node:
         self._reaper = Reaper(self._selector, self._ended, self._finish_containers)
         handlers: Handlers = {
             SpawnContainer: self.spawn,
-            SendSignal: self.signal,
-            SetLimits: self.limit,
+            SignalContainer: self.signal,
+            LimitContainer: self.limit,
             PollExits: self._reports.poll,
             Execute: self.execute,
             ReadSamples: self.samples,
@@ -124,7 +122,7 @@ class Node:
         self._outputs.open(made, stdout=out[0], stderr=err[0])
         return ContainerProcess(pid=pid, started_ns=made.started_ns)
 
-    def signal(self, request: SendSignal) -> bool:
+    def signal(self, request: SignalContainer) -> bool:
         """Send a signal to a container, or to its first process only; return whether it runs."""
         found = self._containers.get((request.uid, request.container))
         if found is None:
@@ -136,7 +134,7 @@ class Node:
             found.signal(number)
         return True
 
-    def limit(self, request: SetLimits) -> bool:
+    def limit(self, request: LimitContainer) -> bool:
         """Change the limits of a running container; return whether it runs."""
         found = self._containers.get((request.uid, request.container))
         if found is not None:

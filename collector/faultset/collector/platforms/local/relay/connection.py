@@ -14,15 +14,17 @@ from collections import deque
 from collections.abc import Callable
 from random import Random
 
-from faultset.collector.platforms.api.impairments import Abort, Hold, Reset
-from faultset.collector.platforms.local.relay.pods import REFUSAL, Pod, drop
-from faultset.collector.platforms.local.relay.schedule import (
+from faultset.collector.platforms.impairments import Abort, Hold, Reset
+from faultset.collector.platforms.local.relay.pods import (
     CLEAR,
     PACKET_BYTES,
+    REFUSAL,
     SET_UP_RETRIES_S,
     Flow,
     FlowStep,
     Link,
+    Pod,
+    drop,
     packets,
 )
 

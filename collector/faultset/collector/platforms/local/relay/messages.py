@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from faultset.collector.ipc.channel import Message, Request
-from faultset.collector.platforms.api.impairments import Abort, Bandwidth, Delay, Hold, Loss, Partition, Reset
+from faultset.collector.platforms.impairments import Abort, Bandwidth, Delay, Hold, Loss, Partition, Reset
 
 
 @dataclass(frozen=True, kw_only=True)

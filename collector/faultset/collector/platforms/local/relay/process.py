@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 
 from faultset.collector.ipc.channel import serve
-from faultset.collector.platforms.api.impairments import Impairment
+from faultset.collector.platforms.impairments import Impairment
 from faultset.collector.platforms.local.relay.connection import Connection
 from faultset.collector.platforms.local.relay.messages import (
     ConfigureRelay,
@@ -27,8 +27,7 @@ from faultset.collector.platforms.local.relay.messages import (
     RelayState,
     Target,
 )
-from faultset.collector.platforms.local.relay.pods import Pod, link_of, rules_of
-from faultset.collector.platforms.local.relay.schedule import CLEAR, Link
+from faultset.collector.platforms.local.relay.pods import CLEAR, Link, Pod, link_of, rules_of
 from faultset.core.processes import die_with_parent
 
 _NETLINK_SOCK_DIAG = 4

@@ -10,22 +10,59 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
+from aiohttp import web
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from faultset.collector.ipc.channel import serve
-from faultset.collector.platforms.local.telemetry.messages import (
+from faultset.collector.ipc.channel import Peer, serve
+from faultset.collector.platforms.local.telemetry.scraper import Scraper
+from faultset.collector.platforms.local.telemetry.source import (
     ConfigureTelemetry,
     ReadHealth,
     ReplaceState,
     TelemetryHealth,
     WriteSnapshot,
 )
-from faultset.collector.platforms.local.telemetry.peers import Peer
-from faultset.collector.platforms.local.telemetry.receiver import Receiver
-from faultset.collector.platforms.local.telemetry.scraper import Scraper
 from faultset.collector.sources.metric_store import MetricStore, MetricWindow
+from faultset.collector.sources.otlp import read_spans
 from faultset.collector.sources.span_store import SpanStore, SpanWindow
 from faultset.core.files import replacing
 from faultset.core.processes import die_with_parent
+
+_PROTOBUF = "application/x-protobuf"
+_LARGEST_BODY = 64 << 20
+
+
+class Receiver:
+    """An HTTP server that takes `POST /v1/traces` in protobuf, plain or compressed."""
+
+    def __init__(self, store: SpanStore):
+        self._store = store
+        self._accepted = ExportTraceServiceResponse().SerializeToString()
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, ip: str, port: int) -> None:
+        """Listen on an address."""
+        app = web.Application(client_max_size=_LARGEST_BODY)
+        app.router.add_post("/v1/traces", self._take)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, ip, port, backlog=256).start()
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _take(self, request: web.Request) -> web.Response:
+        if request.content_type != _PROTOBUF:
+            return web.Response(status=415, text=f"send {_PROTOBUF}, not {request.content_type}")
+        try:
+            for span in read_spans(await request.read()):
+                self._store.add(span)
+        except ValueError as error:
+            return web.Response(status=400, text=str(error))
+        return web.Response(body=self._accepted, content_type=_PROTOBUF)
+
 
 _BATCH_ROWS = 1 << 16
 

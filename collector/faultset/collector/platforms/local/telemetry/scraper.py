@@ -11,11 +11,10 @@ from typing import Any
 
 import aiohttp
 
-from faultset.collector.ipc.channel import AnswerT, Request
+from faultset.collector.ipc.channel import AnswerT, Peer, Request
 from faultset.collector.platforms.local.node.messages import ReadSamples
 from faultset.collector.platforms.local.relay.messages import ReadCounters
-from faultset.collector.platforms.local.telemetry.messages import ScrapeTarget, StateSample
-from faultset.collector.platforms.local.telemetry.peers import Peer
+from faultset.collector.platforms.local.telemetry.source import ScrapeTarget, StateSample
 from faultset.collector.sources.exposition import ExpositionReader
 from faultset.collector.sources.metric_store import MetricStore, SeriesKey, canonical_labels
 from faultset.core.errors import PlatformError

@@ -24,12 +24,12 @@ from faultset.collector.runtime.stores.originals.postgresql_administrator import
     initial_statements,
 )
 from faultset.collector.runtime.stores.originals.postgresql_client import PostgresClient
-from faultset.collector.runtime.stores.passwords import write_private_file
 from faultset.collector.runtime.stores.users import (
     argv_as_user,
     argv_with_private_memory,
     set_folder_owner,
     set_owner,
+    write_private_file,
 )
 from faultset.core.errors import PlatformError
 

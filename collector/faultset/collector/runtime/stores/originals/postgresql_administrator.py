@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from faultset.collector.runtime.processes import IsWanted, begin_work
 from faultset.collector.runtime.stores.driver import AdminAction, Credentials, StoreAdministrator
 from faultset.collector.runtime.stores.originals.postgresql_client import DATABASE, quoted
-from faultset.collector.runtime.stores.server_processes import file_size_limits, limit_file_size, process_tree
+from faultset.collector.runtime.stores.users import file_size_limits, limit_file_size, process_tree
 from faultset.core.errors import PlatformError
 
 if TYPE_CHECKING:

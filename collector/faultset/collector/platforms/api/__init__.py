@@ -1,1 +1,0 @@
-"""What a platform offers to faults and episodes: objects, capabilities, sources of telemetry, requirements."""

@@ -1,0 +1,405 @@
+"""The kubelet: starts, restarts and stops the containers of the pods on its node, and reports their status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from faultset.collector.platforms.cluster.context import (
+    Command,
+    ContainerExited,
+    Context,
+    ForgetPod,
+    LimitContainer,
+    ProbeResult,
+    Report,
+    SignalContainer,
+    StartContainer,
+    Started,
+    StartFailed,
+)
+from faultset.collector.platforms.cluster.pods import (
+    REFRESH_S,
+    ContainerState,
+    MissingReference,
+    PodMounts,
+    PodState,
+    Probes,
+    definition,
+    environment,
+    init_specs,
+    is_known_image,
+    limits,
+    probe_of,
+)
+from faultset.collector.platforms.cluster.scheduling import NODE
+from faultset.collector.platforms.objects import Object
+from faultset.collector.platforms.observation.objects import rfc3339
+from faultset.collector.runtime.cluster_api import SOCKET_VARIABLE
+
+FIRST_S = 10.0
+LONGEST_S = 300.0
+FORGET_AFTER_S = 2 * LONGEST_S
+
+
+@dataclass
+class _Entry:
+    wait_ns: int
+    updated_ns: int
+
+
+class BackOff:
+    """Waits by key, counted from the event that caused them.
+
+    Parameters
+    ----------
+    factor
+        Multiplies every length: 1 is the ladder of a real kubelet, 10, 20, 40 … 300 s, forgotten after ten
+        minutes without an event.
+    """
+
+    def __init__(self, factor: float = 1.0):
+        self._first_ns = int(FIRST_S * factor * 1e9)
+        self._longest_ns = int(LONGEST_S * factor * 1e9)
+        self._forget_ns = int(FORGET_AFTER_S * factor * 1e9)
+        self._entries: dict[str, _Entry] = {}
+
+    def until_ns(self, key: str, event_ns: int) -> int:
+        """Return when the wait that began with the event at `event_ns` ends; `event_ns` when there is none."""
+        entry = self._entries.get(key)
+        if entry is None or event_ns - entry.updated_ns > self._forget_ns:
+            return event_ns
+        return event_ns + entry.wait_ns
+
+    def next(self, key: str, event_ns: int, now_ns: int) -> None:
+        """Record that it is tried again now after the event at `event_ns`: the next wait is longer."""
+        entry = self._entries.get(key)
+        if entry is None or event_ns - entry.updated_ns > self._forget_ns:
+            self._entries[key] = _Entry(self._first_ns, now_ns)
+        else:
+            self._entries[key] = _Entry(min(self._longest_ns, 2 * entry.wait_ns), now_ns)
+
+    def forget(self, prefix: str) -> None:
+        """Drop all keys that begin with `prefix`."""
+        for key in [key for key in self._entries if key.startswith(prefix)]:
+            del self._entries[key]
+
+
+RESYNC_S = 10.0
+"""Time between two looks of the kubelet at a pod that waits."""
+
+
+class Images:
+    """Finds images for containers, and says in their status and in events when it cannot."""
+
+    def __init__(self, context: Context):
+        self._context = context
+        self._pulls = BackOff(context.factor)
+        self._failed_ns: dict[str, int] = {}
+
+    def has(self, state: PodState, container: ContainerState, image: str) -> bool:
+        """Say whether the image is there; if not, the pod waits and tries again."""
+        container.image = image
+        if is_known_image(image):
+            message = f'Container image "{image}" already present on machine'
+            self._context.events.normal(state.pod, "Pulled", message)
+            return True
+        container.terminated_shown = False
+        key, now_ns = f"{state.uid}/{image}", self._context.now_ns
+        failed_ns = self._failed_ns.get(key)
+        if failed_ns is None or now_ns >= self._pulls.until_ns(key, failed_ns):
+            self._pulls.next(key, now_ns if failed_ns is None else failed_ns, now_ns)
+            self._failed_ns[key] = now_ns
+            self._fail(state, container, image)
+        elif now_ns >= container.reported_ns + self._context.scaled_ns(1):
+            self._back_off(state, container, image)
+        soon_ns = container.reported_ns + self._context.scaled_ns(1)
+        if now_ns >= soon_ns:
+            soon_ns = container.reported_ns + self._context.scaled_ns(RESYNC_S)
+        self._context.requeue(min(self._pulls.until_ns(key, self._failed_ns[key]), soon_ns))
+        return False
+
+    def _fail(self, state: PodState, container: ContainerState, image: str) -> None:
+        events, pod = self._context.events, state.pod
+        reason = f'rpc error: code = NotFound desc = failed to pull and unpack image "{image}": not found'
+        events.normal(pod, "Pulling", f'Pulling image "{image}"')
+        events.warning(pod, "Failed", f'Failed to pull image "{image}": {reason}')
+        events.warning(pod, "Failed", "Error: ErrImagePull")
+        container.waiting = {"reason": "ErrImagePull", "message": reason}
+        container.reported_ns = self._context.now_ns
+
+    def _back_off(self, state: PodState, container: ContainerState, image: str) -> None:
+        message = f'Back-off pulling image "{image}"'
+        container.waiting = {"reason": "ImagePullBackOff", "message": message}
+        if self._context.now_ns >= container.reported_ns + self._context.scaled_ns(RESYNC_S):
+            container.reported_ns = self._context.now_ns - self._context.scaled_ns(1)
+            self._context.events.normal(state.pod, "BackOff", message)
+            self._context.events.warning(state.pod, "Failed", "Error: ImagePullBackOff")
+
+
+_RUNTIME = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed"
+
+
+class Kubelet:
+    """Decides for one node; `reconcile` returns commands, `handle` takes in what became of them.
+
+    Parameters
+    ----------
+    context
+        Store, events and clock.
+    service_of
+        Returns the workload that owns an object, or None.
+    """
+
+    def __init__(self, context: Context, service_of: Callable[[Mapping[str, Any]], str | None]):
+        self.pods: dict[str, PodState] = {}
+        self._context = context
+        self._service_of = service_of
+        self._restarts = BackOff(context.factor)
+        self._images = Images(context)
+        self._mounts = PodMounts(context)
+        self._probes = Probes(context)
+
+    def reconcile(self) -> list[Command]:
+        """Bring every pod on the node one step towards its spec."""
+        commands: list[Command] = []
+        wanted = {pod["metadata"]["uid"]: pod for pod in self._context.store.each("Pod") if pod["spec"].get("nodeName")}
+        for uid in [uid for uid in self.pods if uid not in wanted]:
+            self._clear(self.pods[uid], commands)
+        for uid, pod in wanted.items():
+            state = self.pods.get(uid)
+            if state is None:
+                if pod["metadata"].get("deletionTimestamp"):
+                    self._context.store.remove("Pod", pod["metadata"]["name"])
+                    continue
+                state = self._admit(uid, pod)
+            state.pod = pod
+            if pod["metadata"].get("deletionTimestamp"):
+                self._terminate(state, commands)
+            else:
+                self._sync(state, commands)
+            self._report(state)
+        return commands
+
+    def handle(self, report: Report) -> None:
+        """Take in what the node reports; news of a container that is no longer known are dropped."""
+        state = self.pods.get(report.uid)
+        container = state.containers.get(report.container) if state else None
+        if state is None or container is None or container.attempt != report.attempt:
+            return
+        if isinstance(report, ProbeResult):
+            self._take_answer(state, container, report)
+            return
+        container.starting = False
+        if isinstance(report, Started):
+            container.running, container.started_ns, container.kill_at_ns = True, report.time_ns, None
+            container.answers, container.restart_why = False, ""
+            self._context.events.normal(state.pod, "Started", f"Started container {container.name}")
+        elif isinstance(report, StartFailed):
+            message = f"{_RUNTIME}: unable to start container process: {report.message}: unknown"
+            container.finished_ns = container.started_ns = report.time_ns
+            container.terminated = _terminated(128, "StartError", report.time_ns, report.time_ns, message)
+            container.waiting = {"reason": "RunContainerError", "message": message}
+            self._context.events.warning(state.pod, "Failed", f"Error: {message}")
+        else:
+            self._exited(state, container, report)
+        if self._context.store.find("Pod", state.name) is not None:
+            self._report(state)
+
+    def _exited(self, state: PodState, container: ContainerState, report: ContainerExited) -> None:
+        container.running, container.kill_at_ns, container.finished_ns = False, None, report.time_ns
+        reason = "OOMKilled" if report.out_of_memory else "Completed" if report.exit_code == 0 else "Error"
+        container.terminated = _terminated(report.exit_code, reason, container.started_ns, report.time_ns)
+        container.terminated_shown = True
+        if report.exit_code == 0 and container.name in {spec["name"] for spec in init_specs(state.pod)}:
+            container.completed = True
+        node = self._context.store.find("Node", NODE)
+        if report.out_of_memory and node is not None:
+            self._context.events.warning(node, "OOMKilling", report.detail)
+
+    def _take_answer(self, state: PodState, container: ContainerState, answer: ProbeResult) -> None:
+        spec = next((one for one in state.pod["spec"]["containers"] if one["name"] == container.name), None)
+        if spec is not None and container.running and not state.pod["metadata"].get("deletionTimestamp"):
+            self._probes.take(state, container, spec, answer)
+            self._report(state)
+
+    def _admit(self, uid: str, pod: Object) -> PodState:
+        context = self._context
+        state = PodState(uid=uid, pod=pod, address=context.pod_address(), started_ns=context.now_ns)
+        state.refresh_at_ns = context.now_ns + context.scaled_ns(REFRESH_S)
+        first = init_specs(pod)
+        for spec in (*first, *pod["spec"]["containers"]):
+            container = state.containers[spec["name"]] = ContainerState(spec["name"], image=spec["image"])
+            if first:
+                container.waiting = {"reason": "PodInitializing"}
+        self.pods[uid] = state
+        return state
+
+    def _report(self, state: PodState) -> None:
+        current = self._context.store.find("Pod", state.name)
+        if current is None or current["metadata"]["uid"] != state.uid:
+            return
+        state.pod = current
+        self._context.store.set_status("Pod", state.name, state.status(self._context.now_ns))
+        state.pod = self._context.store.find("Pod", state.name) or state.pod
+
+    def _clear(self, state: PodState, commands: list[Command]) -> None:
+        """Kill what is left of a pod that was deleted without grace, then forget it."""
+        if not state.stopping:
+            running = [container.name for container in state.containers.values() if container.running]
+            for name in running:
+                self._context.events.normal(state.pod, "Killing", f"Stopping container {name}")
+            commands += [SignalContainer(uid=state.uid, container=name, signal="KILL") for name in running]
+        state.stopping = True
+        if state.ended:
+            del self.pods[state.uid]
+            self._restarts.forget(state.uid)
+            self._probes.forget(state.uid)
+            commands.append(ForgetPod(uid=state.uid))
+
+    def _terminate(self, state: PodState, commands: list[Command]) -> None:
+        grace_s = state.pod["metadata"].get("deletionGracePeriodSeconds", 30)
+        for container in state.containers.values():
+            if container.running:
+                self._stop(state, container, grace_s, f"Stopping container {container.name}", commands)
+        if state.ended:
+            self._context.store.remove("Pod", state.name)
+
+    def _stop(
+        self, state: PodState, container: ContainerState, grace_s: float, why: str, commands: list[Command]
+    ) -> None:
+        now_ns = self._context.now_ns
+        if container.kill_at_ns is None:
+            container.kill_at_ns = now_ns + int(grace_s * 1e9)
+            self._context.events.normal(state.pod, "Killing", why)
+            commands.append(SignalContainer(uid=state.uid, container=container.name, signal="TERM"))
+        if now_ns >= container.kill_at_ns:
+            container.kill_at_ns = now_ns + int(1e9)
+            commands.append(SignalContainer(uid=state.uid, container=container.name, signal="KILL"))
+        self._context.requeue(container.kill_at_ns)
+
+    def _sync(self, state: PodState, commands: list[Command]) -> None:
+        commands += self._mounts.refresh(state)
+        for spec in self._wanted(state):
+            container = state.containers.setdefault(spec["name"], ContainerState(spec["name"], image=spec["image"]))
+            container.is_asked = probe_of(spec, "readiness") is not None
+            if container.running:
+                self._keep(state, container, spec, commands)
+                commands += self._probes.due(state, container, spec)
+            elif (
+                not container.starting
+                and self._has_looked(state, container)
+                and self._may_start(state, container, spec)
+            ):
+                self._start(state, container, spec, commands)
+
+    def _wanted(self, state: PodState) -> list[dict[str, Any]]:
+        """Return the containers that are to run now: the init containers one after the other, then the others."""
+        for spec in init_specs(state.pod):
+            if not state.containers[spec["name"]].completed:
+                return [spec]
+        return state.pod["spec"]["containers"]
+
+    def _keep(self, state: PodState, container: ContainerState, spec: dict[str, Any], commands: list[Command]) -> None:
+        if container.definition != definition(spec):
+            container.restart_why = f"Container {container.name} definition changed, will be restarted"
+        if container.restart_why:
+            why = container.restart_why
+            self._stop(state, container, state.pod["spec"]["terminationGracePeriodSeconds"], why, commands)
+        elif container.limits != limits(spec):
+            container.limits = limits(spec)
+            cpu, memory = container.limits
+            commands.append(LimitContainer(uid=state.uid, container=container.name, cpu_limit=cpu, memory_limit=memory))
+
+    def _has_looked(self, state: PodState, container: ContainerState) -> bool:
+        """Say whether the kubelet would know by now that a container has to be started."""
+        context, times = self._context, self._context.start_times
+        before = [one.finished_ns for one in state.containers.values() if one.completed and one.finished_ns]
+        if container.finished_ns is not None:
+            at_ns = container.finished_ns + context.scaled_ns(times.noticed_s)
+        elif before:
+            at_ns = max(before) + context.scaled_ns(times.noticed_s)
+        else:
+            at_ns = state.started_ns + context.scaled_ns(times.sandbox_s)
+        if context.now_ns >= at_ns:
+            return True
+        context.requeue(at_ns)
+        return False
+
+    def _may_start(self, state: PodState, container: ContainerState, spec: dict[str, Any]) -> bool:
+        key = f"{state.uid}/{container.name}/{definition(spec)}"
+        if not self._restart_is_due(state, container, key) or not self._images.has(state, container, spec["image"]):
+            return False
+        if container.finished_ns is not None:
+            self._restarts.next(key, container.finished_ns, self._context.now_ns)
+        return True
+
+    def _restart_is_due(self, state: PodState, container: ContainerState, key: str) -> bool:
+        if container.finished_ns is None:
+            return True
+        context, now_ns = self._context, self._context.now_ns
+        until_ns = self._restarts.until_ns(key, container.finished_ns)
+        if now_ns >= until_ns:
+            return True
+        pod = f"{state.name}_{state.pod['metadata']['namespace']}({state.uid})"
+        if container.waiting.get("reason") != "CrashLoopBackOff" or container.terminated_shown:
+            wait_s = (until_ns - container.finished_ns) / 1e9
+            message = f"back-off {wait_s:g}s restarting failed container={container.name} pod={pod}"
+            container.waiting = {"reason": "CrashLoopBackOff", "message": message}
+            container.terminated_shown = False
+            container.reported_ns = 0
+        if now_ns >= container.reported_ns + context.scaled_ns(RESYNC_S):
+            container.reported_ns = now_ns
+            message = f"Back-off restarting failed container {container.name} in pod {pod}"
+            context.events.warning(state.pod, "BackOff", message)
+        context.requeue(min(until_ns, container.reported_ns + context.scaled_ns(RESYNC_S)))
+        return False
+
+    def _start(self, state: PodState, container: ContainerState, spec: dict[str, Any], commands: list[Command]) -> None:
+        context, pod = self._context, state.pod
+        if not self._mounts.mount(state, spec):
+            return
+        try:
+            env = environment(context.store, pod, spec, state.address)
+        except MissingReference as missing:
+            container.waiting = {"reason": "CreateContainerConfigError", "message": str(missing)}
+            container.terminated_shown = False
+            if context.now_ns >= container.reported_ns + context.scaled_ns(RESYNC_S):
+                container.reported_ns = context.now_ns
+                context.events.warning(pod, "Failed", f"Error: {missing}")
+            context.requeue(container.reported_ns + context.scaled_ns(RESYNC_S))
+            return
+        if pod["spec"].get("serviceAccountName") and context.api_socket is not None:
+            env[SOCKET_VARIABLE] = context.api_socket
+        container.attempt += 1
+        container.starting, container.terminated_shown = True, False
+        container.definition, container.limits = definition(spec), limits(spec)
+        context.events.normal(pod, "Created", f"Created container: {container.name}")
+        commands.append(
+            StartContainer(
+                pod=state.name,
+                uid=state.uid,
+                container=container.name,
+                attempt=container.attempt,
+                service=self._service_of(pod),
+                image=spec["image"],
+                command=(*(spec.get("command") or ()), *(spec.get("args") or ())),
+                env=env,
+                mounts=state.mounts[container.name],
+                address=state.address,
+                cpu_limit=container.limits[0],
+                memory_limit=container.limits[1],
+                program_s=context.scaled_ns(context.start_times.program_s) / 1e9,
+            )
+        )
+
+
+def _terminated(code: int, reason: str, started_ns: int, finished_ns: int, message: str = "") -> dict[str, Any]:
+    made = {
+        "exitCode": code,
+        "reason": reason,
+        "startedAt": rfc3339(started_ns),
+        "finishedAt": rfc3339(finished_ns),
+    }
+    return {**made, "message": message} if message else made

@@ -1,0 +1,252 @@
+"""Where pods run and which volumes they get."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from faultset.collector.platforms.cluster.context import Context
+from faultset.collector.platforms.objects import Object, quantity
+from faultset.collector.platforms.observation.objects import rfc3339
+
+NODE = "node-1"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+FIRST_RETRY_S = 30.0
+LONGEST_RETRY_S = 300.0
+
+_PREEMPTION = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+
+
+class Scheduler:
+    """Assigns pods to the node, or says at growing intervals why it cannot."""
+
+    def __init__(self) -> None:
+        self._attempts: dict[str, tuple[str, int, float]] = {}
+
+    def reconcile(self, context: Context) -> None:
+        """Try every pod that has no node yet."""
+        for pod in context.store.each("Pod"):
+            if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
+                continue
+            obstacle = _obstacle(context, pod)
+            if obstacle is None:
+                self._attempts.pop(pod["metadata"]["uid"], None)
+                _assign(context, pod)
+            else:
+                self._refuse(context, pod, obstacle)
+
+    def _refuse(self, context: Context, pod: Object, obstacle: str) -> None:
+        uid = pod["metadata"]["uid"]
+        said, due_ns, wait_s = self._attempts.get(uid, ("", 0, FIRST_RETRY_S))
+        if said != obstacle or context.now_ns >= due_ns:
+            if said:
+                wait_s = min(LONGEST_RETRY_S, 2 * wait_s)
+            due_ns = context.now_ns + context.scaled_ns(wait_s)
+            self._attempts[uid] = (obstacle, due_ns, wait_s)
+            message = f"0/1 nodes are available: {obstacle}. {_PREEMPTION}"
+            context.events.warning(pod, "FailedScheduling", message)
+            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+            status = {**pod["status"], "conditions": [condition]}
+            context.store.set_status("Pod", pod["metadata"]["name"], status)
+        context.requeue(due_ns)
+
+
+def _assign(context: Context, pod: Object) -> None:
+    name = pod["metadata"]["name"]
+    context.store.patch("Pod", name, {"spec": {"nodeName": NODE}})
+    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339(context.now_ns)}
+    context.store.set_status("Pod", name, {**pod["status"], "conditions": [condition]})
+    message = f"Successfully assigned {pod['metadata']['namespace']}/{name} to {NODE}"
+    context.events.normal(pod, "Scheduled", message)
+
+
+def _obstacle(context: Context, pod: Object) -> str | None:
+    for volume in pod["spec"].get("volumes", []):
+        if "persistentVolumeClaim" not in volume:
+            continue
+        claim_name = volume["persistentVolumeClaim"]["claimName"]
+        claim = context.store.find("PersistentVolumeClaim", claim_name)
+        if claim is None:
+            return f'persistentvolumeclaim "{claim_name}" not found'
+        if claim["metadata"].get("deletionTimestamp"):
+            return f'persistentvolumeclaim "{claim_name}" is being deleted'
+        if claim.get("status", {}).get("phase") != "Bound":
+            return "pod has unbound immediate PersistentVolumeClaims"
+    node = context.store.get("Node", NODE)
+    labels: Mapping[str, Any] = node["metadata"].get("labels", {})
+    if any(labels.get(key) != value for key, value in (pod["spec"].get("nodeSelector") or {}).items()):
+        return "1 node(s) didn't match Pod's node affinity/selector"
+    return _shortage(context, node, pod)
+
+
+def _shortage(context: Context, node: Object, pod: Object) -> str | None:
+    placed = [found for found in context.store.each("Pod") if found["spec"].get("nodeName")]
+    allocatable = node["status"]["allocatable"]
+    if len(placed) + 1 > int(allocatable["pods"]):
+        return "1 Too many pods"
+    for resource in ("cpu", "memory"):
+        taken = sum(_requested(found, resource) for found in placed)
+        if taken + _requested(pod, resource) > quantity(allocatable[resource]):
+            return f"1 Insufficient {resource}"
+    return None
+
+
+def _requested(pod: Object, resource: str) -> float:
+    """Return what a pod needs: what its containers request together, or the init container that requests the most."""
+    first = (_wanted(container, resource) for container in pod["spec"].get("initContainers") or ())
+    return max(sum(_wanted(container, resource) for container in pod["spec"]["containers"]), *first, 0.0)
+
+
+def _wanted(container: Mapping[str, Any], resource: str) -> float:
+    resources = container.get("resources") or {}
+    return quantity((resources.get("requests") or {}).get(resource, (resources.get("limits") or {}).get(resource, 0)))
+
+
+RETRY_S = 15.0
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+"""Annotation of the StorageClass that claims get which name none."""
+
+
+class ClaimController:
+    """Binds claims to volumes of the same storage class; remembers when it last said that it could not."""
+
+    def __init__(self) -> None:
+        self._warned_ns: dict[str, int] = {}
+
+    def reconcile(self, context: Context) -> None:
+        """Bring every claim and volume one step on."""
+        self._delete_unused(context)
+        for volume in context.store.each("PersistentVolume"):
+            context.store.set_status("PersistentVolume", volume["metadata"]["name"], {"phase": _phase(context, volume)})
+        for claim in context.store.each("PersistentVolumeClaim"):
+            if not claim["metadata"].get("deletionTimestamp"):
+                self._bind(context, claim)
+
+    def _bind(self, context: Context, claim: Object) -> None:
+        name = claim["metadata"]["name"]
+        claim = _with_class(context, claim)
+        volume = _volume_for(context, claim) or _provisioned(context, claim)
+        if volume is None:
+            lost = claim.get("status", {}).get("phase") == "Bound"
+            context.store.set_status("PersistentVolumeClaim", name, {"phase": "Lost" if lost else "Pending"})
+            self._warn(context, claim)
+            return
+        volume_name = volume["metadata"]["name"]
+        reference = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "name": name,
+            "namespace": claim["metadata"]["namespace"],
+            "uid": claim["metadata"]["uid"],
+        }
+        context.store.patch("PersistentVolume", volume_name, {"spec": {"claimRef": reference}})
+        context.store.set_status("PersistentVolume", volume_name, {"phase": "Bound"})
+        context.store.patch("PersistentVolumeClaim", name, {"spec": {"volumeName": volume_name}})
+        status = {"phase": "Bound", "capacity": volume["spec"].get("capacity", {})}
+        context.store.set_status("PersistentVolumeClaim", name, status)
+
+    def _warn(self, context: Context, claim: Object) -> None:
+        uid, retry_ns = claim["metadata"]["uid"], context.scaled_ns(RETRY_S)
+        last_ns = self._warned_ns.get(uid)
+        if last_ns is None or context.now_ns >= last_ns + retry_ns:
+            self._warned_ns[uid] = context.now_ns
+            storage_class = claim["spec"].get("storageClassName")
+            if storage_class:
+                message = f'storageclass.storage.k8s.io "{storage_class}" not found'
+                context.events.warning(claim, "ProvisioningFailed", message)
+            else:
+                message = "no persistent volumes available for this claim and no storage class is set"
+                context.events.normal(claim, "FailedBinding", message)
+        context.requeue(self._warned_ns[uid] + retry_ns)
+
+    def _delete_unused(self, context: Context) -> None:
+        used = {
+            volume["persistentVolumeClaim"]["claimName"]
+            for pod in context.store.each("Pod")
+            if pod["spec"].get("nodeName")
+            for volume in pod["spec"].get("volumes", [])
+            if "persistentVolumeClaim" in volume
+        }
+        for claim in context.store.each("PersistentVolumeClaim"):
+            metadata = claim["metadata"]
+            protected = metadata["name"] in used and metadata.get("finalizers")
+            if metadata.get("deletionTimestamp") and not protected:
+                context.store.remove("PersistentVolumeClaim", claim["metadata"]["name"])
+        for volume in context.store.each("PersistentVolume"):
+            protected = _phase(context, volume) == "Bound" and volume["metadata"].get("finalizers")
+            unclaimed = _phase(context, volume) == "Released" and _is_deleted_after_use(volume)
+            if unclaimed or (volume["metadata"].get("deletionTimestamp") and not protected):
+                context.store.remove("PersistentVolume", volume["metadata"]["name"])
+
+
+def _phase(context: Context, volume: Object) -> str:
+    reference = volume["spec"].get("claimRef")
+    if not reference:
+        return "Available"
+    if not reference.get("uid"):
+        return "Available"
+    claim = context.store.find("PersistentVolumeClaim", reference["name"])
+    return "Bound" if claim is not None and claim["metadata"]["uid"] == reference["uid"] else "Released"
+
+
+def _volume_for(context: Context, claim: Object) -> Object | None:
+    wanted = claim["spec"].get("volumeName")
+    for volume in context.store.each("PersistentVolume"):
+        if volume["metadata"].get("deletionTimestamp"):
+            continue
+        if wanted and volume["metadata"]["name"] != wanted:
+            continue
+        if _may_bind(volume, claim):
+            return volume
+    return None
+
+
+def _with_class(context: Context, claim: Object) -> Object:
+    """Return a claim with the class that it gets when it names none."""
+    if "storageClassName" in claim["spec"]:
+        return claim
+    for found in context.store.each("StorageClass"):
+        if (found["metadata"].get("annotations") or {}).get(DEFAULT_CLASS) == "true":
+            change = {"spec": {"storageClassName": found["metadata"]["name"]}}
+            return context.store.patch("PersistentVolumeClaim", claim["metadata"]["name"], change)
+    return claim
+
+
+def _provisioned(context: Context, claim: Object) -> Object | None:
+    """Return a volume made for a claim whose class makes them on demand; None for any other claim."""
+    metadata, spec = claim["metadata"], claim["spec"]
+    found = context.store.find("StorageClass", spec.get("storageClassName") or "")
+    if found is None or spec.get("volumeName"):
+        return None
+    name = f"pvc-{metadata['uid']}"
+    made = context.store.create(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name, "labels": dict(metadata.get("labels") or {})},
+            "spec": {
+                "capacity": dict(spec.get("resources", {}).get("requests", {})),
+                "accessModes": spec.get("accessModes", ["ReadWriteOnce"]),
+                "persistentVolumeReclaimPolicy": found.get("reclaimPolicy", "Delete"),
+                "storageClassName": found["metadata"]["name"],
+            },
+        }
+    )
+    context.events.normal(claim, "ProvisioningSucceeded", f"Successfully provisioned volume {name}")
+    return made
+
+
+def _is_deleted_after_use(volume: Object) -> bool:
+    return volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete"
+
+
+def _may_bind(volume: Object, claim: Object) -> bool:
+    reference: dict[str, Any] = volume["spec"].get("claimRef") or {}
+    if reference.get("name") and reference["name"] != claim["metadata"]["name"]:
+        return False
+    if reference.get("uid") and reference["uid"] != claim["metadata"]["uid"]:
+        return False
+    if volume["spec"].get("storageClassName") != claim["spec"].get("storageClassName"):
+        return False
+    requested = claim["spec"].get("resources", {}).get("requests", {}).get("storage", 0)
+    return quantity(volume["spec"].get("capacity", {}).get("storage", 0)) >= quantity(requested)

@@ -1,0 +1,210 @@
+"""Impairments of a pod's network, and how strongly they act over time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+from faultset.collector.ipc.channel import Message
+from faultset.core.times import SECOND_NS
+
+Schedule = Literal["constant", "gradual", "intermittent", "delayed"]
+"""How a fault may act over time: at once and for good, growing, coming and going, or after a while."""
+LONGEST_RISE_S = 90.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultInterval:
+    """A time in which a fault acts, with the share of its full strength at both ends; in between it is linear."""
+
+    begin_ns: int
+    end_ns: int
+    first_intensity: float
+    last_intensity: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course(Message):
+    """How strongly a fault acts, from its beginning on.
+
+    Attributes
+    ----------
+    rise_s
+        Time over which it grows from nothing to its full strength; at once when zero.
+    on_s, off_s
+        How long it comes and goes; it stays when one of them is zero.
+    delay_s
+        Time before all of that in which it does nothing.
+    """
+
+    rise_s: float = 0.0
+    on_s: float = 0.0
+    off_s: float = 0.0
+    delay_s: float = 0.0
+
+    @property
+    def is_intermittent(self) -> bool:
+        """Whether there are times without it after its beginning."""
+        return bool(self.on_s and self.off_s)
+
+    @property
+    def changes(self) -> bool:
+        """Whether its strength is not the same all the time."""
+        return bool(self.rise_s or self.delay_s or self.is_intermittent)
+
+    def intensity_at(self, elapsed_s: float) -> float:
+        """Return the share of its full strength so many seconds after its beginning.
+
+        >>> Course(rise_s=10.0).intensity_at(5.0)
+        0.5
+        """
+        since_s = elapsed_s - self.delay_s
+        if since_s < 0 or (self.is_intermittent and since_s % (self.on_s + self.off_s) >= self.on_s):
+            return 0.0
+        return self._strength(since_s)
+
+    def intervals(self, begin_ns: int, end_ns: int) -> Iterator[FaultInterval]:
+        """Yield the times in which it acts, from its beginning to its end.
+
+        >>> [round((one.end_ns - one.begin_ns) / 1e9) for one in Course(on_s=3, off_s=2).intervals(0, 10**10)]
+        [3, 3]
+        """
+        begin_ns += round(self.delay_s * SECOND_NS)
+        whole_s = max(0.0, (end_ns - begin_ns) / SECOND_NS)
+        times = [(0.0, whole_s)] if whole_s else []
+        if self.is_intermittent:
+            cycle_s = self.on_s + self.off_s
+            times = [
+                (number * cycle_s, min(number * cycle_s + self.on_s, whole_s))
+                for number in range(int(whole_s // cycle_s) + 1)
+                if number * cycle_s < whole_s
+            ]
+        for first_s, last_s in times:
+            ends = [first_s, *([self.rise_s] if first_s < self.rise_s < last_s else []), last_s]
+            for from_s, to_s in pairwise(ends):
+                yield FaultInterval(
+                    begin_ns=begin_ns + round(from_s * SECOND_NS),
+                    end_ns=begin_ns + round(to_s * SECOND_NS),
+                    first_intensity=self._strength(from_s),
+                    last_intensity=self._strength(to_s),
+                )
+
+    def _strength(self, since_s: float) -> float:
+        return min(1.0, since_s / self.rise_s) if self.rise_s else 1.0
+
+    def as_parameters(self) -> dict[str, float]:
+        """Return what is not zero, as parameters of a fault."""
+        return {name: getattr(self, name) for name in COURSE_PARAMETERS if getattr(self, name)}
+
+
+COURSE_PARAMETERS = tuple(field.name for field in fields(Course))
+
+
+def course_of(parameters: Mapping[str, Any]) -> Course:
+    """Return the course that the parameters of a fault say."""
+    return Course(**{name: float(parameters[name]) for name in COURSE_PARAMETERS if name in parameters})
+
+
+def draw_course(schedule: Schedule, fault_s: float, rng: np.random.Generator) -> Course:
+    """Draw a course of a kind for a fault that is there for about `fault_s` seconds."""
+    match schedule:
+        case "gradual":
+            return Course(rise_s=round(min(LONGEST_RISE_S, float(rng.uniform(0.3, 0.7)) * fault_s), 1))
+        case "intermittent":
+            return Course(on_s=round(float(rng.uniform(3, 8)), 1), off_s=round(float(rng.uniform(2, 6)), 1))
+        case "delayed":
+            return Course(delay_s=round(float(rng.uniform(0.1, 0.3)) * fault_s, 1))
+        case "constant":
+            return Course()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss(Course):
+    """Drop a share of the packets that a pod sends."""
+
+    probability: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delay(Course):
+    """Hold back every packet that a pod sends."""
+
+    latency_s: float
+    jitter_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition(Course):
+    """Drop every packet from and to a pod, whenever its intensity is above zero."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bandwidth(Course):
+    """Let a pod send so many bytes a second at most, whenever the intensity is above zero; what is more waits."""
+
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfRequests(Course):
+    """A share of the HTTP requests to a pod.
+
+    Attributes
+    ----------
+    caller
+        Only those of this service; of all when empty.
+    path
+        Only those to this path; to all when empty.
+    """
+
+    share: float
+    caller: str = ""
+    path: str = ""
+
+    def share_at(self, elapsed_s: float) -> float:
+        """Return the share so many seconds after the begin.
+
+        >>> Abort(share=0.4, rise_s=10.0).share_at(5.0)
+        0.2
+        """
+        return self.share * self.intensity_at(elapsed_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Abort(_OfRequests):
+    """Answer requests with status 503, before they reach the pod."""
+
+    act: Literal["abort"] = "abort"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reset(_OfRequests):
+    """Cut the connection when a request begins, before it reaches the pod."""
+
+    act: Literal["reset"] = "reset"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hold(_OfRequests):
+    """Hold requests up for a time before they reach the pod."""
+
+    latency_s: float
+
+
+Impairment = Loss | Delay | Partition | Bandwidth | Abort | Reset | Hold
+
+
+def impairment_record(impairment: Impairment) -> dict[str, Any]:
+    """Return an impairment as the relay, the node agent and the journal write it.
+
+    >>> impairment_record(Loss(probability=0.1))
+    {'kind': 'loss', 'probability': 0.1}
+    """
+    values = dataclasses.asdict(impairment)
+    said = {name: value for name, value in values.items() if value or name not in COURSE_PARAMETERS}
+    return {"kind": type(impairment).__name__.lower(), **said}

@@ -1,1 +1,0 @@
-"""The journal of changes, and how they are undone."""

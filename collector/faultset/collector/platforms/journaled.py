@@ -1,0 +1,310 @@
+"""The base of all platforms here: from raw primitives to verbs that journal before they act, and their undo."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from faultset.collector.platforms.base import EpisodePlatform
+from faultset.collector.platforms.impairments import Impairment, impairment_record
+from faultset.collector.platforms.journal import (
+    Journal,
+    UndoOperation,
+    restoring_change,
+    undo_of_delete,
+    undo_of_exec,
+    undo_of_impairment,
+    undo_of_patch,
+    undo_of_secret,
+)
+from faultset.collector.platforms.objects import Object, ObjectNotFound, is_active, waits_in_back_off
+from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.credentials import SecretKey, encoded
+from faultset.core.errors import PlatformError
+from faultset.core.polling import poll_until
+
+
+class UndoFailed(PlatformError):
+    """What an episode has changed is not as before; this says nothing about how busy the host was."""
+
+
+class JournaledObjects(ABC):
+    """Objects of a cluster with verbs that journal their undo before they act; subclasses give the raw primitives.
+
+    Parameters
+    ----------
+    app
+        Whose label tells which workload a pod belongs to.
+    journal
+        Flushed to disk before each operation.
+    """
+
+    undo_timeout_s: float = 20.0
+    """How long an undo waits for a pod to come up, or for an object to be gone."""
+    undo_pause_s: float = 0.1
+
+    def __init__(self, app: AppSpec, journal: Journal):
+        self.app = app
+        self.journal = journal
+
+    @abstractmethod
+    def find(self, kind: str, name: str) -> Object | None:
+        """Return a copy of one object, or None."""
+
+    @abstractmethod
+    def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
+        """Return copies of all objects of a kind that carry the labels."""
+
+    @abstractmethod
+    def run_command(self, pod: str, argv: Sequence[str]) -> str:
+        """Run a command in the pod's main container and return its output; not journaled."""
+
+    @abstractmethod
+    def _create(self, manifest: Mapping[str, Any]) -> bool:
+        """Create an object; return False when one of that name exists."""
+
+    @abstractmethod
+    def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
+        """Apply a merge patch; raise ObjectNotFound. Not journaled."""
+
+    @abstractmethod
+    def _delete(self, kind: str, name: str, grace_period_s: float | None) -> None:
+        """Delete an object; raise ObjectNotFound. Not journaled."""
+
+    @abstractmethod
+    def _kill(self, pod: Object, container: str) -> None:
+        """Send SIGKILL to the main process of a container; not journaled."""
+
+    @abstractmethod
+    def _impair(self, pod: Object, impairment: Impairment) -> None:
+        """Impair the network of a pod in place of any impairment before; not journaled."""
+
+    @abstractmethod
+    def _lift(self, pod: str) -> None:
+        """End the impairment of a pod; nothing happens when there is none."""
+
+    def get(self, kind: str, name: str) -> Object:
+        """Return a copy of one object; raise ObjectNotFound."""
+        match = self.find(kind, name)
+        if match is None:
+            raise ObjectNotFound(f'{kind} "{name}" not found')
+        return match
+
+    def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> Object:
+        """Apply a JSON merge patch (RFC 7386) and return the new object."""
+        current = self.get(kind, name)
+        args = {"kind": kind, "name": name, "change": change}
+        shown = [name, *(change.get("data") or ()), *_leaves(change)]
+        with self.journal.operation("patch", args, undo_of_patch(current, change), shown):
+            self._patch(kind, name, change)
+        return self.get(kind, name)
+
+    def delete(self, kind: str, name: str, *, grace_period_s: float | None = None) -> None:
+        """Delete an object; the undo applies it again (nothing for pods, which their owner replaces)."""
+        current = self.get(kind, name)
+        args = {"kind": kind, "name": name, "grace_period_s": grace_period_s}
+        with self.journal.operation("delete", args, undo_of_delete(current), [name, *_leaves(current.get("spec"))]):
+            self._delete(kind, name, grace_period_s)
+
+    def change_secret(self, changed: SecretKey, text: str, *, copied_from: SecretKey) -> None:
+        """Give a key of a Secret another text; the journal holds the names and no text."""
+        if self._secret_text(changed) != self._secret_text(copied_from):
+            raise PlatformError(
+                f"key {changed.key} of Secret {changed.secret} is not what key {copied_from.key} of Secret "
+                f"{copied_from.secret} is, so that it could not be brought back; name a key with the same text"
+            )
+        args = {"name": changed.secret, "key": changed.key}
+        with self.journal.operation("change-secret", args, undo_of_secret(changed, copied_from), [changed.secret]):
+            self._patch("Secret", changed.secret, {"data": {changed.key: encoded(text)}})
+
+    def exec(self, pod: str, argv: Sequence[str], *, undo: Sequence[str] | None = None) -> str:
+        """Run a command in the pod's main container and return its output; raise PlatformError when it fails."""
+        target = self.get("Pod", pod)
+        operations = undo_of_exec(self._workload_labels(target), undo) if undo is not None else None
+        visible = [pod, *_leaves(target["spec"])]
+        with self.journal.operation("exec", {"pod": pod, "argv": list(argv)}, operations, visible):
+            return self.run_command(pod, argv)
+
+    def kill(self, pod: str) -> None:
+        """Send SIGKILL to the main process of the pod's container; its restart policy decides what follows."""
+        target = self.get("Pod", pod)
+        with self.journal.operation("kill", {"pod": pod}, None, [pod]):
+            self._kill(target, target["spec"]["containers"][0]["name"])
+
+    def impair(self, pod: str, impairment: Impairment) -> None:
+        """Impair the pod until undone; the impairment ends by itself when the collector dies."""
+        target = self.get("Pod", pod)
+        args = {"pod": pod, **impairment_record(impairment)}
+        with self.journal.operation("impair", args, undo_of_impairment(pod), [pod]):
+            self._impair(target, impairment)
+
+    def undo(self) -> None:
+        """Undo every change that the journal holds, newest first, then restart pods that wait in a back-off.
+
+        Each undo is noted as soon as it is done; a failure does not keep the others back.
+
+        Raises
+        ------
+        UndoFailed
+            Some could not be undone; they stay open, and the next call tries them again.
+        """
+        failures: list[str] = []
+        try:
+            for seq, operations in self.journal.open_undo_operations():
+                try:
+                    for operation in operations:
+                        self.execute_undo(operation)
+                except PlatformError as error:
+                    failures.append(f"operation {seq}: {error}")
+                    continue
+                self.journal.undone(seq)
+        finally:
+            self._restart_waiting()
+        if failures:
+            raise UndoFailed(f"{len(failures)} changes could not be undone ({failures[0]}); run 'faultset recover'")
+
+    def execute_undo(self, operation: UndoOperation) -> None:
+        """Execute one undo operation, which does no harm twice; raise PlatformError when it is not possible now."""
+        match operation["verb"]:
+            case "patch":
+                self._patch_back(operation["kind"], operation["name"], operation["change"])
+            case "apply":
+                self._create_again(operation["object"])
+            case "release-claim":
+                self._patch("PersistentVolume", operation["volume"], {"spec": {"claimRef": None}})
+            case "exec":
+                self._run_in_newest(operation["labels"], operation["argv"])
+            case "copy-secret":
+                self._copy_secret(operation["name"], operation["key"], *operation["from"])
+            case "lift":
+                self._lift(operation["pod"])
+            case verb:
+                raise PlatformError(f"the journal has an undo operation {verb!r} that this release does not know")
+
+    def _is_of_app(self, pod: Object) -> bool:
+        """Return whether the pod belongs to the application rather than to others in its namespace."""
+        return True
+
+    def _restart_waiting(self) -> None:
+        """Delete pods that wait in a back-off; their owners replace them at once."""
+        for pod in self.list("Pod"):
+            if waits_in_back_off(pod) and self._is_of_app(pod):
+                self._remove("Pod", pod["metadata"]["name"])
+
+    def _remove(self, kind: str, name: str) -> None:
+        """Delete an object at once, if it is still there."""
+        try:
+            self._delete(kind, name, 0)
+        except ObjectNotFound:
+            return
+
+    def _patch_back(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
+        """Patch an object; a pod that is gone has been replaced by one without the change."""
+        try:
+            self._patch(kind, name, change)
+        except ObjectNotFound:
+            if kind != "Pod":
+                raise
+
+    def _copy_secret(self, name: str, key: str, source: str, source_key: str) -> None:
+        text = ((self.find("Secret", source) or {}).get("data") or {}).get(source_key)
+        if text is None:
+            raise PlatformError(f"Secret {source} has no key {source_key} from which Secret {name} could be restored")
+        self._patch("Secret", name, {"data": {key: text}})
+
+    def _create_again(self, manifest: Mapping[str, Any]) -> None:
+        """Create an object, or restore the content of one that was made meanwhile.
+
+        One that is being deleted is waited for, one that cannot be changed to that content is deleted first.
+        """
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+
+        def is_restored() -> bool:
+            if self._create(manifest):
+                return True
+            current = self.find(kind, name)
+            if current is not None and not current["metadata"].get("deletionTimestamp"):
+                if self._restore_content(current, manifest):
+                    return True
+                self._remove(kind, name)
+            return False
+
+        if not poll_until(is_restored, timeout_s=self.undo_timeout_s, pause_s=self.undo_pause_s):
+            raise PlatformError(f'{kind} "{name}" is still being deleted after {self.undo_timeout_s:g} s')
+
+    def _restore_content(self, current: Object, former: Mapping[str, Any]) -> bool:
+        """Give an object the content of a former one; return False where some field may not be changed."""
+        change = restoring_change(current, former)
+        try:
+            if change:
+                self._patch(former["kind"], former["metadata"]["name"], change)
+        except PlatformError:
+            return False
+        return True
+
+    def _run_in_newest(self, labels: Mapping[str, str], argv: Sequence[str]) -> None:
+        """Run a command in the newest pod of a workload, which may have to come up first."""
+        deadline = time.monotonic() + self.undo_timeout_s
+        while True:
+            pods = [pod for pod in self.list("Pod", labels) if is_active(pod)]
+            try:
+                if not pods:
+                    raise PlatformError(f"no pod carries the labels {dict(labels)}")
+                # time stamps have whole seconds; of pods as old as each other the last in the list counts
+                newest = sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"])[-1]
+                self.run_command(newest["metadata"]["name"], argv)
+                return
+            except PlatformError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(self.undo_pause_s)
+
+    def _secret_text(self, place: SecretKey) -> str:
+        data = self.get("Secret", place.secret).get("data") or {}
+        if place.key not in data:
+            raise PlatformError(f"Secret {place.secret} has no key {place.key}; it has {', '.join(data) or 'none'}")
+        return data[place.key]
+
+    def _workload_labels(self, pod: Object) -> dict[str, str]:
+        labels = pod["metadata"].get("labels") or {}
+        key = self.app.label_key
+        return {key: labels[key]} if key in labels else dict(labels)
+
+
+class JournaledPlatform(JournaledObjects, EpisodePlatform):
+    """The base of all platforms here: the verbs and the undo of `JournaledObjects`, and one way to wait."""
+
+    poll_s: ClassVar[float] = 0.02
+
+    def wait(self, condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
+        """Return once `condition` holds; raise PlatformError naming `what` after `timeout_s`."""
+
+        def holds() -> bool:
+            if condition():
+                return True
+            self._check_waiting()
+            return False
+
+        if not poll_until(holds, timeout_s=timeout_s, pause_s=self.poll_s):
+            raise PlatformError(f"waited {timeout_s:g} s without success for {what}; {self._describe_unready()}")
+
+    def _check_waiting(self) -> None:
+        """Raise PlatformError when waiting has become pointless."""
+
+    @abstractmethod
+    def _describe_unready(self) -> str:
+        """Return one sentence about what is not ready."""
+
+
+def _leaves(change: Any) -> Iterator[str]:
+    """Yield the plain values in a change: an operator who looks at the object sees them."""
+    if isinstance(change, Mapping):
+        for value in change.values():
+            yield from _leaves(value)
+    elif isinstance(change, list | tuple):
+        for value in change:
+            yield from _leaves(value)
+    elif change is not None:
+        yield str(change)

@@ -1,1 +1,0 @@
-"""Requests to a cluster: its API server, objects, namespaces and permissions."""

@@ -1,1 +1,0 @@
-"""What a cluster must have, can do, and has room for."""

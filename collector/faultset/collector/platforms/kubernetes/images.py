@@ -1,0 +1,99 @@
+"""The images that a cluster's nodes must have, or be able to pull."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from faultset.collector.runtime.builds import TAGS
+from faultset.collector.spec.containers import APP_REPOSITORY
+
+REPOSITORY = APP_REPOSITORY
+
+
+PAUSE_TAG = "3.9"
+
+
+_MOST_REPORTED = 50
+"""A kubelet reports no more images than this, so that an absence from a longer list says nothing."""
+
+
+def app_image(tag: str, repository: str = REPOSITORY) -> str:
+    """Return the image of one build."""
+    return f"{repository}:{tag}"
+
+
+def pause_image(repository: str = REPOSITORY) -> str:
+    """Return the image that does nothing, which stands beside the application's repository."""
+    folder, slash, _ = repository.rpartition("/")
+    return f"{folder}{slash}pause:{PAUSE_TAG}"
+
+
+def required_images(repository: str = REPOSITORY, tags: Iterable[str] = TAGS) -> tuple[str, ...]:
+    """Return the images of all builds and the one that does nothing.
+
+    Parameters
+    ----------
+    repository
+        Of the application, `faultset/app` or `REGISTRY/faultset/app`.
+    tags
+        The builds that are wanted.
+    """
+    return (*(app_image(tag, repository) for tag in tags), pause_image(repository))
+
+
+def absent_images(nodes: Iterable[dict[str, Any]], wanted: Iterable[str]) -> list[str]:
+    """Return the wanted images that some node certainly does not have.
+
+    Parameters
+    ----------
+    nodes
+        Node objects; those that do not say all that they have are passed over.
+    """
+    wanted, absent = list(wanted), set()
+    for node in nodes:
+        images = node.get("status", {}).get("images") or []
+        if len(images) < _MOST_REPORTED:
+            names = {_short(name) for image in images for name in image.get("names") or ()}
+            absent |= {image for image in wanted if _short(image) not in names}
+    return [image for image in wanted if image in absent]
+
+
+def _short(image: str) -> str:
+    return image.removeprefix("docker.io/").removeprefix("library/")
+
+
+def missing_images_sentence(missing: Sequence[str]) -> str:
+    """Return what to do about images that nodes lack: build and load them, or pull them from a registry."""
+    shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+    repository = next((image.rpartition(":")[0] for image in missing if not _is_pause(image)), REPOSITORY)
+    own = "" if repository == REPOSITORY else f" --repository {repository}"
+    tags = " ".join(sorted(image.rpartition(":")[2] for image in missing if not _is_pause(image)))
+    images = " ".join(missing)
+    return (
+        f"every node needs the images of the application, and {len(missing)} of them are missing ({shown}); build them "
+        f"with `scripts/build-image.sh{own}{' ' + tags if tags else ''}` of the source tree and load them with "
+        f"`kind load docker-image {images}` or `minikube image load {images}`, or push them "
+        "(`scripts/build-image.sh --repository REGISTRY/faultset/app --push`) and name that repository"
+    )
+
+
+def _is_pause(image: str) -> bool:
+    return image.rpartition(":")[0].rpartition("/")[2] == "pause"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the names of images, one on a line."""
+    parser = argparse.ArgumentParser(description="Print the images that a cluster needs.")
+    parser.add_argument("--repository", default=REPOSITORY)
+    parser.add_argument("tags", nargs="*", default=list(TAGS))
+    arguments = parser.parse_args(argv)
+    unknown = sorted(set(arguments.tags) - set(TAGS))
+    if unknown:
+        parser.error(f"there is no build {', '.join(unknown)}; there are {', '.join(TAGS)}")
+    print("\n".join(required_images(arguments.repository, arguments.tags)))
+
+
+if __name__ == "__main__":
+    main()

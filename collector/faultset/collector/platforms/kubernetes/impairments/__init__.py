@@ -1,1 +1,0 @@
-"""Network impairments and kills on a cluster, by node agents or ephemeral containers."""

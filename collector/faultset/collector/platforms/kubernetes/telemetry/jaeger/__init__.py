@@ -1,1 +1,0 @@
-"""Spans from a Jaeger server."""

@@ -1,1 +1,0 @@
-"""Metrics from a Prometheus server."""

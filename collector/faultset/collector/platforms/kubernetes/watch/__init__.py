@@ -1,1 +1,0 @@
-"""Objects, events and logs of a cluster, followed as they change."""

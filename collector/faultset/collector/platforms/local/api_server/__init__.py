@@ -1,1 +1,0 @@
-"""The objects of an embedded cluster, as its API server keeps them."""

@@ -1,0 +1,347 @@
+"""The control plane of one episode: its processes, and the thread that drives its cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from faultset.collector.ipc.channel import AnswerT, Channel, Request
+from faultset.collector.ipc.processes import HelperProcess
+from faultset.collector.platforms.cluster.cluster import Cluster
+from faultset.collector.platforms.impairments import Delay, Impairment, Loss, Partition
+from faultset.collector.platforms.local.api_server import ApiHttpServer
+from faultset.collector.platforms.local.node.messages import JobExited, PollExits, ShutDown
+from faultset.collector.platforms.local.node.resource_usage import leftover_processes
+from faultset.collector.platforms.local.relay.messages import ConfigureRelay, ReadCounters, ReadDisturbed
+from faultset.collector.platforms.local.routing import (
+    AddressBlock,
+    hosts,
+    relay_configuration,
+    scrape_targets,
+    state_samples,
+)
+from faultset.collector.platforms.local.telemetry.source import ConfigureTelemetry, ReplaceState
+from faultset.collector.platforms.local.worker import Worker
+from faultset.collector.spec.containers import SPANS_PORT
+from faultset.core.errors import PlatformError
+from faultset.core.files import replace_text
+
+TICK_S = 0.1
+_SHORTEST_TICK_S = 0.005
+_PACKAGE = "faultset.collector.platforms.local"
+_LONGEST_SOCKET_PATH = 100
+_SCRATCH = ("bin", "pods", "sockets", "telemetry", "volumes", "hosts.json")
+_RECORDS = ("logs", "processes", "load")
+_MAX_ROUNDS = 100
+
+
+class ControlPlane:
+    """Starts the node, the relay and telemetry; then makes processes follow the objects.
+
+    Everything that touches `cluster` holds `lock`. The processes are children of the control thread, so that they
+    end with it and with the program, however either ends.
+
+    Parameters
+    ----------
+    root
+        Folder for scratch files; what an earlier run left in it is removed.
+    cluster_of
+        Makes the cluster for a block of addresses.
+    seed
+        Seed of the relay.
+    step_s
+        Interval of metrics.
+    telemetry
+        Whether to run the telemetry process.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        cluster_of: Callable[[AddressBlock], Cluster],
+        *,
+        seed: int,
+        step_s: float,
+        telemetry: bool,
+    ):
+        self.root = root
+        self.lock = threading.RLock()
+        self.addresses = AddressBlock()
+        self.cluster = cluster_of(self.addresses)
+        self.impairments: dict[str, Impairment] = {}
+        self.packets_before: dict[str, int] = {}
+        self.acts_from_s: dict[str, float] = {}
+        self.jobs: dict[str, int | None] = {}
+        self.worst_delay_s = 0.0
+        self._seed, self._step_s, self._telemetry = seed, step_s, telemetry
+        self._failure: BaseException | None = None
+        self._ready = threading.Event()
+        self._stop = threading.Event()
+        self._processes: list[HelperProcess] = []
+        self._channels: dict[str, Channel] = {}
+        self._worker: Worker | None = None
+        self._api: ApiHttpServer | None = None
+        self._published: dict[str, Any] = {}
+        self._published_version = -1
+        self._sockets: Path | None = None
+        self._thread = threading.Thread(target=self._run, name="control-plane", daemon=True)
+
+    def start(self) -> None:
+        """Start all processes; raise PlatformError when one does not come up."""
+        self.clean(records=True)
+        for name in ("bin", "logs", "processes"):
+            (self.root / name).mkdir(parents=True, exist_ok=True)
+        self._sockets = _socket_folder(self.root)
+        api = self._sockets / "api" / "api.sock"
+        self._api = ApiHttpServer(api, self.cluster.store, self.cluster.events, self.lock)
+        self.cluster.context.api_socket = str(api)
+        self._thread.start()
+        self._ready.wait()
+        self.check()
+
+    def stop(self) -> None:
+        """End all processes and let go of the addresses; may be called twice."""
+        self._stop.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+        for channel in self._channels.values():
+            channel.close()
+        self._channels = {}
+        if self._api is not None:
+            self._api.close()
+            self._api = None
+        if self._sockets is not None:
+            shutil.rmtree(self._sockets, ignore_errors=True)
+        self.addresses.release()
+
+    def clean(self, *, records: bool = False) -> None:
+        """Remove the scratch files; what processes have printed and the load has recorded only if `records`."""
+        for name in (*_SCRATCH, *(_RECORDS if records else ())):
+            path = self.root / name
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    def check(self) -> None:
+        """Raise PlatformError when the control plane no longer works."""
+        if self._failure is not None:
+            if isinstance(self._failure, PlatformError):
+                raise self._failure
+            raise PlatformError(f"the control plane failed: {self._failure!r}") from self._failure
+        if self._stop.is_set():
+            raise PlatformError("the platform has been torn down; deploy again")
+
+    def check_processes(self) -> None:
+        """Raise PlatformError when one of the processes has ended or was stopped, or nothing works."""
+        self.check()
+        for process in tuple(self._processes):
+            process.check()
+
+    def call(self, process: str, request: Request[AnswerT]) -> AnswerT:
+        """Ask one of the processes: node, commands (the node too, for calls that take long), relay or telemetry."""
+        self.check()
+        return self._channels[process].call(request)
+
+    def channel(self, process: str) -> Channel:
+        """Return the connection to a process."""
+        return self._channels[process]
+
+    @property
+    def sockets(self) -> Path:
+        """Folder of the processes' sockets."""
+        if self._sockets is None:
+            raise PlatformError("nothing is deployed yet; call deploy first")
+        return self._sockets
+
+    @property
+    def worker(self) -> Worker:
+        """What carries out the kubelet's commands."""
+        if self._worker is None:
+            raise PlatformError("nothing is deployed yet; call deploy first")
+        return self._worker
+
+    def settle(self) -> None:
+        """Let the controllers act until nothing is left to do now, and tell the other processes; needs `lock`."""
+        for _ in range(_MAX_ROUNDS):
+            if not self.cluster.due:
+                break
+            for command in self.cluster.reconcile():
+                report = self.worker.perform(command)
+                if report is not None:
+                    self.cluster.handle(report)
+        self.publish()
+
+    def publish(self) -> None:
+        """Tell the relay, telemetry and the containers what has changed; needs `lock`."""
+        store = self.cluster.store
+        if store.version == self._published_version:
+            return
+        self._published_version = store.version
+        self._publish("hosts", hosts(store), self._write_hosts)
+        known = {pod["metadata"]["name"] for pod in store.each("Pod")}
+        self.impairments = {pod: found for pod, found in self.impairments.items() if pod in known}
+        self.publish_routes()
+        if self._telemetry:
+            targets = ConfigureTelemetry(targets=scrape_targets(store, self.addresses, self.cluster.service_of))
+            self._publish("targets", targets, lambda request: self.call("telemetry", request))
+            state = ReplaceState(samples=state_samples(store, self.cluster.service_of))
+            self._publish("state", state, lambda request: self.call("telemetry", request))
+
+    def publish_routes(self) -> None:
+        """Tell the relay where to send connections and whose network is impaired; needs `lock`."""
+        wanted = relay_configuration(self.cluster.store, self.addresses, self.impairments, self._seed)
+        self._publish("routes", wanted, self._configure_relay)
+
+    def _configure_relay(self, wanted: ConfigureRelay) -> None:
+        errors = self.call("relay", wanted).errors
+        if errors:
+            name, reason = next(iter(errors.items()))
+            raise PlatformError(
+                f"the address of {name} cannot be used: {reason}; end the program that listens there on all addresses"
+            )
+
+    def _publish(self, topic: str, value: Any, send: Callable[[Any], Any]) -> None:
+        if self._published.get(topic) != value:
+            send(value)
+            self._published[topic] = value
+
+    def _write_hosts(self, found: dict[str, str]) -> None:
+        replace_text(self.root / "hosts.json", json.dumps(found), durable=False)
+
+    def _run(self) -> None:
+        try:
+            self._start_processes()
+            self._ready.set()
+            while not self._stop.is_set():
+                self._tick()
+        except BaseException as error:
+            if not self._stop.is_set():
+                self._failure = error
+        finally:
+            self._ready.set()
+            self._end_processes()
+
+    def _start_processes(self) -> None:
+        node = self._launch("node", f"{_PACKAGE}.node.node:main", [])
+        relay = self._launch("relay", f"{_PACKAGE}.relay:main", [self._seed])
+        started = [node, relay]
+        if self._telemetry:
+            folder = str(self.root / "telemetry")
+            arguments = [
+                str(node.socket),
+                str(relay.socket),
+                self.addresses.spans_out,
+                SPANS_PORT,
+                self._step_s,
+                folder,
+            ]
+            started.append(self._launch("telemetry", f"{_PACKAGE}.telemetry:main", arguments))
+        for process in started:
+            self._channels[process.name] = process.connect()
+        for name in ("commands", "reports"):
+            self._channels[name] = node.connect()
+        self._worker = Worker(self._channels["node"], self.root)
+
+    def _launch(self, name: str, function: str, arguments: list[Any]) -> HelperProcess:
+        process = HelperProcess(name, function, arguments, sockets=self.sockets, logs=self.root / "processes")
+        self._processes.append(process)
+        return process
+
+    def _tick(self) -> None:
+        before, timeout_s = time.monotonic(), self._time_left()
+        reports = self._channels["reports"].call(PollExits(timeout_s=timeout_s))
+        self.worst_delay_s = max(self.worst_delay_s, time.monotonic() - before - timeout_s)
+        with self.lock:
+            for answer in self.worker.prober.results():
+                self.cluster.handle(answer)
+            for report in reports:
+                if isinstance(report, JobExited):
+                    self.jobs[report.job] = report.exit_code
+                else:
+                    self.cluster.handle(report)
+            if not self._stop.is_set():
+                self.settle()
+        for process in self._processes:
+            process.check()
+
+    def _time_left(self) -> float:
+        """Return how long the control thread may sleep, in seconds."""
+        due_ns = self.cluster.context.due_ns
+        if due_ns is None:
+            return TICK_S
+        return min(TICK_S, max(_SHORTEST_TICK_S, (due_ns - time.time_ns()) / 1e9))
+
+    def _end_processes(self) -> None:
+        if self._worker is not None:
+            self._worker.prober.close()
+        if "commands" in self._channels:
+            with contextlib.suppress(PlatformError):
+                self._channels["commands"].call(ShutDown())
+        for process in self._processes:
+            process.stop()
+        for pid in leftover_processes(self.root):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _socket_folder(root: Path) -> Path:
+    folder = root / "sockets"
+    if len(os.fsencode(folder / "telemetry.sock")) > _LONGEST_SOCKET_PATH:
+        return Path(tempfile.mkdtemp(prefix="faultset-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+_COUNTED: dict[type[Impairment], tuple[str, ...]] = {
+    Delay: ("transmit_packets",),
+    Loss: ("transmit_packets_dropped",),
+    Partition: ("transmit_packets_dropped", "receive_packets_dropped"),
+}
+
+
+class PodNetworks:
+    """The networks of all pods, as far as they can be impaired."""
+
+    def __init__(self, plane: ControlPlane):
+        self._plane = plane
+
+    def impair(self, pod: str, impairment: Impairment) -> None:
+        """Impair all that the pod sends, in place of any impairment before."""
+        with self._plane.lock:
+            self._plane.impairments[pod] = impairment
+            self._plane.packets_before[pod] = self._counted(pod, impairment)
+            self._plane.acts_from_s[pod] = time.monotonic() + impairment.delay_s
+            self._plane.publish_routes()
+
+    def lift(self, pod: str) -> None:
+        """End the impairment of a pod; nothing happens when there is none."""
+        with self._plane.lock:
+            self._plane.impairments.pop(pod, None)
+            self._plane.publish_routes()
+
+    def impaired_packets(self, pod: str) -> int:
+        """Return how many packets have been lost or delayed since the impairment began; 0 without one."""
+        with self._plane.lock:
+            impairment = self._plane.impairments.get(pod)
+            if impairment is None:
+                return 0
+            counted = self._counted(pod, impairment)
+            if time.monotonic() < self._plane.acts_from_s.get(pod, 0.0):
+                self._plane.packets_before[pod] = counted
+            return max(0, counted - self._plane.packets_before[pod])
+
+    def _counted(self, pod: str, impairment: Impairment) -> int:
+        if type(impairment) not in _COUNTED:
+            return self._plane.call("relay", ReadDisturbed()).get(pod, 0)
+        counters = self._plane.call("relay", ReadCounters()).get(pod)
+        return sum(getattr(counters, name) for name in _COUNTED[type(impairment)]) if counters else 0

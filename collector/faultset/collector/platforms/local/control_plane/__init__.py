@@ -1,1 +1,0 @@
-"""What drives an embedded cluster: addresses, routing, and commands to the node."""

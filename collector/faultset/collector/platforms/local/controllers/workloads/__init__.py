@@ -1,1 +1,0 @@
-"""Controllers of workloads: what makes, replaces and ends pods until there are as many as wanted."""

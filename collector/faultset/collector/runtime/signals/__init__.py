@@ -1,1 +1,0 @@
-"""What a service emits: logs, metrics and spans."""

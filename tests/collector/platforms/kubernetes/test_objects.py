@@ -1,0 +1,151 @@
+"""Objects as a cluster stores them and as the records show them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from object_server import DEFINITIONS, ObjectServer
+
+from faultset.collector.apps import load_app
+from faultset.collector.platforms.kubernetes import objects
+from faultset.collector.platforms.kubernetes.client import Api
+from faultset.collector.platforms.kubernetes.namespaces import MANAGED
+from faultset.collector.platforms.kubernetes.objects import USER, Objects, SharedDefinition, remove_unused
+from faultset.core.errors import PlatformError
+
+
+def test_volumes_carry_the_namespace_in_the_cluster_and_not_in_the_records() -> None:
+    objects = Objects(None, "hotel-1", own_volumes=True)  # type: ignore[arg-type]
+    volume = {"kind": "PersistentVolume", "metadata": {"name": "geo-pv"}, "spec": {"storageClassName": "geo-storage"}}
+    stored = objects.stored(volume)
+    assert (stored["metadata"]["name"], stored["spec"]["storageClassName"]) == ("hotel-1-geo-pv", "hotel-1-geo-storage")
+    assert objects.shown(stored) == volume
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "geo-pvc"}, "spec": {"volumeName": "geo-pv"}}
+    assert objects.stored(claim)["spec"]["volumeName"] == "hotel-1-geo-pv"
+    assert objects.shown(objects.stored(claim)) == claim
+
+
+TIDB, HOTEL = load_app("tidb"), load_app("hotel")
+NAME = "tidbclusters.pingcap.com"
+
+
+@pytest.fixture
+def cluster(object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
+    monkeypatch.setattr(objects, "_PAUSE_S", 0.001)
+    for name in ("tidb-1", "tidb-2"):
+        object_server.put("namespaces", {"metadata": {"name": name}})
+    return object_server
+
+
+@pytest.fixture
+def api(cluster: ObjectServer, connect: Callable[..., Api]) -> Api:
+    return connect(cluster)
+
+
+def definition(cluster: ObjectServer) -> dict[str, Any]:
+    return cluster.objects[DEFINITIONS, "", NAME]
+
+
+def end(cluster: ObjectServer, namespace: str) -> None:
+    cluster.objects.pop(("namespaces", "", namespace))
+
+
+def test_the_first_episode_makes_it_and_the_last_one_removes_it(cluster: ObjectServer, api: Api) -> None:
+    first, second = (SharedDefinition(api, TIDB, name) for name in ("tidb-1", "tidb-2"))
+    first.take()
+    assert definition(cluster)["metadata"]["labels"] == MANAGED
+    assert definition(cluster)["spec"]["names"]["kind"] == "TidbCluster"
+    second.take()
+    assert set(definition(cluster)["metadata"]["annotations"]) == {f"{USER}tidb-1", f"{USER}tidb-2"}
+    assert [verb for verb, plural, _ in cluster.changes if plural == DEFINITIONS] == ["POST", "PATCH"]
+    end(cluster, "tidb-1")
+    first.release()
+    assert cluster.named(DEFINITIONS) == {NAME}
+    end(cluster, "tidb-2")
+    second.release()
+    second.release()
+    assert cluster.named(DEFINITIONS) == set()
+
+
+def test_an_episode_that_enters_itself_during_the_removal_keeps_it(cluster: ObjectServer, api: Api) -> None:
+    first, second = (SharedDefinition(api, TIDB, name) for name in ("tidb-1", "tidb-2"))
+    first.take()
+    end(cluster, "tidb-1")
+
+    def overtake(method: str, plural: str, name: str) -> None:
+        if method == "DELETE":
+            cluster.before = lambda *asked: None
+            second.take()
+
+    cluster.before = overtake
+    first.release()
+    assert cluster.named(DEFINITIONS) == {NAME}
+    assert ("DELETE", DEFINITIONS, NAME) in cluster.changes, "it was tried, and the server refused it"
+
+
+def test_one_that_is_being_removed_is_waited_for_and_made_again(cluster: ObjectServer, api: Api) -> None:
+    SharedDefinition(api, TIDB, "tidb-1").take()
+    definition(cluster)["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
+    looks = iter(range(3))
+
+    def vanish(method: str, plural: str, name: str) -> None:
+        if plural == DEFINITIONS and next(looks, None) is None:
+            cluster.before = lambda *asked: None
+            del cluster.objects[DEFINITIONS, "", NAME]
+
+    cluster.before = vanish
+    SharedDefinition(api, TIDB, "tidb-2").take()
+    assert set(definition(cluster)["metadata"]["annotations"]) == {f"{USER}tidb-2"}
+
+
+def test_two_episodes_that_make_it_at_once_both_use_it(cluster: ObjectServer, api: Api) -> None:
+    first, second = (SharedDefinition(api, TIDB, name) for name in ("tidb-1", "tidb-2"))
+
+    def overtake(method: str, plural: str, name: str) -> None:
+        if method == "POST":
+            cluster.before = lambda *asked: None
+            second.take()
+
+    cluster.before = overtake
+    first.take()
+    assert set(definition(cluster)["metadata"]["annotations"]) == {f"{USER}tidb-1", f"{USER}tidb-2"}
+
+
+def test_objects_of_others_keep_it(cluster: ObjectServer, api: Api) -> None:
+    first = SharedDefinition(api, TIDB, "tidb-1")
+    first.take()
+    cluster.put("tidbclusters", {"metadata": {"name": "mine"}}, "elsewhere")
+    end(cluster, "tidb-1")
+    first.release()
+    assert cluster.named(DEFINITIONS) == {NAME}
+    del cluster.objects["tidbclusters", "elsewhere", "mine"]
+    assert remove_unused(api, NAME)
+
+
+def test_a_definition_of_somebody_else_is_refused_and_stays(cluster: ObjectServer, api: Api) -> None:
+    names = {"kind": "TidbCluster", "plural": "tidbclusters"}
+    spec = {"group": "pingcap.com", "names": names, "versions": [{"name": "v1alpha1", "served": True}]}
+    cluster.put(DEFINITIONS, {"metadata": {"name": NAME}, "spec": spec})
+    subject = SharedDefinition(api, TIDB, "tidb-1")
+    for act in (subject.check, subject.take):
+        with pytest.raises(PlatformError, match=r"definition of TidbCluster that is not ours .* app file with"):
+            act()
+    subject.release()
+    assert cluster.changes == []
+
+
+def test_one_that_is_never_served_is_named(cluster: ObjectServer, api: Api) -> None:
+    SharedDefinition(api, TIDB, "tidb-1").take()
+    definition(cluster)["status"] = {"conditions": [{"type": "Established", "status": "False"}]}
+    with pytest.raises(PlatformError, match=f"the cluster does not serve {NAME} after 0.05 s"):
+        SharedDefinition(api, TIDB, "tidb-1").take(timeout_s=0.05)
+
+
+def test_an_application_without_an_operator_asks_for_nothing(cluster: ObjectServer, api: Api) -> None:
+    subject = SharedDefinition(api, HOTEL, "hotel-1")
+    subject.check()
+    subject.take()
+    subject.release()
+    assert (subject.name, subject.labels, sum(api.requests.values())) == (None, {}, 0)

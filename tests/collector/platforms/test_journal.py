@@ -1,0 +1,61 @@
+"""The durable journal and the inverses in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from faultset.collector.platforms.journal import Journal, merge, reverse_change, undo_of_delete
+from faultset.core.json_text import read_json_lines
+
+OBJECT = {"spec": {"replicas": 1, "selector": {"a": "b"}, "ports": [{"port": 1}]}, "metadata": {"labels": {}}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"replicas": 0}},
+        {"spec": {"ports": [{"port": 2}, {"port": 3}]}},
+        {"spec": {"nodeSelector": {"host": "x"}}},
+        {"spec": {"selector": None}},
+        {"spec": {"selector": {"a": None, "c": "d"}}},
+        {"metadata": {"annotations": {"x": "y"}}, "spec": {"replicas": 3}},
+        {"spec": "not a mapping any more"},
+    ],
+)
+def test_the_inverse_of_a_merge_patch_brings_the_object_back(change: dict) -> None:
+    after = merge(OBJECT, change)
+    assert after != OBJECT
+    assert merge(after, reverse_change(OBJECT, change)) == OBJECT
+
+
+def test_merge_changes_neither_argument() -> None:
+    change = {"spec": {"selector": {"c": "d"}}}
+    merge(OBJECT, change)
+    assert OBJECT["spec"]["selector"] == {"a": "b"}
+    assert change == {"spec": {"selector": {"c": "d"}}}
+
+
+def test_a_deleted_claim_comes_back_after_its_volume_was_released() -> None:
+    claim = {
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "geo-pvc", "uid": "u1", "resourceVersion": "5"},
+        "spec": {"volumeName": "geo-pv"},
+        "status": {"phase": "Bound"},
+    }
+    release, apply = undo_of_delete(claim)
+    assert release == {"verb": "release-claim", "volume": "geo-pv"}
+    assert apply["object"]["metadata"] == {"name": "geo-pvc"}
+    assert "status" not in apply["object"]
+
+
+def test_a_journal_read_again_after_a_crash_knows_what_is_open(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    journal = Journal(path)
+    with journal.operation("patch", {}, [{"verb": "patch", "name": "one"}]):
+        pass
+    path.write_bytes(path.read_bytes() + b'{"seq": 9, "sta')
+    again = Journal(path)
+    assert [seq for seq, _ in again.open_undo_operations()] == [1]
+    assert len(read_json_lines(path)) == 2
