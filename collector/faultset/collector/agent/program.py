@@ -200,7 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `watch [NAMESPACE]`, `clock`, or another verb with its arguments as JSON; return the exit code."""
     verb, *rest = sys.argv[1:] if argv is None else argv
     if verb == "watch":
-        return watch(*rest or [""])
+        return watch(rest[0] if rest else "")
     if verb == "clock":
         return print_clock()
     try:
