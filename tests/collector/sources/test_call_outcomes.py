@@ -11,8 +11,8 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from faultset.collector.platforms.kubernetes.telemetry.jaeger.spans import sent_spans
-from faultset.collector.platforms.kubernetes.telemetry.prometheus.rows import rows as rcabench
 from faultset.collector.sources.otlp import read_spans
+from faultset.datasets.imports.formats import rcabench_rows as rcabench
 from faultset.datasets.status_codes import GRPC_CODES, is_error_code, parse_status_code
 
 Outcome = tuple[str, int | None, dict[str, Any]]
