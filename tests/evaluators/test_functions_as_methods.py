@@ -82,11 +82,11 @@ def test_what_is_no_method_is_refused_in_one_sentence(example_dataset: Path, met
 
 
 def test_the_example_of_the_page_runs(example_dataset: Path, tmp_path: Path) -> None:
-    code = re.search(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    assert code is not None
-    assert "datasets/sample" in code[1]
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    (code,) = [block for block in blocks if "error_lines" in block]
+    assert "datasets/sample" in code
     script = tmp_path / "mine.py"
-    script.write_text(code[1].replace("datasets/sample", str(example_dataset)))
+    script.write_text(code.replace("datasets/sample", str(example_dataset)))
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "error_lines" in done.stdout

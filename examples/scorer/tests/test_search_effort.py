@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from faultset.datasets.examples import write_example_dataset
-from faultset.evaluators import score
+from faultset.evaluators import read_truths, score
 from faultset.evaluators.testing import check_scorer
 
 
@@ -25,10 +25,7 @@ def test_the_metric_is_in_the_leaderboard(tmp_path) -> None:
 
 def answers(dataset, *, best: bool) -> pd.DataFrame:
     """Name the true cause of every fault episode, or nothing."""
-    from faultset.datasets.dataset import open_dataset
-    from faultset.evaluators.execution.dataset_source import DatasetSource
-
-    truths = [truth for truth in DatasetSource.of(open_dataset(dataset)).truths if truth.causes]
+    truths = [truth for truth in read_truths(dataset) if truth.causes]
     return pd.DataFrame(
         {
             "episode": [truth.episode for truth in truths],

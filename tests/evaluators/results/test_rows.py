@@ -36,7 +36,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path):
         read_rows(tmp_path / "results.parquet")
 
 
-@pytest.mark.parametrize("version", [1, ROWS_VERSION - 1, ROWS_VERSION + 1])
+@pytest.mark.parametrize("version", [ROWS_VERSION - 1, ROWS_VERSION + 1])
 def test_rows_of_another_version_are_refused(make, tmp_path: Path, version: int):
     path = tmp_path / "results.parquet"
     write_rows([make.row(make.truth())], path)

@@ -94,7 +94,10 @@ class EpisodeScores:
         found = self.cases.get(setting, {})
         if setting.task == "detection":
             return found
-        return {name: {e: case for e, case in cases.items() if is_scored(case)} for name, cases in found.items()}
+        scored = {name: {e: case for e, case in cases.items() if is_scored(case)} for name, cases in found.items()}
+        if setting.task != "rca":
+            return scored
+        return {name: cases if any(map(is_learnable, cases.values())) else {} for name, cases in scored.items()}
 
     def right(self, setting: Setting) -> dict[str, dict[str, float]]:
         """Return baseline -> episode -> how right it was, by the metric that methods are compared by."""

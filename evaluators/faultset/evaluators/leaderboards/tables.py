@@ -132,6 +132,8 @@ def _floor(part: _Part, metrics: Sequence[Metric], found: Cases) -> dict[str, Es
         for episode in sorted((part.faulty | part.healthy) & found[name].keys()):
             if part.setting.task != "rca" or is_scored(found[name][episode]):
                 cases.setdefault(episode, found[name][episode])
+    if part.setting.task == "rca" and not any(is_learnable(case) for case in cases.values()):
+        cases = {}
     guesses = {metric.name: metric.estimate_guess([cases[e] for e in sorted(cases)]) for metric in metrics}
     return {name: guess for name, guess in guesses.items() if guess is not None}
 

@@ -13,7 +13,7 @@ from typing import Any
 from faultset.collector.ipc.channel import Channel
 from faultset.collector.ipc.processes import is_stopped, tail
 from faultset.collector.load.messages import ChangeLoad, StopLoad
-from faultset.collector.load.results import RequestSource
+from faultset.collector.load.source import RequestSource
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.base import HostLoad
 from faultset.collector.platforms.cluster.cluster import Cluster

@@ -1,0 +1,57 @@
+"""The table of client requests, read from a file of results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from faultset.collector.load.results import NONE, OUTCOMES, read_results
+from faultset.datasets.format.schemas import REQUESTS
+
+SCHEMA = pa.schema([field for field in REQUESTS if field.name != "episode"])
+
+
+class RequestSource:
+    """Reads what the load has recorded so far."""
+
+    table = "requests"
+    interval_s: float | None = None
+
+    def __init__(self, path: Path):
+        self._path = path
+
+    def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
+        """Yield the requests that were scheduled in `[start_ns, end_ns)`."""
+        endpoints, records = read_results(self._path)
+        records = records[(records["scheduled"] >= start_ns) & (records["scheduled"] < end_ns)]
+        if len(records) == 0:
+            return
+        yield pa.RecordBatch.from_arrays(
+            [
+                _times(records["scheduled"]),
+                _times(records["sent"]),
+                _names(records["endpoint"], endpoints),
+                _optional(records["latency"], pa.int64()),
+                _optional(records["status"], pa.int32()),
+                _names(records["outcome"], OUTCOMES),
+            ],
+            schema=SCHEMA,
+        )
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _times(values: np.ndarray) -> pa.Array:
+    return pa.array(values.astype("i8")).cast(SCHEMA.field("scheduled").type)
+
+
+def _optional(values: np.ndarray, kind: pa.DataType) -> pa.Array:
+    return pa.array(values.astype("i8"), mask=values == NONE).cast(kind)
+
+
+def _names(values: np.ndarray, names: tuple[str, ...]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(values.astype("i4")), pa.array(names))
