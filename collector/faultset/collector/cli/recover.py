@@ -8,7 +8,9 @@ from faultset.collector.cli.cluster import platform_settings
 from faultset.core.command_line.console import command
 from faultset.core.command_line.output import json_option, show_json
 
-_BY_DEFAULT = click.core.ParameterSource.DEFAULT
+
+def _is_named(option: str) -> bool:
+    return click.get_current_context().get_parameter_source(option) != click.core.ParameterSource.DEFAULT
 
 
 @command("recover")
@@ -66,7 +68,8 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
                 removal = remove_abandoned(
                     folder, lambda name: host if name == platform else open_host(name), take_over=break_lock
                 )
-        elif destination.is_shared and click.get_current_context().get_parameter_source("out") != _BY_DEFAULT:
+        elif platform == "local" and destination.is_shared and _is_named("out"):
+            # On a cluster the folder is one of two places to look in.
             refusal = DataError(f"there is no folder {printable(str(folder))}; name a dataset with --out")
     except DataError as error:
         refusal = error
