@@ -54,7 +54,7 @@ def test_an_evaluation_prints_nothing_and_reports_its_progress(example_dataset: 
     )
     assert capfd.readouterr() == ("", "")
     assert starts[0].baselines == ("always-no",)
-    assert (starts[0].episodes, starts[0].kept) == (4, 0)
+    assert (starts[0].episodes, starts[0].reused) == (4, 0)
     assert (starts[0].faulty, starts[0].answers, starts[0].workers) == (2, 6, 1)
     assert starts[0].expected_s > 0
     assert steps[-1][0] == steps[-1][1] > starts[0].answers
@@ -122,7 +122,7 @@ def test_answers_that_cannot_be_scored_are_one_sentence(example_dataset: Path, t
         score(example_dataset, good.drop(columns="task"))
     with pytest.raises(UsageError, match="neither a mapping nor a list"):
         score(example_dataset, good.assign(ranking=7))
-    with pytest.raises(DataError, match='the episode "nowhere", which example version'):
+    with pytest.raises(DataError, match='the episode "nowhere", which is not in example version'):
         score(example_dataset, good.assign(episode="nowhere"))
     with pytest.raises(UsageError, match="no answer to score"):
         score(example_dataset, good.iloc[:0])

@@ -73,7 +73,7 @@ def test_a_function_cannot_read_the_truth(example_dataset: Path) -> None:
         ({"max-z": by_name}, 'a baseline is called "max-z"'),
         ({"mine": "max-z"}, "a method is a function"),
         ([42], "a method is a function"),
-        ([dict], "is no baseline"),
+        ([dict], "is not a baseline"),
     ],
 )
 def test_what_is_no_method_is_refused_in_one_sentence(example_dataset: Path, methods: Any, sentence: str) -> None:

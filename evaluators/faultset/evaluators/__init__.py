@@ -1,18 +1,19 @@
-"""Score every diagnosis method on the same episodes, beside controls, with intervals.
+"""Score diagnosis methods and controls on the same episodes, with confidence intervals.
 
-`evaluate` runs methods on a dataset, `score` scores answers that were made elsewhere, `compare` sets two evaluations
-side by side. All return records and print nothing.
+`evaluate` runs methods on a dataset, `score` scores answers computed elsewhere, `compare` compares two evaluations.
+All return records and print nothing.
 
-execution    baselines on episodes, in parallel, each in a process that can be killed
-predictions  files with answers of models that were run elsewhere
-results      one row for every answer; what is stored in `results.parquet`
-scoring      metrics, built-in and of other distributions, each declared once
-statistics   intervals and tests over episodes
-leaderboards tables computed from rows
-comparison   two evaluations side by side
-reports      a self-contained HTML page
-agent_evaluation recorded runs of LLM agents as rows, tables and pages
-cli          the commands
+execution         run baselines on episodes, in parallel and isolated
+predictions       read files with predictions of external models
+results           result rows, one per answer, and `results.parquet`
+scoring           metrics, each declared once
+statistics        intervals and tests over episodes
+leaderboards      tables computed from rows
+comparison        comparison of two evaluations
+reports           the HTML report
+agent_evaluation  recorded runs of LLM agents as rows, tables and pages
+agent_tasks       tasks for Inspect
+cli               the commands
 """
 
 from __future__ import annotations

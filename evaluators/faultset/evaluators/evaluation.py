@@ -1,4 +1,4 @@
-"""An evaluation: all answers, what is computed from them, and the files that hold both."""
+"""An evaluation: all answers, the tables computed from them, and the files that store both."""
 
 from __future__ import annotations
 
@@ -31,50 +31,50 @@ FILES = (RESULTS_FILE, "leaderboard.json", "leaderboard.md", "report.html")
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationStart:
-    """What is known when the first method starts."""
+    """The plan of an evaluation, reported before the first method starts."""
 
     baselines: tuple[str, ...]
-    """Names of the baselines that are run."""
+    """Names of the baselines."""
     episodes: int
-    """How many episodes are tested."""
+    """Number of tested episodes."""
     faulty: int
-    """How many of them have a fault."""
+    """Number of tested episodes with a fault."""
     answers: int
-    """Answers that are to come."""
+    """Number of missing answers."""
     workers: int
     """Methods that run at a time."""
     expected_s: float
-    """About how long that takes."""
-    kept: int
-    """Answers of an interrupted evaluation that are used again."""
+    """Estimated duration."""
+    reused: int
+    """Answers taken from an interrupted evaluation."""
     changed: tuple[str, ...] = ()
-    """What has changed since the last evaluation into the same folder, interrupted or not."""
+    """What has changed since the last evaluation into the same folder."""
     dashboard: str | None
-    """Address of dask's page; None where the local scheduler has none."""
+    """URL of dask's dashboard; None if bokeh is not installed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """All answers of an evaluation, and what is computed from them."""
+    """All answers of an evaluation and the tables computed from them."""
 
     rows: tuple[ResultRow, ...] = field(repr=False)
-    """One for every answer."""
+    """One row per answer."""
     specs: tuple[BaselineSpec, ...] = field(default=(), repr=False)
-    """The baselines that were run, for the report."""
+    """The baselines, for the report."""
     dataset: Path | None = None
-    """Folder with the telemetry of the episodes, for the report."""
+    """Dataset folder, for the report."""
     digest: str = ""
-    """SHA-256 of the dataset version's list of files."""
+    """SHA-256 of the dataset version's file list."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What was asked for, as the report shows it."""
+    """The settings, for the report."""
     policies: tuple[ThresholdPolicy, ...] = field(default=(), repr=False)
-    """Threshold policies beside `reference`."""
+    """Threshold policies in addition to `reference`."""
     seed: int = 0
-    """Of the bootstrap."""
+    """Seed of the bootstrap."""
     agent_runs: tuple[AgentRun, ...] = field(default=(), repr=False)
-    """Runs of agents, whose answers are among the rows."""
+    """Runs of agents; their answers are among the rows."""
     agent_looks: Mapping[str, RunLook] = field(default_factory=dict, repr=False)
-    """Run -> what it looked at, where its trajectory is known."""
+    """Run -> what the agent inspected, if its trajectory is available."""
 
     def __repr__(self) -> str:
         """Return the tables that `evaluate` prints."""
@@ -84,7 +84,7 @@ class Evaluation:
 
     @cached_property
     def board(self) -> Leaderboard:
-        """Every table with what a reader must know to judge it."""
+        """Return all tables with their provenance and warnings."""
         return leaderboard_of(
             self.rows,
             digest=self.digest,
@@ -97,38 +97,38 @@ class Evaluation:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """One table for each task, protocol, application, verdict and group of methods."""
+        """Return one table per task, protocol, application, verdict and group of methods."""
         return self.board.tables
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """Answers that are missing because a method failed; they count as wrong."""
+        """Return the failures of methods; each counts as a wrong answer."""
         return self.board.failures
 
     def leaderboard(self, task: str | None = None, *, intervals: bool = False) -> pd.DataFrame:
-        """Return the tables as one frame: a line for each method in each table.
+        """Return the tables as one frame with one row per method and table.
 
         Parameters
         ----------
         task
             Only the tables of detection, localization or rca, with the metrics of that task.
         intervals
-            Add the columns `<metric>_low` and `<metric>_high`, the ends of 95 % intervals.
+            Add the columns `<metric>_low` and `<metric>_high` with the bounds of 95 % intervals.
 
         Returns
         -------
         pandas.DataFrame
             Columns `task`, `protocol`, `app`, `verdict`, `group`, `threshold_rule`, `rank`, `baseline`, `kind`, one
-            for each metric (NaN where it is unknown), `failed` (answers), `cannot` (answers without anything to compare
-            with), `cpu_s` (median of an answer), `episodes` (with a fault), `control` (the strongest), `vs_control`
-            (the difference to it, with the ends of its interval) and `p` (corrected by Holm).
+            per metric (NaN if unknown), `failed` and `cannot` (numbers of answers), `cpu_s` (median per answer),
+            `episodes` (with a fault), `control` (the strongest control), `vs_control` (the difference to it, with the
+            bounds of its interval) and `p` (Holm-corrected).
         """
         if task is not None and task not in TASKS:
             raise unknown_name("task", task, TASKS)
         return leaderboard_frame([table for table in self.tables if task in (None, table.task)], intervals=intervals)
 
     def episode_values(self, task: str) -> pd.DataFrame:
-        """Return the value of every metric on every episode, from which the tables of a task are computed.
+        """Return the value of every metric on every episode; the tables of a task are computed from it.
 
         Parameters
         ----------
@@ -138,9 +138,9 @@ class Evaluation:
         Returns
         -------
         pandas.DataFrame
-            One line for each method, protocol, episode and metric: `protocol`, `app`, `verdict`, `baseline`, `kind`,
-            `episode`, `metric` and `value`, the mean over seeds. Metrics of many answers together, such as `mcc`, are
-            only in `leaderboard`.
+            One row per method, protocol, episode and metric, with the columns `protocol`, `app`, `verdict`,
+            `baseline`, `kind`, `episode`, `metric` and `value` (mean over seeds). Metrics that need all answers, such
+            as `mcc`, are only in `leaderboard`.
         """
         if task not in TASKS:
             raise unknown_name("task", task, TASKS)

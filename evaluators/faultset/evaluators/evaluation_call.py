@@ -1,4 +1,4 @@
-"""Evaluate methods on a dataset from Python: what the command `evaluate` does, without printing."""
+"""Evaluate methods on a dataset from Python, as the command `evaluate` does, without printing."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ def evaluate(
     Parameters
     ----------
     dataset
-        Folder, URL that fsspec knows, or an opened dataset.
+        Folder, URL that fsspec supports, or opened dataset.
     methods
         Names, groups ("default", "all", "named", "methods", "rules", "controls"), registered classes, specs, and
         functions that take an episode and an alarm and return `{service: score}`. Or a mapping from names to such
         functions.
     predictions
-        Files with answers that were made elsewhere, `FILE` or `NAME=FILE`, scored beside the methods; see
+        Files with predictions of your own models, `FILE` or `NAME=FILE`, scored with the methods; see
         docs/predictions.md for their columns.
     agents
         Logs of Inspect, or folders of runs, about these episodes; see docs/agents.md.
     out
-        Folder for the results and, while it runs, for a checkpoint from which the same call goes on after an
-        interruption. Without it nothing is written.
+        Folder for the results, and for a checkpoint from which the same call resumes after an interruption. None
+        writes nothing.
     started
         Called once, before the first method starts.
     progress
@@ -76,23 +76,23 @@ def evaluate(
     Raises
     ------
     UsageError
-        Something that was asked for does not exist, or fits no chosen task.
+        A name does not exist, or a method fits no chosen task.
     DataError
-        The dataset or a prediction file is damaged, the one does not fit the other, or the dataset poses no task.
+        The dataset or a prediction file is damaged, they do not match, or the dataset has no labels for the tasks.
     PlatformError
-        The scheduler cannot be reached or is lost; what was answered until then is in the checkpoint.
+        The scheduler is unreachable or gone; finished answers are in the checkpoint.
 
     Examples
     --------
     >>> from faultset.evaluators import evaluate
-    >>> done = evaluate("datasets/sample", ["ksigma", "max-z"])  # doctest: +SKIP
-    >>> done.leaderboard("localization")[["baseline", "protocol", "ac1"]]  # doctest: +SKIP
+    >>> evaluation = evaluate("datasets/sample", ["ksigma", "max-z"])  # doctest: +SKIP
+    >>> evaluation.leaderboard("localization")[["baseline", "protocol", "ac1"]]  # doctest: +SKIP
     """
     train = options.get("train")
     if train is not None and (options.get("split") is not None or predictions):
         other = "split" if options.get("split") is not None else "predictions"
         raise UsageError(
-            "with a dataset to train on, all of the other one is tested, by baselines that are fitted here; "
+            "with a separate training dataset, the whole test dataset is tested by methods fitted in this evaluation; "
             f"leave out the {other}"
         )
     settings = EvaluationSettings.of(options)
@@ -110,7 +110,7 @@ def evaluate(
         _check_names(specs, files, recorded)
         read_training = None if train is None else stack.enter_context(opened_dataset(train, None, engine.workers))
         if any(file.sets_threshold_in_training for file in files) or not all(spec.own_threshold for spec in specs):
-            # tables compare detectors by one rule, which then is that of training episodes
+            # a table compares detectors by one threshold rule, which must then use training episodes
             settings = replace(settings, calibrate=True)
         scope = define_scope(settings, read_source(), None if read_training is None else read_training())
         scope.choose_answerable(specs)
@@ -132,21 +132,23 @@ def evaluate(
         if answers.damage:
             first = str(next(iter(answers.damage.values()))).removesuffix("; restore the file")
             counts = f"{len(answers.damage)} of {len(scope.source.truths)}"
-            left = f"{counts} episodes were damaged meanwhile and are left out"
-            where = "" if folder is None else f" of the results in {folder}"
-            raise DataError(f"{first}; {left}{where}; restore the file, then run the same command again")
+            results = "the results" if folder is None else f"the results in {folder}"
+            raise DataError(
+                f"{first}; {counts} episodes were damaged during the evaluation and are missing from {results}; "
+                "restore the file, then run the same command again"
+            )
         return evaluation
 
 
 def define_scope(
     settings: EvaluationSettings, source: DatasetSource, train: DatasetSource | None = None
 ) -> EvaluationScope:
-    """Choose the detectors whose alarms localizers are given, the folds, and what methods learn from.
+    """Choose the detectors that raise alarms, the folds, and the training data.
 
     Raises
     ------
     UsageError
-        Nothing is left to learn from.
+        No training episode remains.
     DataError
         An episode is in both datasets.
     """
@@ -160,19 +162,19 @@ def define_scope(
 
 @dataclass(frozen=True, kw_only=True)
 class MethodAnswers:
-    """The answers of methods that were run, and how."""
+    """The answers of methods, and how they were run."""
 
     rows: list[ResultRow]
     specs: tuple[BaselineSpec, ...]
-    """The methods, without those of tasks that the dataset does not pose."""
+    """The methods that were run."""
     damage: Mapping[str, DataError]
     """Episode -> why it could not be evaluated."""
     isolation: str
-    """What kept methods from everything but their view."""
+    """How methods were isolated."""
     fits_used_again: str
-    """How many fits earlier evaluations had made, and of which methods; empty for none."""
+    """How many fits came from the cache, and of which methods; empty for none."""
     steps: StepCounter
-    """One step is left for what follows."""
+    """Progress; one step remains for the leaderboards."""
 
 
 def run_methods(
@@ -189,16 +191,16 @@ def run_methods(
     Parameters
     ----------
     checkpoint
-        Where answers are kept as they come in, and from which an interrupted evaluation goes on.
+        Stores answers as they arrive, so that an interrupted evaluation can resume.
     """
-    kept, changed, hidden = [], (), []
+    reusable, changed, hidden = [], (), []
     if checkpoint is not None:
         with writing(checkpoint.folder):
-            kept = checkpoint.begin(scope.truths, fresh=scope.settings.fresh)
+            reusable = checkpoint.begin(scope.truths, fresh=scope.settings.fresh)
         changed = checkpoint.changed or changed_codes(checkpoint.folder / RESULTS_FILE, checkpoint.codes)
         hidden = [checkpoint.folder / name for name in (*FILES, CHECKPOINT_FILE)]
     client = engine.connect(scope.source)
-    plan = make_plan(scope, specs, engine.workers, kept=kept, hidden=hidden)
+    plan = make_plan(scope, specs, engine.workers, reusable=reusable, hidden=hidden)
     if started is not None:
         started(
             EvaluationStart(
@@ -208,7 +210,7 @@ def run_methods(
                 answers=plan.answers,
                 workers=engine.workers,
                 expected_s=plan.expected_s(engine.workers),
-                kept=len(plan.kept),
+                reused=len(plan.reused),
                 changed=changed,
                 dashboard=dashboard_of(client),
             )
@@ -227,14 +229,14 @@ def run_methods(
     steps = StepCounter(plan.steps + 1, progress)
     isolation = isolation_of(client)
     rows = run_plan(plan, client, steps.add, keep, leave_out, fits.extend)
-    again = Counter(name for name, earlier in fits if earlier)
-    named = ", ".join(f"{name} {count}" for name, count in sorted(again.items()))
+    cached = Counter(name for name, is_cached in fits if is_cached)
+    by_method = ", ".join(f"{name} {count}" for name, count in sorted(cached.items()))
     return MethodAnswers(
         rows=rows,
         specs=plan.specs,
         damage=damage,
         isolation=isolation,
-        fits_used_again=f"{again.total()} of {len(fits)} ({named})" if again else "",
+        fits_used_again=f"{cached.total()} of {len(fits)} ({by_method})" if cached else "",
         steps=steps,
     )
 
@@ -246,12 +248,12 @@ def build_leaderboards(
     acted: AgentResults | None = None,
     files: Iterable[PredictionFile] = (),
 ) -> Evaluation:
-    """Put the answers of methods, prediction files and agents into tables.
+    """Build the tables from the answers of methods, prediction files and agents.
 
     Raises
     ------
     DataError
-        Every episode was damaged.
+        Every episode is damaged.
     """
     acted = acted or AgentResults()
     rows = [row for row in (*answers.rows, *predicted, *acted.rows) if row.episode not in answers.damage]
@@ -286,10 +288,10 @@ def build_leaderboards(
 def _check_names(
     specs: Sequence[BaselineSpec], files: Sequence[PredictionFile], recorded: Sequence[RecordedRun]
 ) -> None:
-    """Raise UsageError if two methods of an evaluation have one name."""
+    """Raise UsageError if two methods of an evaluation have the same name."""
     from faultset.baselines.api.registry import list_baselines
 
-    # to know all names, all methods must be imported, which takes a second
+    # importing all methods takes a second, so do it only if needed
     names = [*(list_baselines() if files or recorded else ()), *(spec.name for spec in specs)]
     check_names(files, names)
     check_agent_names(recorded, [*names, *(file.name for file in files)])
@@ -305,7 +307,7 @@ def _checkpoint(
 
 
 def _shown_settings(scope: EvaluationScope) -> dict[str, object]:
-    """Return the settings as reports show them."""
+    """Return the settings for reports."""
     from faultset.evaluators.reports.provenance import machine
 
     source, settings, training = scope.source, scope.settings, scope.training
@@ -329,22 +331,22 @@ def _shown_settings(scope: EvaluationScope) -> dict[str, object]:
 
 
 def results_folder(dataset: str) -> Path:
-    """Return the folder for the results of a local dataset when none is named: `results/NAME` beside it.
+    """Return the default folder for results: `results/NAME` next to a local dataset.
 
-    Those of a dataset that comes with the project are in the current folder.
+    For a dataset named by its bare name, it is in the current folder.
 
     Raises
     ------
     UsageError
-        The dataset is behind a URL, or a link stands where the results belong.
+        The dataset is behind a URL, or the results folder is a link.
     """
     if is_url(dataset):
-        raise UsageError(f"results cannot be written beside {dataset}; give a local folder with --out")
-    found = local_path(dataset)
-    folder = (found if found.name != dataset else Path(dataset)).resolve()
+        raise UsageError(f"results cannot be written next to {dataset}; give a local folder with --out")
+    path = local_path(dataset)
+    folder = (path if path.name != dataset else Path(dataset)).resolve()
     results = folder.parent / "results"
-    for place in (results, results / folder.name):
-        # it may have come with the dataset, and lead anywhere
-        if place.is_symlink():
-            raise UsageError(f"{place} is a link; remove it, or name the folder for the results with --out")
+    for target in (results, results / folder.name):
+        # a link may come with the dataset and lead anywhere
+        if target.is_symlink():
+            raise UsageError(f"{target} is a link; remove it, or choose the results folder with --out")
     return results / folder.name

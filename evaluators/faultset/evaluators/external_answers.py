@@ -1,4 +1,4 @@
-"""Score answers that were made elsewhere, by the same rules and beside the same truth, without running anything."""
+"""Score answers computed elsewhere by the rules of an evaluation, without running methods."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ def score(
     Parameters
     ----------
     dataset
-        Folder, URL, or an opened dataset: the truth is taken from it.
+        Folder, URL, or opened dataset with the ground truth.
     answers
-        Rows or a `results.parquet` of an earlier evaluation, or a frame with a line for each answer and the columns
+        Rows or a `results.parquet` of an earlier evaluation, or a frame with one row per answer and the columns
 
         - `episode`, `baseline` (name of the method), `task` (detection, localization or rca);
-        - detection: `alarm_ns`, missing where no alarm was raised;
+        - detection: `alarm_ns`, missing if no alarm was raised;
         - localization: `ranking`, a mapping from services to scores or a list of services, best first;
         - root cause: `system_level` and `fault_type`;
         - optional: `protocol` (detected or oracle; "oracle" by default, "detected" for detection), `given_alarm_ns`,
-          `seed`, `kind` (method, rule or control), `cpu_seconds`, `status` and `reason` of an answer that is missing.
+          `seed`, `kind` (method, rule or control), `cpu_seconds`; `status` and `reason` of a missing answer.
     version
         Version of the dataset; the newest by default.
     seed
-        For tests that draw some of the ways to flip signs.
+        Seed of the randomised tests.
 
     Raises
     ------
     UsageError
-        A column is missing or holds something that cannot be an answer.
+        A column is missing or holds an invalid answer.
     DataError
-        An answer is about an episode that the dataset does not have.
+        An answer is about an episode that is not in the dataset.
 
     Examples
     --------
@@ -87,8 +87,8 @@ def score(
 def _truth(episode: str, truths: Mapping[str, Truth], source: DatasetSource) -> Truth:
     if episode not in truths:
         raise DataError(
-            f'an answer is about the episode "{episode}", which {source.name} version {source.version} does not have; '
-            "name the version that was answered, or leave the answer out"
+            f'an answer is about the episode "{episode}", which is not in {source.name} version {source.version}; '
+            "choose the version that was answered, or leave the answer out"
         )
     return truths[episode]
 

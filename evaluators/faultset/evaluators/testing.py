@@ -1,4 +1,4 @@
-"""Checks that the scorers of other distributions keep the contract; call them from pytest.
+"""Contract checks for third-party scorers; call them from pytest.
 
 Examples
 --------
@@ -30,29 +30,29 @@ _MISSING = ("error", "timeout", "memory", "invalid", "no_alarm")
 
 
 def check_scorer(scorer: Metric | str) -> None:
-    """Check that a scorer can be used on every answer that an evaluation gives.
+    """Check that a scorer works on every kind of answer.
 
-    The scorer is run on synthetic answers of its task: good and bad ones, of methods that failed, on episodes with and
-    without a fault. Checked are that
+    The scorer runs on synthetic answers of its task: right, wrong and failed ones, on episodes with and without a
+    fault. The check asserts that
 
-    1. what it declares is complete and has known values;
-    2. it returns a number for every answer, never an error: NaN leaves an episode out, shares lie from 0 to 1;
-    3. equal answers get equal values, whatever the order of their services;
-    4. a method that failed scores no better than the best answer;
-    5. guessing (`floor`) is a number of the same range;
-    6. the metric appears in the leaderboard, in JSON and, where it is a headline, in Markdown.
+    1. the declaration is complete and valid;
+    2. it returns a number for every answer: NaN leaves an episode out, shares are between 0 and 1;
+    3. equal answers get equal values, regardless of the order of services;
+    4. a failed method scores no better than the best answer;
+    5. the value of guessing (`floor`) is a number in the same range;
+    6. the metric appears in the leaderboard, in JSON and, if it is a headline, in Markdown.
 
     Parameters
     ----------
     scorer
-        The metric, or the name under which it is installed.
+        The metric, or its installed name.
 
     Raises
     ------
     AssertionError
-        A rule is broken; the text says which and on what answer.
+        A rule is broken; the message says which, and for which answer.
     UsageError
-        What it declares cannot be used.
+        The declaration is invalid.
     """
     metric = find_scorer(scorer) if isinstance(scorer, str) else check_declaration(scorer)
     rows = _answers(metric.task)
@@ -76,9 +76,9 @@ def check_scorer(scorer: Metric | str) -> None:
 def _check_failures(metric: Metric, rows: list[ResultRow], values: dict[Any, float]) -> None:
     sign = 1 if metric.better == "higher" else -1
     for faulty in (True, False):
-        here = [row for row in rows if row.truth.faulty is faulty and not math.isnan(values[row.key])]
-        answered = [sign * values[row.key] for row in here if row.status == "ok"]
-        for row in here:
+        scored = [row for row in rows if row.truth.faulty is faulty and not math.isnan(values[row.key])]
+        answered = [sign * values[row.key] for row in scored if row.status == "ok"]
+        for row in scored:
             if row.status != "ok" and answered:
                 assert sign * values[row.key] <= max(answered), (
                     f"{metric.name} gives {values[row.key]} to a method with status {row.status} on "
@@ -91,10 +91,11 @@ def _check_tables(metric: Metric, rows: list[ResultRow]) -> None:
     tables = [table for table in board.tables if table.task == metric.task]
     assert tables, f"no table of {metric.task} was made"
     for table in tables:
-        assert metric.name in {one.name for one in table.metrics}, f"{metric.name} is not in the table {table.title}"
+        names = {column.name for column in table.metrics}
+        assert metric.name in names, f"{metric.name} is not in the table {table.title}"
         for entry in table.entries:
-            found = entry.metrics[metric.name]
-            assert found.known or found.reason, f"{metric.name} of {entry.baseline} is missing without a reason"
+            estimate = entry.metrics[metric.name]
+            assert estimate.known or estimate.reason, f"{metric.name} of {entry.baseline} is missing without a reason"
     assert metric.name in str(to_json(board)), f"{metric.name} is not in the JSON"
     if metric.headline:
         assert metric.title in markdown(board), f'the title "{metric.title}" is not in the Markdown'
@@ -122,7 +123,7 @@ def _named(truth: Truth) -> str:
 
 
 def _answers(task: str) -> list[ResultRow]:
-    """Return answers of three methods and of failures, on four episodes with and two without a fault."""
+    """Return right, wrong, empty and failed answers, on four episodes with and two without a fault."""
     make: Callable[[Truth, str], dict[str, Any]] = {
         "detection": _detection,
         "localization": _localization,

@@ -41,7 +41,7 @@ def detection(tmp_path: Path) -> list[ScoredRun]:
 def test_detection_stands_beside_always_yes(detection: list[ScoredRun]) -> None:
     row = agent_rows(detection)[0]
     assert (row.control, row.control_success.k, row.control_success.n) == ("always-yes", 3, 4)
-    assert (row.found.k, row.found.n, row.false_alarms.k, row.false_alarms.n) == (1, 3, 1, 1)
+    assert (row.detected.k, row.detected.n, row.false_alarms.k, row.false_alarms.n) == (1, 3, 1, 1)
     assert (row.agree, row.compared) == (4, 4)
 
 

@@ -222,8 +222,8 @@ def _with_another_alarm(folder: Path) -> None:
     ("make", "sentence"),
     [
         (_without_questions, "holds runs of other tasks"),
-        (_about_other_episodes, "on other episodes"),
-        (_with_another_alarm, "was given another alarm than that of trace-errors"),
+        (_about_other_episodes, "about the episode"),
+        (_with_another_alarm, "did not start from the alarm of trace-errors"),
         (lambda folder: folder.mkdir(), "holds no runs; give a folder of Inspect's logs"),
     ],
 )
@@ -236,7 +236,7 @@ def test_logs_that_do_not_fit_are_refused(make: Callable[[Path], None], sentence
 def test_foreign_runs_are_refused_before_anything_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("faultset.evaluators.execution.scheduling.run_plan", lambda *a: pytest.fail("it computed"))
     _about_other_episodes(tmp_path / "logs")
-    with pytest.raises(DataError, match="evaluate the dataset that they were run on"):
+    with pytest.raises(DataError, match="evaluate the dataset that the agents were run on"):
         evaluated(tmp_path / "logs")
 
 
@@ -249,7 +249,7 @@ def test_without_the_extra_logs_are_one_sentence(logs: Path, monkeypatch: pytest
 
 def test_an_alarm_that_nothing_raises_is_asked_for(logs: Path) -> None:
     with pytest.raises(
-        UsageError, match="alarm of trace-errors, but no chosen baseline raises it; add it or a localizer"
+        UsageError, match="alarm of trace-errors, but no chosen baseline computes it; add it or a localizer"
     ):
         evaluated(logs, baselines=("ksigma",))
 

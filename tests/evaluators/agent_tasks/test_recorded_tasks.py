@@ -79,7 +79,7 @@ def test_an_alarm_starts_the_work_of_the_detected_protocol() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "sentence"),
     [
-        ({}, UsageError, "name it with -T dataset="),
+        ({}, UsageError, "needs a dataset; give for example -T dataset="),
         ({"dataset": "s3://bucket/data"}, UsageError, "copy the dataset to a folder"),
         (ABOUT | {"episodes": "a5edb68659bd"}, UsageError, f'did you mean "{FAULTY}"'),
         (ABOUT | {"protocol": "orakle"}, UsageError, 'did you mean "oracle"'),
@@ -96,7 +96,7 @@ def test_arguments_that_name_nothing_are_one_sentence(
 
 @pytest.mark.parametrize("more", [{"protocol": "oracle"}, {"alarm": "ksigma"}])
 def test_detection_is_asked_without_an_alarm_or_an_onset(more: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match="leave protocol and alarm out"):
+    with pytest.raises(UsageError, match="takes neither protocol nor alarm"):
         detection(**ABOUT, **more)
 
 

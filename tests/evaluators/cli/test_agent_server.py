@@ -54,4 +54,4 @@ def test_a_dataset_without_an_episode_is_one_sentence() -> None:
     pytest.importorskip("mcp", reason="the extra mcp is not installed")
     done = CliRunner().invoke(serve, [str(SAMPLE)])
     assert done.exit_code == 2
-    assert "name the episode of a dataset with --episode" in done.output
+    assert "a dataset needs --episode" in done.output

@@ -93,7 +93,7 @@ def test_both_commands_end_with_the_code_that_says_so(folders, text: str, code: 
 def test_conditions_without_a_comparison_are_refused(tmp_path: Path):
     done = CliRunner().invoke(evaluate, [str(tmp_path), "--fail-on", "ac@1 drops"])
     assert done.exit_code == 2
-    assert "are for --compare" in done.output
+    assert "need --compare" in done.output
 
 
 def test_results_are_found_in_the_folder_of_their_dataset(folders, tmp_path: Path):

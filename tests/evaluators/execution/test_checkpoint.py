@@ -76,7 +76,7 @@ def test_an_edited_method_is_asked_again_and_said_to_be_edited(example_dataset: 
     rows = interrupted(example_dataset, method_with(folder, 1.0), out)
     others = sum(row.baseline != "acme" for row in rows)
     start = resumed(example_dataset, method_with(folder, 2.0), out)
-    assert (start.kept, start.changed) == (others, ("the code of acme",))
+    assert (start.reused, start.changed) == (others, ("the code of acme",))
     scores = {row.answer["threshold"] for row in read_rows(out / "results.parquet") if row.baseline == "acme"}
     assert scores == {2.0}
 
@@ -85,7 +85,7 @@ def test_a_method_that_was_not_edited_is_not_asked_again(example_dataset: Path, 
     out = folder / "results"
     rows = interrupted(example_dataset, method_with(folder, 1.0), out)
     start = resumed(example_dataset, method_with(folder, 1.0), out)
-    assert (start.kept, start.changed) == (len(rows), ())
+    assert (start.reused, start.changed) == (len(rows), ())
 
 
 def test_a_comparison_names_the_method_whose_code_differs(example_dataset: Path, folder: Path):

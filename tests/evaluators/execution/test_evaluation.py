@@ -172,7 +172,7 @@ def test_an_episode_without_spans_gets_its_alarm_elsewhere_and_changes_no_other(
     source = DatasetSource.of(dataset)
     settings = EvaluationSettings().with_default_alarm(source)
     shown = EvaluationScope(source=source, settings=settings).alarm_words
-    assert shown == "trace-errors, and by spot in 1 of 4 episodes, which have no spans"
+    assert shown == "trace-errors; spot in the 1 of 4 episodes without spans"
     for episode in others:
         dataset.files[episode] = {name: file for name, file in files[episode].items() if "spans" not in name}
     assert set(alarms().values()) == {"spot"}

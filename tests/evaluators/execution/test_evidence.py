@@ -250,5 +250,5 @@ def test_tables_of_diagnoses_show_the_time_to_diagnose_of_their_own_alarm(make):
 
 
 def test_no_evidence_is_no_budget(example_dataset: Path):
-    with pytest.raises(UsageError, match="leaves nothing to see"):
+    with pytest.raises(UsageError, match="an evidence budget must be above 0 s"):
         evaluate(example_dataset, ["max-z"], evidence=(0,))

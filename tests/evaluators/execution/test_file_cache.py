@@ -107,7 +107,7 @@ def test_nothing_is_kept_where_nothing_may_be(example_copy: Path, folder: Path, 
     labels_and_gaps(example_copy)
     assert not folder.exists()
     monkeypatch.setenv("FAULTSET_LABELS_BYTES", "much")
-    with pytest.raises(UsageError, match="wanted is a number of bytes"):
+    with pytest.raises(UsageError, match="must be a number of bytes"):
         labels_and_gaps(example_copy)
 
 

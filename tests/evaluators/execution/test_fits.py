@@ -141,7 +141,7 @@ def test_data_without_checksums_is_not_kept(batch: tuple[FitBatch, BaselineRun])
 
 
 def test_a_fit_comes_back_as_it_was_made(folder: Path):
-    FitCache(1 << 20).keep("a", model(b"of\nmany\nlines", 2.25))
+    FitCache(1 << 20).store("a", model(b"of\nmany\nlines", 2.25))
     assert FitCache(1 << 20).find("a") == replace(model(b"of\nmany\nlines", 2.25), used_again=True)
     assert FitCache(1 << 20).find("b") is None
     assert [oct(path.stat().st_mode & 0o777) for path in (folder, *folder.iterdir())] == ["0o700", "0o600"]
@@ -163,7 +163,7 @@ def test_a_fit_comes_back_as_it_was_made(folder: Path):
 )
 def test_a_file_or_folder_that_is_not_as_it_was_left_is_no_fit(folder: Path, damage):
     kept = FitCache(1 << 20)
-    kept.keep("a", model())
+    kept.store("a", model())
     damage(folder / "a.fit")
     assert kept.find("a") is None
 
@@ -171,31 +171,31 @@ def test_a_file_or_folder_that_is_not_as_it_was_left_is_no_fit(folder: Path, dam
 def test_the_fits_that_were_not_used_for_longest_make_room(folder: Path):
     kept = FitCache(40_000)
     for hour, key in enumerate("abc"):
-        kept.keep(key, model(key.encode() * 10_000))
+        kept.store(key, model(key.encode() * 10_000))
         os.utime(folder / f"{key}.fit", (3600 * hour, 3600 * hour))
     assert kept.find("a") is not None
-    kept.keep("d", model(b"d" * 15_000))
+    kept.store("d", model(b"d" * 15_000))
     assert sorted(path.name for path in folder.iterdir()) == ["a.fit", "c.fit", "d.fit"]
-    kept.keep("e", model(b"e" * 40_001))
+    kept.store("e", model(b"e" * 40_001))
     assert kept.find("e") is None
     assert kept.find("d") is not None
 
 
 def test_without_room_or_a_place_nothing_is_kept_and_nothing_fails(folder: Path):
-    FitCache(0).keep("a", model())
+    FitCache(0).store("a", model())
     assert not folder.exists()
     folder.write_text("a file")
-    FitCache(1 << 20).keep("a", model())
+    FitCache(1 << 20).store("a", model())
     assert FitCache(1 << 20).find("a") is None
 
 
 def test_a_failed_fit_is_not_kept(folder: Path):
-    FitCache(1 << 20).keep("a", FittedModel(status="timeout", reason="slow"))
+    FitCache(1 << 20).store("a", FittedModel(status="timeout", reason="slow"))
     assert not folder.exists()
 
 
 @pytest.mark.parametrize("text", ["2GiB", "-1", "", "\u0663"])
 def test_a_limit_that_is_no_number_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, text: str):
     monkeypatch.setenv("FAULTSET_FITS_BYTES", text)
-    with pytest.raises(UsageError, match="wanted is a number of bytes"):
+    with pytest.raises(UsageError, match="must be a number of bytes"):
         fits_limit()

@@ -114,7 +114,7 @@ def plan_of(dataset: Path, specs: Any = NAMES, workers: int = 2, kept: Any = (),
         EvaluationScope(source=source, settings=EvaluationSettings(calibrate=True, **settings)),
         found,
         workers,
-        kept=kept,
+        reusable=kept,
     )
 
 
@@ -194,7 +194,7 @@ def test_a_scheduler_that_is_lost_leaves_what_was_answered(example_dataset: Path
                 checkpoint.add(rows)
                 scheduler.kill()
 
-            with pytest.raises(PlatformError, match=r"the dask scheduler is gone; [1-9][0-9]* of .* are kept"):
+            with pytest.raises(PlatformError, match=r"the dask scheduler is gone; [1-9][0-9]* of .* are stored"):
                 run_plan(plan, client, keep=keep)
     truths = {truth.episode: truth for truth in plan.scope.source.truths}
     with Checkpoint(tmp_path, {}) as checkpoint:

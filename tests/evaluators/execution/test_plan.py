@@ -120,5 +120,5 @@ def test_references_of_fault_episodes_end_where_they_stop_being_known_healthy(ei
 def test_localizers_cannot_be_given_an_alarm_that_is_not_decided_yet(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(plan, "get_baseline", lambda name: spec_of(Recalls, name=name))
     localizer = spec_of(Recalls, name="where", task="localization", own_threshold=True)
-    with pytest.raises(UsageError, match="name another detector"):
+    with pytest.raises(UsageError, match="choose another detector"):
         plan.all_runs([localizer], EvaluationSettings(alarm_detector="recalls"))

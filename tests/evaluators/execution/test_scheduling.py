@@ -83,7 +83,7 @@ def _readable(folder: str) -> bool:
 
 
 class FakeRun:
-    name, seed, tables, places = "process-reporter", 0, ("metrics",), (__file__,)
+    name, seed, tables, code_paths = "process-reporter", 0, ("metrics",), (__file__,)
 
     def __init__(self, *, built_in: bool) -> None:
         self.built_in = built_in

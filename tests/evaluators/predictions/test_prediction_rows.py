@@ -90,7 +90,7 @@ def test_a_stated_threshold_is_used_as_it_stands(source: DatasetSource, tmp_path
 def test_without_training_scores_or_threshold_there_is_no_alarm_to_score(source: DatasetSource, tmp_path: Path):
     frame = every_second(source, knowing)
     faulty = {truth.episode for truth in source.truths if truth.faulty}
-    with pytest.raises(DataError, match="no scores of training episodes without a fault"):
+    with pytest.raises(DataError, match="no scores of fault-free training episodes"):
         rows_of(frame[frame["episode"].isin(faulty)], tmp_path, source)
     assert rows_of(frame[frame["episode"].isin(faulty)].assign(threshold=0.5), tmp_path, source)
 
@@ -126,14 +126,14 @@ def test_localizers_and_diagnosers_are_asked_where_baselines_are(source: Dataset
 
 def test_what_was_not_chosen_is_not_scored_silently(source: DatasetSource, tmp_path: Path):
     frame = every_second(source, knowing)
-    with pytest.raises(UsageError, match="answers the task detection, which is not among --tasks"):
+    with pytest.raises(UsageError, match="is for the task detection, which is not among --tasks"):
         rows_of(frame, tmp_path, source, tasks=("localization",))
-    with pytest.raises(UsageError, match="tests episodes more than once, and a prediction file has one answer"):
+    with pytest.raises(UsageError, match="tests episodes more than once, but a prediction file has one answer"):
         rows_of(frame, tmp_path, source, split="cross-2x2")
     ranked = pd.DataFrame(
         {"episode": [source.truths[0].episode], "service": source.truths[0].candidates[0], "score": 1}
     )
-    with pytest.raises(UsageError, match="protocol oracle, which is not among those"):
+    with pytest.raises(UsageError, match="protocol oracle, which this evaluation leaves out"):
         rows_of(ranked, tmp_path, source, protocols=("detected",))
 
 
@@ -182,7 +182,7 @@ def test_thresholds_may_come_from_another_dataset_that_methods_learn_from(
     tested = {row.episode for row in rows if row.protocol == "detected"}
     assert tested == {truth.episode for truth in source.truths}
     assert {row.episode for row in rows if row.protocol == "calibration"} == set(training.fold.healthy_train)
-    with pytest.raises(DataError, match=r"that example version 1.0.0 does not have"):
+    with pytest.raises(DataError, match=r"not in example version 1.0.0"):
         read_predictions(EvaluationScope(source=source), [file])
 
 
@@ -211,9 +211,9 @@ def test_the_command_refuses_a_bad_file_before_anything_runs(example_dataset: Pa
         command, [str(example_dataset), "--predictions", str(tmp_path / "bad.csv"), "--out", str(tmp_path / "out")]
     )
     assert result.exit_code == 3
-    assert 'does not have (first: "nowhere")' in result.stderr
-    assert "also on those that their model may have learned from" in " ".join(result.stderr.split())
+    assert '1.0.0 (first: "nowhere")' in result.stderr
+    assert "including any that their model was trained on" in " ".join(result.stderr.split())
     assert not (tmp_path / "out" / "results.parquet").exists()
     taken = CliRunner().invoke(command, [str(example_dataset), "--predictions", f"ksigma={tmp_path / 'bad.csv'}"])
     assert taken.exit_code == 2
-    assert "which another method has" in taken.stderr
+    assert "belongs to another method" in taken.stderr

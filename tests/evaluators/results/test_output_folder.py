@@ -98,7 +98,7 @@ def test_a_link_where_results_belong_is_refused(tmp_path: Path, name: str):
     (tmp_path / "data").mkdir()
     (tmp_path / name).parent.mkdir(exist_ok=True)
     os.symlink(tmp_path, tmp_path / name)
-    with pytest.raises(UsageError, match="is a link; remove it, or name the folder"):
+    with pytest.raises(UsageError, match="is a link; remove it, or choose the results folder"):
         results_folder(str(tmp_path / "data"))
 
 

@@ -1,1 +1,1 @@
-"""Agents in an evaluation: what they are asked, and their recorded runs as rows next to baselines."""
+"""Agents in an evaluation: their questions, and their recorded runs as result rows."""

@@ -1,4 +1,4 @@
-"""Recorded runs of agents for an evaluation: logs of Inspect, or a folder that `faultset agents import` has made."""
+"""Recorded runs of agents for an evaluation: Inspect logs, or a folder written by `faultset agents import`."""
 
 from __future__ import annotations
 
@@ -34,60 +34,60 @@ if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
 
 _SCORED_ELSEWHERE = ("mitigation",)
-"""Tasks that the oracle of a live episode judges."""
+"""Tasks judged by the oracle of a live episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedRun:
-    """A run of an agent on an episode of ours."""
+    """A run of an agent on a faultset episode."""
 
     run: AgentRun
     trajectory: Trajectory | None
-    """None if its file is damaged or gone; the answer counts all the same."""
+    """None if its file is damaged or missing; the answer still counts."""
 
     @property
     def label(self) -> str:
-        """Name of the agent in tables, with its model if it has one."""
+        """Return the agent's name in tables, with its model if it has one."""
         return self.run.agent if self.run.model is None else f"{self.run.agent} ({self.run.model})"
 
 
 def read_recorded_runs(paths: Iterable[str | Path]) -> list[RecordedRun]:
-    """Read the runs at all paths; runs of one agent about one question are numbered as trials.
+    """Read the runs at all paths; repeated runs of one agent on one question are numbered as trials.
 
     Raises
     ------
     DataError
-        A path holds no runs, or runs of tasks that are not ours.
+        A path holds no runs, or runs of other tasks.
     UsageError
-        Logs of Inspect need its library, which is not installed.
+        Inspect, which reads its logs, is not installed.
     """
     runs: dict[str, RecordedRun] = {}
-    for path in dict.fromkeys(Path(one) for one in paths):
-        kept = [one for one in _read(path) if one.run.task not in _SCORED_ELSEWHERE]
-        foreign = next((one.run for one in kept if one.run.task not in SESSION_TASKS), None)
+    for path in dict.fromkeys(map(Path, paths)):
+        scored = [recorded for recorded in _read(path) if recorded.run.task not in _SCORED_ELSEWHERE]
+        foreign = next((recorded.run for recorded in scored if recorded.run.task not in SESSION_TASKS), None)
         if foreign is not None:
             raise DataError(
-                f"{printable(path)} holds runs of other tasks ({printable(foreign.dataset or foreign.task)}); evaluate "
-                "reads runs of faultset/detection, faultset/localization and faultset/root_cause. Score other runs "
-                "with faultset agents import and faultset agents score"
+                f"{printable(path)} holds runs of other tasks ({printable(foreign.dataset or foreign.task)}), expected "
+                "runs of faultset/detection, faultset/localization or faultset/root_cause; score other runs with "
+                "faultset agents import and faultset agents score"
             )
-        if not kept:
+        if not scored:
             raise DataError(f"{printable(path)} holds no runs on recorded episodes; give other logs with --agents")
-        runs |= {one.run.run: one for one in kept}
+        runs |= {recorded.run.run: recorded for recorded in scored}
     trials: Counter[tuple[str | None, ...]] = Counter()
     numbered = []
-    for one in runs.values():
-        question = (one.label, one.run.episode, one.run.task, one.run.protocol)
-        numbered.append(
-            RecordedRun(run=one.run.model_copy(update={"trial": trials[question]}), trajectory=one.trajectory)
-        )
+    for recorded in runs.values():
+        run = recorded.run
+        question = (recorded.label, run.episode, run.task, run.protocol)
+        run = run.model_copy(update={"trial": trials[question]})
+        numbered.append(RecordedRun(run=run, trajectory=recorded.trajectory))
         trials[question] += 1
     return numbered
 
 
 def check_agent_names(runs: Iterable[RecordedRun], taken: Collection[str]) -> None:
-    """Raise UsageError if an agent has the name of a method in the same tables."""
-    clash = next((one.label for one in runs if one.label in taken), None)
+    """Raise UsageError if an agent and a method of the evaluation have the same name."""
+    clash = next((recorded.label for recorded in runs if recorded.label in taken), None)
     if clash is not None:
         raise UsageError(f'an agent and a method are both called "{clash}"; leave one of them out')
 
@@ -105,17 +105,17 @@ def _read(path: Path) -> Sequence[RecordedRun]:
 
 
 def _read_logs(path: Path) -> Sequence[RecordedRun]:
-    """Read logs, the newest last; a sample that was retried replaces the failed one of the same task."""
+    """Read logs from oldest to newest; a retried sample replaces the failed one of the same task."""
     logs = agent_format("inspect")
     by_key: dict[str, ImportedRun] = {}
     for file in logs.files(path):
-        for one in logs.runs(file, ImportOptions()):
-            earlier = by_key.get(one.key)
-            if earlier is None or one.run.status != "harness_error" or earlier.run.status == "harness_error":
-                by_key[one.key] = one
+        for imported in logs.runs(file, ImportOptions()):
+            earlier = by_key.get(imported.key)
+            if earlier is None or imported.run.status != "harness_error" or earlier.run.status == "harness_error":
+                by_key[imported.key] = imported
     return [
-        RecordedRun(run=one.run.model_copy(update={"run": run_name(key)}), trajectory=one.trajectory)
-        for key, one in by_key.items()
+        RecordedRun(run=imported.run.model_copy(update={"run": run_name(key)}), trajectory=imported.trajectory)
+        for key, imported in by_key.items()
     ]
 
 
@@ -124,23 +124,23 @@ _SESSION_TASKS: Mapping[str, tuple[str, ...]] = {
     "localization": ("localization", "all"),
     "rca": ("diagnosis", "all"),
 }
-"""Task of a table -> tasks of sessions that answer it."""
+"""Task of a table -> session tasks that answer it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentResults:
-    """Answers of agents, and what they took."""
+    """Answers of agents and their runs."""
 
     rows: tuple[ResultRow, ...] = ()
     runs: tuple[AgentRun, ...] = ()
     looks: Mapping[str, RunLook] = field(default_factory=dict)
-    """Run -> what it looked at."""
+    """Run -> what the agent inspected."""
     left_out: tuple[str, ...] = ()
-    """Sentences about agents without a row, because every run of theirs failed."""
+    """Sentences about agents without rows because all their runs failed."""
 
 
 class AgentEvaluation:
-    """Scores recorded runs of agents on the tested episodes of a dataset.
+    """Turns recorded runs of agents into rows for the tested episodes of a dataset.
 
     Raises
     ------
@@ -157,20 +157,23 @@ class AgentEvaluation:
             scope.check_single_tests("an agent gives")
         self._folds = {episode: fold.number for fold in scope.folds for episode in fold.test}
         self._majority = majority_labels(scope)
-        foreign = next((one.run for one in runs if one.run.episode not in self._truths), None)
+        foreign = next((recorded.run for recorded in runs if recorded.run.episode not in self._truths), None)
         if foreign is not None:
             raise DataError(
-                f"the runs given with --agents are on other episodes ({printable(str(foreign.episode)[:60])}) than "
-                f"{scope.source.name} holds; evaluate the dataset that they were run on"
+                f"the runs given with --agents are about the episode {printable(str(foreign.episode)[:60])}, which is "
+                f"not in {scope.source.name}; evaluate the dataset that the agents were run on"
             )
 
     def check(self, specs: Iterable[BaselineSpec]) -> None:
-        """Raise UsageError if no chosen baseline gives the alarms that the runs were started with."""
+        """Raise UsageError if no chosen baseline computes the alarms that the runs started from."""
         settings, detectors = self._settings, self._settings.alarm_detectors
-        given = any(spec.name in detectors or spec.task != "detection" for spec in specs if spec.task in settings.tasks)
-        if not given and any(one.run.protocol == "detected" and one.run.task != "detection" for one in self._runs):
+        has_alarms = any(
+            spec.name in detectors or spec.task != "detection" for spec in specs if spec.task in settings.tasks
+        )
+        runs = [recorded.run for recorded in self._runs]
+        if not has_alarms and any(run.protocol == "detected" and run.task != "detection" for run in runs):
             raise UsageError(
-                f"agents were given the alarm of {detectors[0]}, but no chosen baseline raises it; add it or a "
+                f"the agents started from the alarm of {detectors[0]}, but no chosen baseline computes it; add it or a "
                 "localizer to --baselines"
             )
 
@@ -180,46 +183,47 @@ class AgentEvaluation:
         Parameters
         ----------
         rows
-            Of the baselines, with the alarms that they were given.
+            Rows of the baselines, with the alarms passed to them.
 
         Raises
         ------
         DataError
-            A run was given another alarm than the baselines.
+            A run and the baselines started from different alarms.
         """
         alarms = alarms_of_rows(rows, self._scope.alarm_of)
         tested = [self._truths[episode] for episode in self._folds]
         by_label: dict[str, list[RecordedRun]] = {}
-        for one in self._runs:
-            by_label.setdefault(one.label, []).append(one)
-        made: list[ResultRow] = []
+        for recorded in self._runs:
+            by_label.setdefault(recorded.label, []).append(recorded)
+        agent_rows: list[ResultRow] = []
         left_out: list[str] = []
-        for label, recorded in by_label.items():
+        for label, of_agent in by_label.items():
             for task in self._settings.tasks:
-                runs = [one.run for one in recorded if one.run.task in _SESSION_TASKS[task]]
+                runs = [recorded.run for recorded in of_agent if recorded.run.task in _SESSION_TASKS[task]]
                 if runs and all(run.status == "harness_error" for run in runs):
                     left_out.append(
-                        f"{label} is left out of {task}: all {len(runs)} runs failed, the first because "
-                        f"{printable(runs[0].status_reason)}"
+                        f"{label} is left out of {task}: all {len(runs)} runs failed (first: "
+                        f"{printable(runs[0].status_reason)})"
                     )
                     continue
                 for protocol in sorted({run.protocol or "detected" for run in runs}):
                     if task != "detection" and protocol not in self._settings.protocols:
                         continue
-                    asked = [run for run in runs if (run.protocol or "detected") == protocol]
-                    made += self._rows(label, task, asked, list(questions_of(tested, [task], [protocol], alarms)))
+                    of_protocol = [run for run in runs if (run.protocol or "detected") == protocol]
+                    questions = questions_of(tested, [task], [protocol], alarms)
+                    agent_rows += self._rows(label, task, of_protocol, questions)
         looks = {
-            one.run.run: look_of(one.trajectory, self._truths[str(one.run.episode)].candidates)
-            for one in self._runs
-            if one.trajectory is not None
+            recorded.run.run: look_of(recorded.trajectory, self._truths[str(recorded.run.episode)].candidates)
+            for recorded in self._runs
+            if recorded.trajectory is not None
         }
-        runs = tuple(one.run for one in self._runs)
-        return AgentResults(rows=tuple(made), runs=runs, looks=looks, left_out=tuple(left_out))
+        runs = tuple(recorded.run for recorded in self._runs)
+        return AgentResults(rows=tuple(agent_rows), runs=runs, looks=looks, left_out=tuple(left_out))
 
     def _rows(
         self, label: str, task: str, runs: Sequence[AgentRun], questions: Iterable[AgentQuestion]
     ) -> Iterator[ResultRow]:
-        """Yield the rows of an agent at a task and protocol, and of questions that it was not asked."""
+        """Yield the rows of an agent for a task and protocol; questions without a run give empty rows."""
         context = self._context(label, runs)
         by_episode: dict[str | None, list[AgentRun]] = {}
         for run in runs:
@@ -238,15 +242,15 @@ class AgentEvaluation:
                 self._check_alarm(run, question)
                 yield from (row for row in rows_of_run(run, truth, context) if row.task == task)
             if not answered:
-                reason = "no run is about this episode"
+                reason = "no run on this episode"
                 yield empty_row(truth, context, task, question.protocol, trials[0], "missing", reason)
 
     def _check_alarm(self, run: AgentRun, question: AgentQuestion) -> None:
         if question.task != "detection" and run.alarm_ns != question.alarm_ns:
             raise DataError(
-                f"a run of {printable(run.agent)} on episode {question.episode} was given another alarm than that of "
-                f"{self._scope.alarm_of(question.episode)}; name the detector of the runs with --alarm, and "
-                "their split with --split"
+                f"a run of {printable(run.agent)} on episode {question.episode} did not start from the alarm of "
+                f"{self._scope.alarm_of(question.episode)}; choose the detector of the runs with --alarm and their "
+                "split with --split"
             )
 
     def _context(self, label: str, runs: Sequence[AgentRun]) -> RowContext:

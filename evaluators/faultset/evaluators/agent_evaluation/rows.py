@@ -1,4 +1,4 @@
-"""What agents are asked, and their runs as result rows, by the rules that hold for baselines."""
+"""Questions to agents, and their runs as result rows, under the same rules as baselines."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ TASKS_OF: Mapping[str, tuple[str, ...]] = {
     "diagnosis": ("rca",),
     "all": ("localization", "rca"),
 }
-"""Task of a session -> tasks that its answer is scored at. Detection is asked apart, without telling of an alarm."""
+"""Session task -> tasks its answer is scored for. Detection has its own session, which mentions no alarm."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentQuestion:
-    """One session that every agent gets."""
+    """One question, which every agent gets."""
 
     episode: str
     task: RecordedTask
     protocol: str
     alarm_ns: int | None
-    """Alarm that is told; None in detection, and where no alarm was raised, so that nobody is asked."""
+    """Alarm passed to the agent; None for detection, and if no alarm was raised."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Tasks that the answer is scored at."""
+        """Return the tasks the answer is scored for."""
         return TASKS_OF[self.task]
 
     @property
     def is_asked(self) -> bool:
-        """Whether there is something to ask."""
+        """Return whether agents get the question; without an alarm they do not."""
         return self.task == "detection" or self.alarm_ns is not None
 
 
@@ -51,8 +51,8 @@ def questions_of(
 ) -> Iterator[AgentQuestion]:
     """Yield the questions about tested episodes.
 
-    Localization and diagnosis are asked in one session where both are wanted. Without a fault they are only asked
-    after a false alarm, as baselines are.
+    Localization and diagnosis share a session if both are evaluated. Without a fault they are asked only after a
+    false alarm, as for baselines.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def questions_of(
 
 
 def alarms_of_rows(rows: Iterable[ResultRow], detector_of: Callable[[str], str | None]) -> dict[str, int | None]:
-    """Return the alarm of each episode: the one that baselines were given, or that of the episode's detector."""
+    """Return episode -> alarm: the one passed to baselines, or that of the episode's detector."""
     alarms: dict[str, int | None] = {}
     for row in rows:
         if row.protocol == "detected" and row.alarm_source is not None:
@@ -97,7 +97,7 @@ _NAMES: Mapping[str, SessionTask] = {
 
 @dataclass(frozen=True, kw_only=True)
 class RowContext:
-    """What all rows of one agent have in common."""
+    """Values shared by all rows of one agent."""
 
     label: str
     kind: str
@@ -108,13 +108,13 @@ class RowContext:
     split: str
     detector_of: Callable[[str], str]
     folds: Mapping[str, int]
-    """Tested episode -> number of its fold."""
+    """Tested episode -> its fold."""
     majority_labels: Mapping[int, tuple[str, str] | None]
-    """Fold -> system level and fault type that its training labels most often have."""
+    """Fold -> most frequent (system level, fault type) of its training labels."""
 
 
 def rows_of_run(run: AgentRun, truth: Truth, context: RowContext) -> list[ResultRow]:
-    """Return the rows of a run: one for each task that it answers."""
+    """Return the rows of a run, one per task it answers."""
     rows = []
     for task in TASKS_OF[_NAMES[run.task]]:
         status, reason, checked = _checked(run, task, run.answer or {}, truth)
@@ -135,7 +135,7 @@ def rows_of_run(run: AgentRun, truth: Truth, context: RowContext) -> list[Result
 def empty_row(
     truth: Truth, context: RowContext, task: str, protocol: str, trial: int, status: Status, reason: str
 ) -> ResultRow:
-    """Return a row of an agent; trials stand where methods that draw random numbers have their seeds."""
+    """Return a row of an agent; its trial number takes the place of a seed."""
     fold = context.folds.get(truth.episode, 0)
     source = None if task == "detection" else "truth" if protocol == "oracle" else context.detector_of(truth.episode)
     return ResultRow(
@@ -180,13 +180,13 @@ def _checked(run: AgentRun, task: str, answer: Mapping[str, Any], truth: Truth) 
             checked = check_diagnosis(
                 Diagnosis(system_level=_word(answer, "system_level"), fault_type=_word(answer, "fault_type"))
             )
-    except InvalidAnswer as wrong:
-        return "invalid", str(wrong), nothing
+    except InvalidAnswer as error:
+        return "invalid", str(error), nothing
     return "ok", "", CheckedAnswer(text=_with(checked.text, origin), ranking=checked.ranking)
 
 
 def _detection(run: AgentRun, answer: Mapping[str, Any], origin: Mapping[str, str]) -> CheckedAnswer:
-    """Return an alarm at the moment of the answer: what an agent says of the past is no alarm in the past."""
+    """Return an alarm at the time of the answer, even if the agent describes an earlier fault."""
     alarm_ns = run.answered_ns if answer.get("fault") else None
     return CheckedAnswer(alarm_ns=alarm_ns, text=answer_text({"consecutive": None, **origin}))
 
@@ -194,13 +194,13 @@ def _detection(run: AgentRun, answer: Mapping[str, Any], origin: Mapping[str, st
 def _scores(answer: Mapping[str, Any]) -> dict[str, float]:
     names: Sequence[str] = list(dict.fromkeys(answer.get("services") or ()))
     if answer.get("ordered", True):
-        return {name: float(len(names) - place) for place, name in enumerate(names)}
+        return {name: float(len(names) - position) for position, name in enumerate(names)}
     return dict.fromkeys(names, 1.0)
 
 
-def _word(answer: Mapping[str, Any], part: str) -> str | None:
-    """Return level or type as labels write it."""
-    word = answer.get(part)
+def _word(answer: Mapping[str, Any], key: str) -> str | None:
+    """Return level or type in the spelling of labels."""
+    word = answer.get(key)
     return word.strip().title() if isinstance(word, str) else None
 
 

@@ -1,4 +1,4 @@
-"""Recorded runs of LLM agents as tables with intervals, and single runs as pages."""
+"""Tables of recorded agent runs with intervals, and HTML pages of single runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from faultset.evaluators.results.truth import truth_of
 from faultset.evaluators.statistics.intervals import Estimate, clustered_mean, unknown
 
 FOLDED_CHARACTERS = 1200
-"""Longer texts are folded."""
+"""Longer texts are collapsed."""
 _BEGINNING = 90
 
 
@@ -35,13 +35,13 @@ class PageText:
     title: str
     content: str
     rest: bool
-    """Whether it is folded."""
+    """Whether it is collapsed."""
     begins: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class PageStep:
-    """A step as the page shows it."""
+    """A step on the page."""
 
     number: int
     source: str
@@ -51,7 +51,7 @@ class PageStep:
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeTelemetry:
-    """The telemetry of the episode that a run was about, on its time axis; places are percent of the view."""
+    """The telemetry of the run's episode; positions are percentages of the view."""
 
     reference: float
     onset: float | None
@@ -67,16 +67,16 @@ def write_run_page(
     Parameters
     ----------
     run
-        Its row, if there is one.
+        Its row, if available.
     out
         File to write or replace.
     dataset
-        Dataset of the episode that the run was about; its telemetry stands above the steps.
+        Dataset of the run's episode, to draw its telemetry above the steps.
 
     Raises
     ------
     DataError
-        The run names no episode, or the dataset does not hold it.
+        The run names no episode, or the episode is not in the dataset.
     """
     telemetry = None if dataset is None else episode_telemetry(_episode(trajectory, run), dataset)
     text = run_page(trajectory, run, telemetry)
@@ -85,18 +85,18 @@ def write_run_page(
 
 
 def _episode(trajectory: Trajectory, run: AgentRun | None) -> str:
-    own = (trajectory.extra or {}).get("faultset")
-    stated = own.get("episode") if isinstance(own, dict) else None
-    name = run.episode if run and run.episode else stated
+    extra = (trajectory.extra or {}).get("faultset")
+    recorded = extra.get("episode") if isinstance(extra, dict) else None
+    name = run.episode if run and run.episode else recorded
     if not isinstance(name, str):
-        raise DataError("the run does not name the episode that it was about; leave the dataset away")
+        raise DataError("the run does not name its episode, so no telemetry can be drawn; leave out the dataset")
     return name
 
 
 def episode_telemetry(episode: str, dataset: Path | str) -> EpisodeTelemetry:
-    """Draw the telemetry of an episode; raise DataError for one that the dataset does not hold."""
-    found = open_dataset(dataset)[episode]
-    truth = truth_of(found.label, found.context)
+    """Draw the telemetry of an episode; raise DataError if it is not in the dataset."""
+    recorded = open_dataset(dataset)[episode]
+    truth = truth_of(recorded.label, recorded.context)
     return EpisodeTelemetry(
         reference=position(truth.reference_end_ns, truth),
         onset=None if truth.onset_ns is None else position(truth.onset_ns, truth),
@@ -122,30 +122,30 @@ def run_page(trajectory: Trajectory, run: AgentRun | None, telemetry: EpisodeTel
 
 
 def _facts(trajectory: Trajectory, run: AgentRun | None) -> list[tuple[str, str]]:
-    found = [("steps", f"{len(trajectory.steps):,}")]
+    facts = [("steps", f"{len(trajectory.steps):,}")]
     if run is None:
-        return found
+        return facts
     tokens = {"prompt tokens": run.prompt_tokens, "completion tokens": run.completion_tokens}
     approximate = "≈ " if run.tokens_source == "estimated" else ""
-    found = [
+    facts = [
         ("status", f"{run.status}: {run.status_reason}" if run.status_reason else run.status),
         ("source", run.format),
         ("task", run.task),
-        *found,
-        ("calls", f"{run.tool_calls:,}, of them {run.tool_errors:,} errors"),
+        *facts,
+        ("calls", f"{run.tool_calls:,}, {run.tool_errors:,} with errors"),
         ("repeats", f"{run.repeats:,}"),
         *((name, f"{approximate}{count:,}") for name, count in tokens.items() if count is not None),
     ]
     if run.seconds is not None:
-        found.append(("seconds", f"{run.seconds:,.1f}"))
-    return [(name, printable(value)) for name, value in found]
+        facts.append(("seconds", f"{run.seconds:,.1f}"))
+    return [(name, printable(value)) for name, value in facts]
 
 
 def _step(step: TrajectoryStep) -> PageStep:
     notes = [step.timestamp or "", step.model_name or ""]
     if step.metrics and step.metrics.completion_tokens is not None:
         notes.append(f"{step.metrics.completion_tokens:,} tokens")
-    note = printable(" · ".join(one for one in notes if one))
+    note = printable(" · ".join(filter(None, notes)))
     return PageStep(number=step.step_id, source=step.source, note=note, texts=tuple(_texts(step)))
 
 
@@ -179,7 +179,7 @@ _HARNESS = "harness_error"
 
 @dataclass(frozen=True, kw_only=True)
 class AgentRow:
-    """The runs of one agent with one model at one task, all of one source."""
+    """The runs of one agent with one model on one task, from one source."""
 
     source: str
     agent: str
@@ -189,35 +189,35 @@ class AgentRow:
     statuses: Mapping[str, int]
     label_versions: tuple[str, ...]
     recorded: Estimate
-    """Share of successes that the source recorded, of the runs of which it says."""
+    """Success rate recorded by the source, over the runs with a recorded result."""
     success: Estimate
-    """Share of successes by the source's labels of today; runs of broken harnesses are misses."""
+    """Success rate by the source's current labels; runs with a harness error are misses."""
     success_without_harness_errors: Estimate
-    """The same without those runs."""
+    """The same without runs that had a harness error."""
     value: Estimate
     """Mean of the partial scores."""
     control: str
-    """What answers without looking: `always-yes` or `constant-pair`; empty where there is none."""
+    """Control that ignores telemetry: `always-yes` or `constant-pair`; empty for none."""
     control_success: Estimate
-    """What the control reaches on the same runs."""
-    found: Estimate
-    """Detection: share of the runs with a fault in which one is claimed."""
+    """Success rate of the control on the same runs."""
+    detected: Estimate
+    """Detection: share of runs on faulty systems that claim a fault."""
     false_alarms: Estimate
-    """Detection: share of the runs without a fault in which one is claimed."""
+    """Detection: share of runs on healthy systems that claim a fault."""
     agree: int
     compared: int
-    """Runs with both a recorded result and one of ours, and how many of them are equal."""
+    """Runs with a recorded result and one computed here; `agree` counts equal ones."""
     from_text: int
-    """Runs in which services were found in free text."""
+    """Runs whose services were extracted from free text."""
     steps: float
     """Median."""
     prompt_tokens: float | None
-    """Median of the runs that state them."""
+    """Median over the runs that record it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResultDifference:
-    """Runs whose recorded result is not ours, for one reason."""
+    """Runs whose recorded result differs from the computed one, for one reason."""
 
     source: str
     reason: str
@@ -225,94 +225,96 @@ class ResultDifference:
 
 
 def agent_rows(scored: Sequence[ScoredRun]) -> list[AgentRow]:
-    """Return a row for every source, agent, model and task, in that order."""
+    """Return one row per source, agent, model and task, in that order."""
     groups: dict[tuple[str, str, str, str], list[ScoredRun]] = {}
-    for one in scored:
-        key = (one.run.format, one.run.agent, one.run.model or "", one.run.task)
-        groups.setdefault(key, []).append(one)
-    return [_row(runs) for _, runs in sorted(groups.items())]
+    for result in scored:
+        run = result.run
+        groups.setdefault((run.format, run.agent, run.model or "", run.task), []).append(result)
+    return [_row(results) for _, results in sorted(groups.items())]
 
 
 def result_differences(scored: Sequence[ScoredRun]) -> list[ResultDifference]:
     """Return why results differ from the recorded ones, most frequent reasons first."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for one in scored:
-        if one.agrees is False:
-            key = (one.run.format, one.difference or "not explained")
-            groups.setdefault(key, []).append(one.run.run)
-    found = [ResultDifference(source=k[0], reason=k[1], runs=tuple(runs)) for k, runs in groups.items()]
-    return sorted(found, key=lambda one: (one.source, -len(one.runs), one.reason))
+    for result in scored:
+        if result.agrees is False:
+            key = (result.run.format, result.difference or "not explained")
+            groups.setdefault(key, []).append(result.run.run)
+    differences = [ResultDifference(source=k[0], reason=k[1], runs=tuple(runs)) for k, runs in groups.items()]
+    return sorted(differences, key=lambda difference: (difference.source, -len(difference.runs), difference.reason))
 
 
-def _share(runs: Sequence[ScoredRun], value: Callable[[ScoredRun], float | None]) -> Estimate:
-    known = [(found, one.truth.cluster) for one in runs if (found := value(one)) is not None]
-    if not known:
+def _share(results: Sequence[ScoredRun], value: Callable[[ScoredRun], float | None]) -> Estimate:
+    values = [(number, result.truth.cluster) for result in results if (number := value(result)) is not None]
+    if not values:
         return unknown("not scored")
-    return clustered_mean([float(found) for found, _ in known], [cluster for _, cluster in known])
+    return clustered_mean([float(number) for number, _ in values], [cluster for _, cluster in values])
 
 
-def _row(runs: Sequence[ScoredRun]) -> AgentRow:
-    first = runs[0].run
-    sound = [one for one in runs if one.run.status != _HARNESS]
-    compared = [one for one in runs if one.agrees is not None]
-    tokens = [one.run.prompt_tokens for one in runs if one.run.prompt_tokens is not None]
-    control, of_control = _control(first.task, runs)
+def _row(results: Sequence[ScoredRun]) -> AgentRow:
+    runs = [result.run for result in results]
+    first = runs[0]
+    without_errors = [result for result in results if result.run.status != _HARNESS]
+    compared = [result for result in results if result.agrees is not None]
+    tokens = [run.prompt_tokens for run in runs if run.prompt_tokens is not None]
+    control, control_success = _control(first.task, results)
     return AgentRow(
         source=first.format,
         agent=first.agent,
         model=first.model,
         task=first.task,
         runs=len(runs),
-        statuses=dict(Counter(one.run.status for one in runs).most_common()),
-        label_versions=tuple(sorted({one.truth.label_version for one in runs if one.truth.label_version})),
-        recorded=_share(runs, lambda one: one.truth.recorded_success),
-        success=_share(runs, lambda one: one.success),
-        success_without_harness_errors=_share(sound, lambda one: one.success),
-        value=_share(runs, lambda one: one.value),
+        statuses=dict(Counter(run.status for run in runs).most_common()),
+        label_versions=tuple(sorted({result.truth.label_version for result in results if result.truth.label_version})),
+        recorded=_share(results, lambda result: result.truth.recorded_success),
+        success=_share(results, lambda result: result.success),
+        success_without_harness_errors=_share(without_errors, lambda result: result.success),
+        value=_share(results, lambda result: result.value),
         control=control,
-        control_success=of_control,
-        found=_claimed(runs, fault=True),
-        false_alarms=_claimed(runs, fault=False),
-        agree=sum(bool(one.agrees) for one in compared),
+        control_success=control_success,
+        detected=_claim_rate(results, fault=True),
+        false_alarms=_claim_rate(results, fault=False),
+        agree=sum(bool(result.agrees) for result in compared),
         compared=len(compared),
-        from_text=sum("free text" in one.run.status_reason and one.run.status == "ok" for one in runs),
-        steps=float(statistics.median(one.run.steps for one in runs)),
+        from_text=sum("free text" in run.status_reason and run.status == "ok" for run in runs),
+        steps=float(statistics.median(run.steps for run in runs)),
         prompt_tokens=float(statistics.median(tokens)) if tokens else None,
     )
 
 
-def _truth(one: ScoredRun) -> Mapping[str, Any]:
-    return (one.truth.truth or {}) if one.success is not None else {}
+def _truth(result: ScoredRun) -> Mapping[str, Any]:
+    return (result.truth.truth or {}) if result.success is not None else {}
 
 
-def _claimed(runs: Sequence[ScoredRun], *, fault: bool) -> Estimate:
-    """Return how often a fault is claimed, of the detection runs with or without one."""
-    if runs[0].run.task != "detection":
-        return unknown("only of detection")
-    chosen = [one for one in runs if _truth(one).get("fault") is fault]
-    return _share(chosen, lambda one: (one.run.answer or {}).get("fault") is True)
+def _claim_rate(results: Sequence[ScoredRun], *, fault: bool) -> Estimate:
+    """Return how often detection runs with (or without) a fault claim one."""
+    if results[0].run.task != "detection":
+        return unknown("only for detection")
+    chosen = [result for result in results if _truth(result).get("fault") is fault]
+    return _share(chosen, lambda result: (result.run.answer or {}).get("fault") is True)
 
 
-def _control(task: str, runs: Sequence[ScoredRun]) -> tuple[str, Estimate]:
-    labelled = [one for one in runs if _truth(one)]
+def _control(task: str, results: Sequence[ScoredRun]) -> tuple[str, Estimate]:
+    labelled = [result for result in results if _truth(result)]
     if task == "detection":
-        return "always-yes", _share(labelled, lambda one: _truth(one).get("fault") is True)
+        return "always-yes", _share(labelled, lambda result: _truth(result).get("fault") is True)
     if task == "diagnosis":
-        return "constant-pair", _share(labelled, lambda one: _constant_pair_is_right(one, labelled))
+        return "constant-pair", _share(labelled, lambda result: _score_constant_pair(result, labelled))
     return "", unknown("no control for this task")
 
 
-def _pair(one: ScoredRun) -> Pair:
-    truth = _truth(one)
+def _pair(result: ScoredRun) -> Pair:
+    truth = _truth(result)
     return str(truth.get("system_level", "")).lower(), str(truth.get("fault_type", "")).lower()
 
 
-def _constant_pair_is_right(one: ScoredRun, labelled: Sequence[ScoredRun]) -> float | None:
-    """Say whether the commonest pair of the other clusters is right; ties share. None without other clusters."""
-    pairs = {other.truth.cluster: _pair(other) for other in labelled if other.truth.cluster != one.truth.cluster}
+def _score_constant_pair(result: ScoredRun, labelled: Sequence[ScoredRun]) -> float | None:
+    """Score the most frequent pair of the other clusters; ties share. None without other clusters."""
+    cluster = result.truth.cluster
+    pairs = {other.truth.cluster: _pair(other) for other in labelled if other.truth.cluster != cluster}
     if not pairs:
         return None
-    counted = Counter(pairs.values())
-    most = max(counted.values())
-    best = [pair for pair, count in counted.items() if count == most]
-    return float(_pair(one) in best) / len(best)
+    counts = Counter(pairs.values())
+    most = max(counts.values())
+    best = [pair for pair, count in counts.items() if count == most]
+    return float(_pair(result) in best) / len(best)

@@ -1,1 +1,1 @@
-"""Tasks for Inspect: recorded episodes with their questions, tools and scores, and the repair of live ones."""
+"""Tasks for Inspect: questions about recorded episodes, and the repair of live ones."""

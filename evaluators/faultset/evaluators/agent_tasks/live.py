@@ -1,6 +1,6 @@
-"""The repair of a live fault as an Inspect task: `faultset mitigate` runs the episode, its oracle judges and it undoes.
+"""The repair of a live fault as an Inspect task; `faultset mitigate` runs, judges and undoes the episode.
 
-Each sample starts the command in a process of its own, with a Unix socket over which the agent gets its tools.
+Each sample starts the command in its own process and offers its tools to the agent over a Unix socket.
 """
 
 from __future__ import annotations
@@ -53,18 +53,20 @@ def mitigation(
     jobs: int = 1,
     message_limit: int = _MESSAGE_LIMIT,
 ) -> Task:
-    """Repair a live fault; one sample for each fault and application.
+    """Repair a live fault; one sample per fault and application.
 
     Parameters
     ----------
     faults, apps, targets, platform, within, sustain, rate, seed, injector
         As in `faultset mitigate`; names are comma-separated.
     jobs
-        Episodes that run at once.
+        Episodes that run at a time.
     """
-    named = list(product(_names(faults), _names(apps)))
-    if not named:
-        raise UsageError("name what to inject, for instance -T faults=target-port -T apps=hotel")
+    pairs = list(product(_names(faults), _names(apps)))
+    if not pairs:
+        raise UsageError(
+            "mitigation needs a fault and an application; give for example -T faults=target-port -T apps=hotel"
+        )
     shared = [
         "--platform",
         platform,
@@ -92,7 +94,7 @@ def mitigation(
                 _ARGUMENTS: ["--faults", fault, "--apps", app, *shared],
             },
         )
-        for fault, app in named
+        for fault, app in pairs
     ]
     episodes = _LiveEpisodes(jobs)
     return Task(
@@ -113,22 +115,22 @@ class _LiveEpisode:
 
     @property
     def output(self) -> Path:
-        """JSON of the attempt, written when it is over."""
+        """Return the file with the JSON result of the attempt."""
         return Path(self.folder.name) / "attempts.json"
 
     @property
     def messages(self) -> Path:
-        """Messages of the command for people."""
+        """Return the file with the command's messages."""
         return Path(self.folder.name) / "messages.txt"
 
     def failure(self) -> PlatformError:
-        """Return why the command ended without a result."""
+        """Return the error of a command that ended without a result."""
         lines = self.messages.read_text("utf-8", "replace").strip().splitlines()
-        return PlatformError(f"the live episode failed: {lines[-1] if lines else 'it gave no reason'}")
+        return PlatformError(f"the live episode failed: {lines[-1] if lines else 'no message'}")
 
 
 class _LiveEpisodes:
-    """Live episodes of a task, by the id of their samples."""
+    """The live episodes of a task, by sample id."""
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
@@ -137,7 +139,7 @@ class _LiveEpisodes:
 
     async def begin(self, sample: str, arguments: Sequence[str]) -> OperatorConnection:
         """Start an episode, wait until its fault is injected, and return the connection to its tools."""
-        # belongs to the event loop that runs the samples
+        # created here because it belongs to the event loop that runs the samples
         limit = self._limit = self._limit or anyio.Semaphore(self._jobs)
         await limit.acquire()
         folder = tempfile.TemporaryDirectory(prefix="faultset-")
@@ -163,7 +165,7 @@ class _LiveEpisodes:
         return connection
 
     async def judge(self, sample: str) -> Mapping[str, Any]:
-        """Hand the system back, wait for the oracle and the undo, and return the result of the attempt."""
+        """Close the connection, wait for the oracle and the undo, and return the result."""
         episode = self._running[sample]
         if episode.connection is not None:
             episode.connection.close()
@@ -177,7 +179,7 @@ class _LiveEpisodes:
         return attempt["result"]
 
     async def end(self, state: TaskState) -> None:
-        """Interrupt an episode that still runs, which undoes its fault, and remove its files."""
+        """Interrupt an episode that is still running, so that it undoes its fault, and remove its files."""
         episode = self._running.pop(state.uuid, None)
         if episode is None:
             return
@@ -199,7 +201,7 @@ _COMMAND = (
 
 
 def _accept(listener: socket.socket, process: subprocess.Popen[bytes]) -> socket.socket | None:
-    """Wait for the episode to connect; None if its process ends before."""
+    """Wait for the episode to connect; None if its process ends first."""
     while process.poll() is None:
         try:
             return listener.accept()[0]
@@ -210,7 +212,7 @@ def _accept(listener: socket.socket, process: subprocess.Popen[bytes]) -> socket
 
 @solver
 def live_episode(episodes: _LiveEpisodes) -> Solver:
-    """Start the live episode of a sample, and give the agent its tools."""
+    """Start the live episode of a sample and add its tools."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         connection = await episodes.begin(state.uuid, state.metadata[_ARGUMENTS])
@@ -223,21 +225,21 @@ def live_episode(episodes: _LiveEpisodes) -> Solver:
 
 @scorer(metrics=[mean(), stderr(cluster=CLUSTER)])
 def oracle(episodes: _LiveEpisodes) -> Scorer:
-    """Score 1 if the oracle of `faultset mitigate` found the application repaired, and 0 otherwise."""
+    """Score 1 if the oracle of `faultset mitigate` confirms the repair, otherwise 0."""
 
     async def score(state: TaskState, target: Target) -> Score:
         result = await episodes.judge(state.uuid)
-        wrong = [f"{part['part']}: {part['detail']}" for part in result["parts"] if not part["ok"]]
+        failures = [f"{check['part']}: {check['detail']}" for check in result["parts"] if not check["ok"]]
         times = {name: result[name] for name in ("mitigated_s", "repair_s", "manifest")}
         return Score(
             value=float(result["success"]),
-            explanation="; ".join(wrong) or "every part of the oracle was satisfied",
+            explanation="; ".join(failures) or "all checks of the oracle passed",
             metadata={**times, "parts": result["parts"], "commands": result["commands"]},
         )
 
     return score
 
 
-def _names(given: Names) -> list[str]:
-    names = given.split(",") if isinstance(given, str) else given
+def _names(value: Names) -> list[str]:
+    names = value.split(",") if isinstance(value, str) else value
     return [name.strip() for name in names if name.strip()]

@@ -56,9 +56,9 @@ CORRECT = "correct"
 
 @scorer(metrics={"*": [mean(), stderr(cluster=CLUSTER)]})
 def answer_scorer() -> Scorer:
-    """Score the submitted answer: AC@1, AC@3, AC@5 and MRR of a localization, otherwise right or wrong.
+    """Score the submitted answer: AC@1, AC@3, AC@5 and MRR for localization, otherwise right or wrong.
 
-    Localization and root cause of an episode without a fault are not scored, as in the leaderboards.
+    As in the leaderboards, localization and root cause are not scored for episodes without a fault.
     """
 
     async def score(state: TaskState, target: Target) -> Score:
@@ -76,7 +76,7 @@ def answer_scorer() -> Scorer:
 
 
 def score_report(question: AskedQuestion, report: Mapping[str, Any], truth: Truth) -> Mapping[str, float] | None:
-    """Return the scores of a session's report; None if the leaderboards do not score such an episode."""
+    """Return the scores of a session's report; None if leaderboards do not score the episode."""
     row = _row(question, report, truth)
     if row.task != "detection" and not TASK_METRICS[row.task].poses(truth):
         return None
@@ -123,7 +123,7 @@ Names = str | Sequence[str] | None
 
 
 def _declare_task(name: str, asked: RecordedTask, question: str) -> Callable[..., Task]:
-    """Return a task of Inspect; all tasks about recorded episodes take the same parameters."""
+    """Return an Inspect task; all tasks on recorded episodes have the same parameters."""
 
     def recorded_task(
         dataset: str = "",
@@ -142,19 +142,19 @@ def _declare_task(name: str, asked: RecordedTask, question: str) -> Callable[...
         if protocol not in PROTOCOLS:
             raise unknown_name("protocol", protocol, PROTOCOLS)
         if asked == "detection" and (protocol != "detected" or alarm is not None):
-            raise UsageError("detection is asked without an alarm and an onset; leave protocol and alarm out")
+            raise UsageError("detection takes neither protocol nor alarm; leave them out")
         if asked != "detection" and protocol == "detected":
             detectors = {truth.episode: alarm or default_detector(truth.episode, source) for truth in truths}
             alarms = _alarms(opened, detectors, split)
         task_of_rows = "rca" if asked == "diagnosis" else asked
-        questions = [one for one in questions_of(truths, [task_of_rows], [protocol], alarms) if one.is_asked]
+        questions = [item for item in questions_of(truths, [task_of_rows], [protocol], alarms) if item.is_asked]
         if not questions:
+            needed = "an alarm" if protocol == "detected" else "a fault with a known onset"
             raise DataError(
-                f"{source.name} has nothing to ask: none of the {len(truths)} chosen episodes has "
-                + ("an alarm" if protocol == "detected" else "a fault with a known onset")
+                f"none of the {len(truths)} chosen episodes of {source.name} has {needed}; choose other episodes"
             )
         by_episode = {truth.episode: truth for truth in truths}
-        samples = [_sample(opened, one, by_episode[one.episode], detectors.get(one.episode)) for one in questions]
+        samples = [_sample(opened, item, by_episode[item.episode], detectors.get(item.episode)) for item in questions]
         return Task(
             dataset=MemoryDataset(samples, name=f"{source.name}-{source.version}"),
             setup=episode_tools(),
@@ -173,21 +173,21 @@ _PARAMETERS = """
 Parameters
 ----------
 dataset
-    Folder, or name of a dataset of the project.
+    Folder, or name of a dataset that comes with the project.
 version
-    The newest by default.
+    Version of the dataset; the newest by default.
 episodes
-    Only these, comma-separated.
+    Only these episodes, comma-separated.
 split
     Only the test episodes of this split.
 protocol
-    detected: an alarm of a detector starts the work; oracle: the true onset does. Not for detection.
+    detected: start from the alarm of a detector; oracle: start from the true onset. Not for detection.
 alarm
-    Detector of "detected"; as in `evaluate` by default. Not for detection.
+    Detector for "detected"; the default is that of `evaluate`. Not for detection.
 """
-detection = _declare_task("detection", "detection", "Ask of each episode whether the system has a fault.")
+detection = _declare_task("detection", "detection", "Ask whether the system has a fault.")
 localization = _declare_task("localization", "localization", "Ask which service is the root cause.")
-root_cause = _declare_task("root_cause", "diagnosis", "Ask on which system level the fault is and of which type.")
+root_cause = _declare_task("root_cause", "diagnosis", "Ask for the system level and the type of the fault.")
 
 
 def _chosen_truths(source: DatasetSource, episodes: Names, split: str | None) -> list[Truth]:
@@ -198,15 +198,15 @@ def _chosen_truths(source: DatasetSource, episodes: Names, split: str | None) ->
             raise unknown_name("episode", name, list(by_episode))
     chosen = dict.fromkeys(names or by_episode)
     if split is not None:
-        tested = {one for fold in folds_of_split(split, source.splits, source.truths) for one in fold.test}
+        tested = {name for fold in folds_of_split(split, source.splits, source.truths) for name in fold.test}
         chosen = {name: None for name in chosen if name in tested}
     return [by_episode[name] for name in chosen]
 
 
 def _alarms(dataset: Dataset, detectors: Mapping[str, str], split: str | None) -> Mapping[str, int | None]:
     names = sorted({*detectors.values()})
-    evaluated = evaluate(dataset, names, tasks=("detection",), alarm=names[0], split=split)
-    return alarms_of_rows(evaluated.rows, detectors.get)
+    evaluation = evaluate(dataset, names, tasks=("detection",), alarm=names[0], split=split)
+    return alarms_of_rows(evaluation.rows, detectors.get)
 
 
 def _sample(dataset: Dataset, question: AgentQuestion, truth: Truth, detector: str | None) -> Sample:
@@ -232,7 +232,7 @@ def _sample(dataset: Dataset, question: AgentQuestion, truth: Truth, detector: s
 
 
 def _target(asked: str, truth: Truth) -> str:
-    """Return the right answer for people who read the log; scoring uses the dataset's label."""
+    """Return the correct answer for readers of the log; scoring uses the dataset's label."""
     if asked == "detection":
         return "fault" if truth.faulty else "no fault"
     if asked == "localization":
@@ -246,7 +246,7 @@ def _clock(context: Any, alarm_ns: int | None) -> ViewClock:
 
 @solver
 def episode_tools() -> Solver:
-    """Give the agent the tools of its episode and the submission."""
+    """Add the tools of the episode and the submission."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         question = AskedQuestion.model_validate(state.metadata[QUESTION])
@@ -262,7 +262,7 @@ def episode_tools() -> Solver:
 
 def _recorded_open(dataset: str, version: str | None) -> Dataset:
     if not dataset:
-        raise UsageError("which dataset? name it with -T dataset=..., for instance -T dataset=datasets/sample")
+        raise UsageError("the task needs a dataset; give for example -T dataset=datasets/sample")
     if is_url(dataset):
-        raise UsageError(f"agents read local datasets, and {dataset} is a URL; copy the dataset to a folder first")
+        raise UsageError(f"agents need a local dataset, but {dataset} is a URL; copy the dataset to a folder first")
     return open_dataset(local_path(dataset), version)

@@ -1,4 +1,4 @@
-"""Tasks and solvers that Inspect finds under the name `faultset`, through its entry-point group `inspect_ai`."""
+"""Tasks and solvers that Inspect loads as `faultset` through the entry-point group `inspect_ai`."""
 
 from faultset.agents.solvers.controls import random_agent, scripted
 from faultset.agents.solvers.model_agents import flash, gpt_w_shell, react, stratus

@@ -21,10 +21,10 @@ _COLUMNS = {
     "task": "task",
     "runs": "runs",
     "recorded": "recorded",
-    "success": "ours",
+    "success": "rescored",
     "without_harness_errors": "without harness errors",
     "control": "control",
-    "detection": "found / false alarms",
+    "detection": "detected / false alarms",
     "agreement": "agreement",
     "steps": "steps",
     "prompt_tokens": "prompt tokens",
@@ -32,15 +32,15 @@ _COLUMNS = {
 }
 
 
-@command("score", short_help="Score imported runs against their own labels.")
+@command("score", short_help="Score imported runs against their source's labels.")
 @click.argument("folder", type=click.Path(path_type=Path))
 @json_option
 def score_agents(folder: Path, as_json: bool) -> None:
-    """Score the runs in FOLDER, which "faultset agents import" has made, each source in a table of its own.
+    """Score the runs in FOLDER, a result of "faultset agents import", with one table per source.
 
-    The result that the source recorded stands beside the one by its labels of today, with 95 % intervals over
-    problems. Runs of broken harnesses count as misses in one column and are left out in the next. What agents of
-    different sources reach cannot be compared.
+    Shows the result recorded by the source and the one by its current labels, with 95 % intervals over problems. Runs
+    with a harness error count as misses in one column and are left out in the next. Results of different sources are
+    not comparable.
 
     \b
     Example:
@@ -55,24 +55,25 @@ def score_agents(folder: Path, as_json: bool) -> None:
         show_json(
             {
                 "rows": [_plain(row) for row in rows],
-                "differences": [vars(one) for one in differences],
-                "runs": [_run(one) for one in scored],
+                "differences": [vars(difference) for difference in differences],
+                "runs": [_run(result) for result in scored],
             }
         )
         return
     for source in dict.fromkeys(row.source for row in rows):
-        own = [row for row in rows if row.source == source]
-        versions = sorted({version for row in own for version in row.label_versions})
+        of_source = [row for row in rows if row.source == source]
+        versions = sorted({version for row in of_source for version in row.label_versions})
         title = f"{source}: labels {'; '.join(versions)}" if versions else f"{source}: no labels"
-        show_records([_shown(row) for row in own], columns=_COLUMNS, title=title)
-        for one in differences:
-            if one.source == source:
-                click.echo(f"Differs in {len(one.runs)}: {one.reason} ({', '.join(one.runs[:3])}{_more(one.runs)})")
-    broken = [one for one in scored if one.run.status == "harness_error"]
+        show_records([_shown(row) for row in of_source], columns=_COLUMNS, title=title)
+        for difference in differences:
+            if difference.source == source:
+                names = f"{', '.join(difference.runs[:3])}{_more(difference.runs)}"
+                click.echo(f"Differs in {len(difference.runs)}: {difference.reason} ({names})")
+    broken = [result.run for result in scored if result.run.status == "harness_error"]
     if broken:
         click.echo("Harness errors:")
-        for one in broken:
-            click.echo(f"  {one.run.run}: {one.run.status_reason}")
+        for run in broken:
+            click.echo(f"  {run.run}: {run.status_reason}")
 
 
 def _more(runs: tuple[str, ...]) -> str:
@@ -80,7 +81,7 @@ def _more(runs: tuple[str, ...]) -> str:
 
 
 def _shown(row: AgentRow) -> dict[str, Any]:
-    detection = "" if row.task != "detection" else f"{_counts(row.found)} / {_counts(row.false_alarms)}"
+    detection = "" if row.task != "detection" else f"{_counts(row.detected)} / {_counts(row.false_alarms)}"
     return {
         "agent": row.agent,
         "model": row.model,
@@ -98,15 +99,15 @@ def _shown(row: AgentRow) -> dict[str, Any]:
     }
 
 
-def _counts(found: Estimate) -> str:
-    return f"{found.k:.4g}/{found.n}" if found.known and found.k is not None else "-"
+def _counts(estimate: Estimate) -> str:
+    return f"{estimate.k:.4g}/{estimate.n}" if estimate.known and estimate.k is not None else "-"
 
 
-def _interval(found: Estimate) -> str:
-    if not found.known:
+def _interval(estimate: Estimate) -> str:
+    if not estimate.known:
         return "-"
-    ends = f" [{100 * found.low:.1f}, {100 * found.high:.1f}]" if found.interval_known else ""
-    return f"{_counts(found)} = {100 * found.value:.2f} %{ends}"
+    bounds = f" [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]" if estimate.interval_known else ""
+    return f"{_counts(estimate)} = {100 * estimate.value:.2f} %{bounds}"
 
 
 def _plain(row: AgentRow) -> dict[str, Any]:
@@ -118,15 +119,15 @@ def _plain(row: AgentRow) -> dict[str, Any]:
     return record
 
 
-def _estimate(found: Estimate) -> dict[str, Any]:
-    """Return an estimate with null for what is not known, which JSON can hold."""
-    numbers = {name: getattr(found, name) for name in ("value", "low", "high", "k")}
-    known = {name: None if value is None or value != value else value for name, value in numbers.items()}
-    return known | {"n": found.n, "method": found.method, "reason": found.reason}
+def _estimate(estimate: Estimate) -> dict[str, Any]:
+    """Return an estimate for JSON, with null for unknown values."""
+    numbers = {name: getattr(estimate, name) for name in ("value", "low", "high", "k")}
+    record = {name: None if value is None or value != value else value for name, value in numbers.items()}
+    return record | {"n": estimate.n, "method": estimate.method, "reason": estimate.reason}
 
 
-def _run(one: ScoredRun) -> dict[str, Any]:
-    run = one.run
+def _run(result: ScoredRun) -> dict[str, Any]:
+    run = result.run
     return {
         "run": run.run,
         "format": run.format,
@@ -137,12 +138,12 @@ def _run(one: ScoredRun) -> dict[str, Any]:
         "status": run.status,
         "status_reason": run.status_reason,
         "answer": run.answer,
-        "recorded_success": one.truth.recorded_success,
-        "success": one.success,
-        "value": one.value,
-        "parts": dict(one.parts),
-        "label_version": one.truth.label_version,
-        "difference": one.difference,
+        "recorded_success": result.truth.recorded_success,
+        "success": result.success,
+        "value": result.value,
+        "parts": dict(result.parts),
+        "label_version": result.truth.label_version,
+        "difference": result.difference,
     }
 
 
@@ -151,10 +152,10 @@ def _run(one: ScoredRun) -> dict[str, Any]:
 @click.option("--out", type=OUTPUT_FILE, default=Path("run.html"), show_default=True, help="File to write.")
 @click.option("--dataset", type=click.Path(path_type=Path), help="Dataset of the episode, to draw its telemetry.")
 def page(run: Path, out: Path, dataset: Path | None) -> None:
-    """Write the trajectory file RUN as one HTML page, step by step: no script, no network.
+    """Write the trajectory file RUN as one self-contained HTML page, step by step.
 
-    RUN is a file below "trajectories/" of an imported folder, or any other ATIF file. Long texts are folded. Where the
-    run was about an episode of a dataset of ours, --dataset draws that episode's telemetry above the steps.
+    RUN is a file below "trajectories/" of an imported folder, or any other ATIF file. Long texts are collapsed. For a
+    run on an episode of a faultset dataset, --dataset draws the episode's telemetry above the steps.
 
     \b
     Example:

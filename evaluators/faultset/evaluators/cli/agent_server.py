@@ -1,4 +1,4 @@
-"""`faultset agents serve`: a recorded episode for agents that speak the Model Context Protocol."""
+"""`faultset agents serve`: offer a recorded episode to agents over the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -20,20 +20,18 @@ TOKEN_VARIABLE = "FAULTSET_MCP_TOKEN"
 
 @command("serve", short_help="Offer a recorded episode to agents over MCP.")
 @click.argument("dataset", type=click.Path(path_type=Path))
-@click.option("--episode", "episode_id", help="Episode to offer; the agent does not learn its name.")
+@click.option("--episode", "episode_id", help="Episode to offer; its name is hidden from the agent.")
 @click.option("--version", "version", help="Version of the dataset; the newest by default.")
-@click.option(
-    "--task", default="all", show_default=True, help="What is asked: detection, localization, diagnosis or all."
-)
+@click.option("--task", default="all", show_default=True, help="Question: detection, localization, diagnosis or all.")
 @click.option(
     "--now",
     "now_s",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="Seconds from the start of the view to now; its end by default.",
+    help="Current time, in seconds from the start of the view.  [default: its end]",
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Serve HTTP on 127.0.0.1 instead of standard streams.")
-@click.option("--out", type=OUTPUT_FILE, help="File for the answer and the counts, as JSON.")
+@click.option("--out", type=OUTPUT_FILE, help="File for the answer and usage counts, as JSON.")
 def serve(
     dataset: Path,
     episode_id: str | None,
@@ -45,10 +43,10 @@ def serve(
 ) -> None:
     """Offer the tools of a recorded episode to an agent: metrics, traces, logs, events, objects, kubectl, SQL.
 
-    Agents such as Claude Code start this command themselves and speak with it over standard input and output. With
-    --port it serves HTTP at /mcp, to clients that send the printed token, or the one in FAULTSET_MCP_TOKEN. The process
-    can read the episode's view only; an agent that has a shell of its own should run where the dataset is not. In place
-    of DATASET with --episode, the folder of one episode can be served.
+    Agents such as Claude Code start this command and talk to it over standard input and output. With --port it serves
+    HTTP at /mcp to clients that send the printed token, or the one in FAULTSET_MCP_TOKEN. The process can read only
+    the episode's view. Run an agent with its own shell on a machine without the dataset. DATASET may also be the
+    folder of one episode, without --episode.
 
     \b
     Example:
@@ -56,7 +54,7 @@ def serve(
     """
     from typing import cast
 
-    import mcp.server.stdio  # noqa: F401  fails with one sentence where the extra is missing
+    import mcp.server.stdio  # noqa: F401  reports a missing extra in one sentence
 
     from faultset.agents.interface.mcp_server import LOOPBACK, serve_on_loopback, serve_on_standard_streams
     from faultset.agents.interface.session import AgentSession
@@ -87,7 +85,7 @@ def serve(
             if not token:
                 token = secrets.token_urlsafe(24)
                 click.echo(f"Token: {token}", err=True)
-            click.echo(f"Serving http://{LOOPBACK}:{port}/mcp; Ctrl-C ends it", err=True)
+            click.echo(f"Serving http://{LOOPBACK}:{port}/mcp; stop with Ctrl-C", err=True)
             serve_on_loopback(session, port, token, keep)
     finally:
         keep()
@@ -96,7 +94,7 @@ def serve(
 
 
 def _folder(dataset: Path, episode_id: str | None, version: str | None) -> Path:
-    """Return the folder of the episode, or of the recording that was given in place of a dataset."""
+    """Return the episode's folder; `dataset` may be that folder itself."""
     from faultset.core.errors import UsageError
     from faultset.datasets import open_dataset
 
@@ -105,14 +103,14 @@ def _folder(dataset: Path, episode_id: str | None, version: str | None) -> Path:
         return dataset
     if recording or episode_id is None:
         raise UsageError(
-            "name the episode of a dataset with --episode, or give the folder of a recording without --episode and "
-            "--version"
+            "a dataset needs --episode, and the folder of a single episode takes neither --episode nor --version; "
+            "change one of them"
         )
     return open_dataset(dataset, version)[episode_id].path
 
 
 def _confine(episode: Path, out: Path | None) -> None:
-    """Take from this process every file of the dataset but the view, and writing but beside `out`."""
+    """Restrict this process to reading the view and writing next to `out`."""
     import tempfile
 
     from faultset.evaluators.execution.runners.confinement import confine_method

@@ -1,4 +1,4 @@
-"""`evaluate --compare` and `faultset systems`: results side by side."""
+"""`faultset compare`, `evaluate --compare` and `faultset systems`: compare results."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-@command("systems", short_help="Put the evaluations of several systems into one table.")
+@command("systems", short_help="Show the evaluations of several systems in one table.")
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--task",
     type=click.Choice(["detection", "localization", "rca"]),
     default="localization",
     show_default=True,
-    help="Task whose tables are shown.",
+    help="Task to show.",
 )
 @click.option(
     "--protocol",
     type=click.Choice(["oracle", "detected"]),
     default="oracle",
     show_default=True,
-    help="What localizers were given: the true onset (oracle) or an alarm.",
+    help="Input of localizers: the true onset (oracle) or a detector's alarm (detected).",
 )
 @json_option
 def systems(
@@ -42,10 +42,10 @@ def systems(
     protocol: Literal["oracle", "detected"],
     as_json: bool,
 ) -> None:
-    """Show every method on every system: one column for each folder RESULTS that "evaluate" has written.
+    """Show every method on every system, with one column per folder RESULTS written by "evaluate".
 
-    Prints Markdown: the first metric of each headline table with its interval, the mean rank, in how many systems a
-    method lies within the interval of the best, and in how many it is above the strongest control.
+    Prints Markdown: the first metric of each headline table with its interval, the mean rank, the number of systems in
+    which a method is within the interval of the best, and the number in which it beats the strongest control.
 
     \b
     Example:
@@ -58,7 +58,7 @@ def systems(
 
     runs = {folder.resolve().name: read_run(folder) for folder in results}
     if len(runs) < len(results):
-        raise UsageError("two of the folders have one name, which is the name of their column; rename one")
+        raise UsageError("two folders have the same name, but each column needs its own; rename one")
     given = "detected" if task == "detection" else protocol
     try:
         table = systems_table({name: run.rows for name, run in runs.items()}, task=task, protocol=given)
@@ -77,11 +77,11 @@ def text_console() -> Console:
     """Return a console for stdout."""
     from rich.console import Console
 
-    known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(highlight=False, width=None if known else PIPED_COLUMNS)
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(highlight=False, width=None if has_width else PIPED_COLUMNS)
 
 
-def wrapped(text: str) -> str:
+def wrap(text: str) -> str:
     """Break a long line between words."""
     columns = shutil.get_terminal_size((PIPED_COLUMNS, 24)).columns
     return textwrap.fill(text, columns, break_long_words=False, break_on_hyphens=False)
@@ -147,14 +147,14 @@ def compare_folders(
     significance: float | None = None,
     as_json: bool,
 ) -> None:
-    """Compare two folders, write the comparison and print it; exit with 1 when a condition holds."""
+    """Compare two folders, write the comparison and print it; exit with 1 if a condition holds."""
     from faultset.evaluators.comparison import conditions, files
-    from faultset.evaluators.comparison.pairing import compare as compared
+    from faultset.evaluators.comparison.pairing import compare as compare_results
     from faultset.evaluators.leaderboards.formats import to_json
 
-    wanted = [conditions.Condition.parse(text) for text in fail_on]
-    comparison = compared(old, new, seed=seed)
-    met = conditions.violations(comparison, wanted, significance=significance)
+    parsed = [conditions.Condition.parse(text) for text in fail_on]
+    comparison = compare_results(old, new, seed=seed)
+    met = conditions.violations(comparison, parsed, significance=significance)
     folder = files.write(comparison, Path(comparison.new.folder) if out is None else out)
     if as_json:
         show_json(to_json(comparison))

@@ -15,16 +15,16 @@ from faultset.core.command_line.console import DURATION, comma_separated, comman
 from faultset.core.command_line.output import json_option, show_json
 from faultset.core.errors import UsageError
 from faultset.core.times import duration_text
-from faultset.evaluators.cli.compare import gate_options, text_console, wrapped
+from faultset.evaluators.cli.compare import gate_options, text_console, wrap
 
 if TYPE_CHECKING:
     from faultset.evaluators.evaluation import Evaluation, EvaluationStart
 
 OWN_TRAINING = (
-    "Predictions are scored on every episode, also on those that their model may have learned from; "
-    "--split NAME scores them on the test episodes of that split"
+    "Predictions are scored on every episode, including any that their model was trained on; --split NAME scores them "
+    "only on the test episodes of that split"
 )
-NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
+NO_DASHBOARD = 'needs bokeh; pip install "faultset[dashboard]"'
 
 
 @command("evaluate", short_help="Score detection, localization and root cause methods on a dataset.")
@@ -47,20 +47,20 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     type=click.Choice(["detected", "oracle", "both"]),
     default="both",
     show_default=True,
-    help="What a localizer is given: the alarm of a detector, or the true onset.",
+    help="Input of localizers: a detector's alarm (detected) or the true onset (oracle).",
 )
 @click.option(
     "--alarm",
     metavar="DETECTOR",
-    help="Detector whose alarm localizers are given.  [default: trace-errors; spot in episodes without spans]",
+    help="Detector that raises the alarm.  [default: trace-errors; spot in episodes without spans]",
 )
 @click.option(
-    "--delays", metavar="auto|SECONDS", help="Also give localizers later alarms: auto, or for instance 0,30,60."
+    "--delays", metavar="auto|SECONDS", help="Also pass later alarms to localizers: auto, or for example 0,30,60."
 )
 @click.option(
     "--evidence",
     metavar="auto|SECONDS",
-    help="Also end what methods see this long after onset or alarm: auto, or for instance 30s,60s.",
+    help="Also end the view this long after onset or alarm: auto, or for example 30s,60s.",
 )
 @click.option(
     "--thresholds",
@@ -79,37 +79,35 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     "--predictions",
     multiple=True,
     metavar="[NAME=]FILE",
-    help="Parquet or CSV with answers that were made elsewhere, scored beside the baselines. Repeatable.",
+    help="Parquet or CSV with predictions of your own model, scored with the baselines. Repeatable.",
 )
 @click.option(
     "--agents",
     multiple=True,
     metavar="LOGS",
-    help="Folder or file with Inspect's logs of agents on these episodes, to compare them with methods. Repeatable.",
+    help="Folder or file with Inspect logs of agents on these episodes. Repeatable.",
 )
 @click.option(
     "--train",
     metavar="OTHER",
-    help="Train on this dataset and test on all of DATASET; episodes whose (application, fault, target) is also in "
-    "DATASET are not trained on.",
+    help="Train on this dataset and test on all of DATASET. Training episodes whose (application, fault, target) is "
+    "also in DATASET are left out.",
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="Folder for the results.  [default: results/NAME beside DATASET]"
+    "--out", type=click.Path(path_type=Path), help="Folder for the results.  [default: results/NAME next to DATASET]"
 )
-@click.option("--workers", type=click.IntRange(1, 1024), help="Number of methods to run at once.  [default: cores]")
-@click.option("--scheduler", metavar="ADDRESS", help="Use this dask scheduler instead, for instance tcp://host:8786.")
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of methods that draw random numbers."
-)
-@click.option("--timeout", type=DURATION, default="60s", show_default=True, help="Longest time for one answer.")
-@click.option("--memory-limit", default="2GiB", show_default=True, help="Most memory for one answer.")
-@click.option("--fresh", is_flag=True, help="Run and fit everything again, also what an earlier run has finished.")
+@click.option("--workers", type=click.IntRange(1, 1024), help="Methods to run at a time.  [default: cores]")
+@click.option("--scheduler", metavar="ADDRESS", help="Use this dask scheduler, for example tcp://host:8786.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of stochastic methods.")
+@click.option("--timeout", type=DURATION, default="60s", show_default=True, help="Time limit per answer.")
+@click.option("--memory-limit", default="2GiB", show_default=True, help="Memory limit per answer.")
+@click.option("--fresh", is_flag=True, help="Run and fit everything again, even if an earlier run has finished it.")
 @click.option(
     "--compare",
     nargs=2,
     type=click.Path(path_type=Path),
     metavar="OLD NEW",
-    help="Evaluate nothing; compare two folders of results, method by method on the same episodes.",
+    help="Only compare two folders of results, method by method on the same episodes.",
 )
 @gate_options
 @json_option
@@ -139,11 +137,10 @@ def evaluate(
     significance: float | None,
     as_json: bool,
 ) -> None:
-    """Score detection, localization and root cause methods on every episode of DATASET, beside controls.
+    """Score detection, localization and root cause methods and controls on every episode of DATASET.
 
-    DATASET is a folder or a URL that fsspec knows. Writes results.parquet (one row for every answer),
-    leaderboard.json, leaderboard.md and report.html. An evaluation that was interrupted goes on when the same
-    command is given again.
+    DATASET is a folder or a URL that fsspec supports. Writes results.parquet (one row per answer), leaderboard.json,
+    leaderboard.md and report.html. Run the same command again to resume an interrupted evaluation.
 
     \b
     Example:
@@ -162,18 +159,18 @@ def evaluate(
         compare_folders(*compare, out, seed=seed, fail_on=fail_on, significance=significance, as_json=as_json)
         return
     if fail_on or significance is not None:
-        raise UsageError("--fail-on and --significance are for --compare OLD NEW; leave them out, or compare")
+        raise UsageError("--fail-on and --significance need --compare OLD NEW; add it or leave them out")
     if compare or dataset is None:
-        raise UsageError("give either a DATASET to evaluate, or --compare OLD NEW with two folders of results")
+        raise UsageError("evaluate needs either a DATASET or --compare OLD NEW, not both; give one of them")
     from faultset.evaluators import evaluation_call
     from faultset.evaluators.results.rows import TASKS
 
     folder = out if out is not None else evaluation_call.results_folder(dataset)
     if predictions and split is None and train is None:
-        click.echo(wrapped(OWN_TRAINING), err=True)
+        click.echo(wrap(OWN_TRAINING), err=True)
     with ExitStack() as stack:
         progress = _Progress(stack, default_choice=not names)
-        evaluated = evaluation_call.evaluate(
+        evaluation = evaluation_call.evaluate(
             dataset,
             comma_separated(*names),
             predictions=predictions,
@@ -188,7 +185,7 @@ def evaluate(
             train=train,
             alarm=alarm,
             delays=parse_seconds(delays),
-            evidence=parse_seconds(evidence, "budget of evidence"),
+            evidence=parse_seconds(evidence, "an evidence budget"),
             thresholds=comma_separated(*thresholds),
             workers=workers,
             scheduler=scheduler,
@@ -197,11 +194,11 @@ def evaluate(
             memory_limit_bytes=parse_memory(memory_limit),
             fresh=fresh,
         )
-    _show(evaluated, folder, dataset, as_json)
+    _show(evaluation, folder, dataset, as_json)
 
 
 class _Progress:
-    """What is written to stderr while methods run."""
+    """Messages on stderr while methods run."""
 
     def __init__(self, stack: ExitStack, *, default_choice: bool) -> None:
         self._stack, self._default_choice = stack, default_choice
@@ -211,18 +208,18 @@ class _Progress:
     def start(self, start: EvaluationStart) -> None:
         from faultset.evaluators.execution.plan import slow_left_out
 
-        click.echo(wrapped(_words_of(start)), err=True)
+        click.echo(wrap(_describe_plan(start)), err=True)
         click.echo(f"Dashboard: {start.dashboard or NO_DASHBOARD}", err=True)
-        if start.kept:
-            click.echo(f"{start.kept} answers of an interrupted evaluation are used; --fresh runs all again", err=True)
+        if start.reused:
+            click.echo(f"Resuming: {start.reused} answers are done; --fresh runs all again", err=True)
         if start.changed:
             changed = " and ".join(start.changed)
-            text = f"Changed since the last evaluation into this folder: {changed}; what depends on it is run anew"
-            click.echo(wrapped(text), err=True)
+            text = f"Changed since the last evaluation into this folder: {changed}; dependent answers run again"
+            click.echo(wrap(text), err=True)
         slow = slow_left_out(start.baselines) if self._default_choice else []
         if slow:
             text = f"Left out because they are slow: {', '.join(slow)}; --baselines all runs them"
-            click.echo(wrapped(text), err=True)
+            click.echo(wrap(text), err=True)
 
     def show(self, done: int, total: int) -> None:
         if self._advance is None:
@@ -233,8 +230,8 @@ class _Progress:
         self._done = done
 
 
-def _words_of(start: EvaluationStart) -> str:
-    """Say what an evaluation will do and about how long that takes."""
+def _describe_plan(start: EvaluationStart) -> str:
+    """Return one sentence with the size of an evaluation and its estimated duration."""
     episodes, methods = start.episodes, len(start.baselines)
     return (
         f"{episodes} episodes ({start.faulty} with a fault, {episodes - start.faulty} without), "
@@ -244,8 +241,8 @@ def _words_of(start: EvaluationStart) -> str:
     )
 
 
-def _show(evaluated: Evaluation, folder: Path, dataset: str, as_json: bool) -> None:
-    board = evaluated.board
+def _show(evaluation: Evaluation, folder: Path, dataset: str, as_json: bool) -> None:
+    board = evaluation.board
     if as_json:
         from faultset.evaluators.leaderboards.formats import to_json
 
@@ -265,13 +262,13 @@ def _show(evaluated: Evaluation, folder: Path, dataset: str, as_json: bool) -> N
 
 
 LEAST_MEMORY = 256 << 20
-"""Bytes that loading an episode takes."""
+"""Bytes needed to load an episode."""
 MOST_MEMORY = 1 << 50
-"""Bytes; what a kernel can limit is not much more."""
+"""Bytes; close to the largest limit of a kernel."""
 
 
-def parse_seconds(text: str | None, what: str = "delay") -> Literal["auto"] | tuple[float, ...]:
-    """Read the grid of a curve: "auto", or seconds by comma; `what` says in errors what they are.
+def parse_seconds(text: str | None, subject: str = "a delay") -> Literal["auto"] | tuple[float, ...]:
+    """Parse "auto" or comma-separated seconds; `subject` names the value in errors.
 
     Examples
     --------
@@ -282,17 +279,17 @@ def parse_seconds(text: str | None, what: str = "delay") -> Literal["auto"] | tu
         return ()
     if text == "auto":
         return "auto"
-    found = set()
-    for part in comma_separated(text):
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)s?", part)
+    seconds = set()
+    for item in comma_separated(text):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)s?", item)
         if match is None:
-            raise UsageError(f'"{part}" is not a {what}; write auto, or seconds by comma, for instance 0,10,30')
-        found.add(float(match[1]))
-    return tuple(sorted(found))
+            raise UsageError(f'{subject} must be auto or a number of seconds, got "{item}"; write for example 0,10,30')
+        seconds.add(float(match[1]))
+    return tuple(sorted(seconds))
 
 
 def parse_memory(text: str) -> int:
-    """Read an amount of memory such as 2GiB or 500MB.
+    """Parse an amount of memory such as 2GiB or 500MB.
 
     Examples
     --------
@@ -306,9 +303,9 @@ def parse_memory(text: str) -> int:
     except OverflowError:
         amount = MOST_MEMORY + 1
     except ValueError:
-        raise UsageError(f'"{text}" is not an amount of memory; write for instance 2GiB or 500MB') from None
+        raise UsageError(f'--memory-limit must be an amount such as 2GiB or 500MB, got "{text}"; correct it') from None
     if amount < LEAST_MEMORY:
-        raise UsageError(f"a memory limit of {text} is too little to load an episode; give at least 256MiB")
+        raise UsageError(f"--memory-limit must be at least 256MiB to load an episode, got {text}; raise it")
     if amount > MOST_MEMORY:
-        raise UsageError(f"a memory limit of {text[:40]} is more than a machine has; give at most 1024TiB")
+        raise UsageError(f"--memory-limit must be at most 1024TiB, got {text[:40]}; lower it")
     return amount

@@ -14,14 +14,14 @@ from faultset.core.command_line.output import json_option, show_records
 @click.option("--task", help="Only detection, localization or rca.")
 @json_option
 def baselines(task: str | None, as_json: bool) -> None:
-    """List the methods that `evaluate` can run, controls included; --json adds titles, papers, needs and costs.
+    """List the methods and controls that `evaluate` can run; --json adds titles, papers, inputs and costs.
 
     \b
     Example:
       faultset list baselines --task localization
     """
     from faultset.baselines.api.registry import list_baselines
-    from faultset.evaluators.execution.plan import given_beyond_telemetry
+    from faultset.evaluators.execution.plan import inputs_beyond_telemetry
     from faultset.evaluators.leaderboards.scores import kind_rank
 
     if task is not None:
@@ -39,7 +39,7 @@ def baselines(task: str | None, as_json: bool) -> None:
             "kind": spec.kind,
             "title": spec.title,
             "tables": list(spec.tables),
-            "needs": list(given_beyond_telemetry(spec)),
+            "needs": list(inputs_beyond_telemetry(spec)),
             "speed": spec.speed,
             "stochastic": spec.stochastic,
             "complexity": spec.complexity,
@@ -52,16 +52,16 @@ def baselines(task: str | None, as_json: bool) -> None:
     show_records(records, columns=("name", "task", "kind", "tables", "speed"), as_json=as_json)
 
 
-@command("agents", short_help="List the agents and controls that Inspect can run on our tasks.")
+@command("agents", short_help="List the agents and controls that Inspect can run on faultset tasks.")
 @json_option
 def agents(as_json: bool) -> None:
-    """List the solvers for "inspect eval --solver faultset/NAME"; controls need no model.
+    """List the solvers for "inspect eval --solver faultset/NAME". Controls need no model.
 
     \b
     Example:
       faultset list agents
     """
-    import inspect_ai  # noqa: F401  fails with one sentence if the extra is missing
+    import inspect_ai  # noqa: F401  reports a missing extra in one sentence
 
     from faultset.agents.solvers.model_agents import agent_records
 

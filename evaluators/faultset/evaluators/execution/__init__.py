@@ -1,1 +1,1 @@
-"""Running baselines over a dataset: in parallel, and in processes that are ended when they run away."""
+"""Run baselines over a dataset on dask, each in a process with limits."""

@@ -1,4 +1,4 @@
-"""Batches of answers for dask workers: several baselines on one episode, none of them twice on the same input."""
+"""Batches of answers for dask workers: several baselines on one episode, each input computed once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from faultset.datasets.format.labels import AlarmPlace
 from faultset.datasets.validation import check_content
 from faultset.evaluators.execution.cut_episodes import CutCopies
 from faultset.evaluators.execution.dataset_source import EpisodeLocation, local_folders
-from faultset.evaluators.execution.runners.confinement import dataset_places
+from faultset.evaluators.execution.runners.confinement import dataset_paths
 from faultset.evaluators.execution.runners.messages import (
     EMPTY_BLOB,
     Action,
@@ -25,7 +25,7 @@ from faultset.evaluators.execution.runners.messages import (
     Blob,
     MethodProcess,
     RunnerOutcome,
-    filled_row,
+    fill_row,
 )
 from faultset.evaluators.execution.runners.runner_process import RunnerProcess, machine_pool, next_number
 from faultset.evaluators.execution.settings import EvaluationSettings
@@ -33,38 +33,38 @@ from faultset.evaluators.results.rows import Protocol, ResultRow, Status, amount
 from faultset.evaluators.results.truth import Truth
 
 LEFT_AFTER_DELAY_S = 30
-"""A delayed alarm leaves at least this much of the view to look at."""
+"""A delayed alarm leaves at least this much of the view."""
 ACTIONS: Mapping[str, Action] = {"detection": "detect", "localization": "localize", "rca": "diagnose"}
 
 
 class ModelKey(NamedTuple):
-    """Which fitted baseline."""
+    """Identifies a fitted baseline."""
 
     baseline: str
     seed: int
     fold: int
     inner: int | None = None
-    """Inner fold that it was fitted on; None for the model that is tested."""
+    """Inner fold it was fitted on; None for the tested model."""
 
 
 class ExpectedAnswer(NamedTuple):
-    """An answer that a baseline gives for an episode."""
+    """An answer that a baseline must give for an episode."""
 
     protocol: Protocol
     delay_s: float | None = None
-    """In the protocol "delayed": seconds from the onset to the given alarm."""
+    """In protocol "delayed": seconds from the onset to the given alarm."""
     evidence_s: float | None = None
-    """Seconds of the view after the onset that are left, in "detected_evidence" after the given alarm."""
+    """Seconds of the view kept after the onset; in "detected_evidence", after the given alarm."""
 
     @property
     def amount(self) -> float:
-        """What tells the rows of one protocol apart, as in the key of a row."""
+        """Return the delay or evidence budget, which distinguishes rows of one protocol."""
         return amount_of(self.delay_s, self.evidence_s)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineRun:
-    """A baseline with a seed: fitted once per fold, then run on every episode."""
+    """A baseline with a seed: fitted once per fold and run on every test episode."""
 
     name: str
     kind: str
@@ -73,46 +73,46 @@ class BaselineRun:
     seed: int
     spec: Blob
     settings: str
-    """Hash of the settings that answers can depend on."""
+    """Hash of the settings that affect answers."""
     code: str
     """Distribution, version and hash of the baseline's code."""
     built_in: bool
     """Whether it comes with faultset."""
     tables: tuple[str, ...]
     """Tables that it may read."""
-    places: tuple[str, ...] = ()
-    """Files and folders that its code lies in, where it does not come with faultset."""
+    code_paths: tuple[str, ...] = ()
+    """Files and folders of its code; empty for a built-in method."""
     trigger: str | None = None
-    """Detector whose alarm this localizer was made for."""
+    """Detector that this localizer was designed for."""
     learns: bool = True
-    """Whether it looks at training episodes when it is fitted."""
+    """Whether it reads training episodes in its fit."""
     learns_from_references: bool = False
     """Whether it is also fitted on the healthy references of training episodes with a fault."""
     own_threshold: bool = True
-    """Of a detector: whether it sets its threshold itself."""
+    """For a detector: whether it sets its threshold itself."""
     fit_code: str = ""
-    """Hash of the code and the parameters that a fit can depend on; empty where fits are not kept."""
+    """Hash of the code and parameters that affect a fit; empty if its fits are not cached."""
 
     def model(self, fold: int, inner: int | None = None) -> ModelKey:
-        """Key of the model that was fitted on a fold."""
+        """Return the key of the model fitted on a fold."""
         return ModelKey(self.name, self.seed, fold, inner)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedModel:
-    """A fitted baseline as bytes, or why there is none."""
+    """A fitted baseline as bytes, or why the fit failed."""
 
     status: Status
     blob: Blob = EMPTY_BLOB
     reason: str = ""
     seconds: float = 0.0
     used_again: bool = False
-    """Whether an earlier evaluation has made it."""
+    """Whether it comes from an earlier evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """What all batches of an evaluation share; sent to each worker once."""
+    """Values shared by all batches of an evaluation; sent to each worker once."""
 
     dataset: str
     version: str
@@ -121,33 +121,33 @@ class RunContext:
     libraries: str
     settings: EvaluationSettings
     runs: tuple[BaselineRun, ...]
-    """All runs, also of detectors that only raise the alarm for others."""
+    """All runs, including detectors that only raise alarms for localizers."""
     hidden: tuple[str, ...] = ()
-    """Files that no method may read: earlier results, which hold the truth."""
+    """Files that no method may read, such as earlier results, which contain the truth."""
     fits_bytes: int = 0
-    """What fits that are kept for later evaluations may take; 0 where none are kept."""
+    """Size limit of the cache of fits; 0 turns it off."""
     majority_labels: Mapping[int, tuple[str, str]] = field(default_factory=dict)
-    """Fold -> system level and fault type that its training labels most often have."""
+    """Fold -> most frequent (system level, fault type) of its training labels."""
     trained_diagnoses: Mapping[int, frozenset[tuple[str, str]]] = field(default_factory=dict)
-    """Fold -> all pairs of system level and fault type that its training labels have."""
+    """Fold -> all pairs (system level, fault type) among its training labels."""
 
 
 def needs_of(runs: Iterable[BaselineRun]) -> frozenset[str]:
-    """Return what any of some runs is given beyond telemetry."""
+    """Return everything beyond telemetry that any of the runs needs."""
     return frozenset(need for run in runs for need in run.needs)
 
 
 def method_process(
     run: BaselineRun, episodes: Sequence[str], shared: Sequence[str], context: RunContext
 ) -> MethodProcess:
-    """Describe the process that a run is carried out in.
+    """Describe the process for a run.
 
     Parameters
     ----------
     episodes
-        Folders of the episodes that the run is given.
+        Folders of the episodes that the run reads.
     shared
-        Folders of the episodes that the process may be given, where methods share one.
+        Folders of all episodes that a shared process may read, for a built-in method.
     """
     if run.built_in:
         return MethodProcess(
@@ -158,26 +158,26 @@ def method_process(
         built_in=False,
         episodes=tuple(episodes),
         tables=run.tables,
-        code=run.places,
+        code=run.code_paths,
         hidden=context.hidden,
     )
 
 
-def hiding_dataset(process: MethodProcess, episodes: Sequence[str]) -> MethodProcess:
-    """Keep a process that is given copies of episodes from the datasets that these come from."""
-    whole = [path for folder in episodes for path in dataset_places(Path(folder))]
+def hide_dataset(process: MethodProcess, episodes: Sequence[str]) -> MethodProcess:
+    """Hide the original datasets from a process that works on copies of episodes."""
+    whole = [path for folder in episodes for path in dataset_paths(Path(folder))]
     return replace(process, hidden=(*process.hidden, *dict.fromkeys(whole)))
 
 
 def expected_answers(run: BaselineRun, truth: Truth, settings: EvaluationSettings) -> list[ExpectedAnswer]:
-    """List the answers that are expected of a run for a scored episode.
+    """List the answers that a run must give for a scored episode.
 
-    Without a fault there is no root cause: localizers are then only given alarms that are false. An onset that the
-    truth does not know cannot be given.
+    Episodes without a fault have no root cause, so localizers only get false alarms there. Protocols that pass the
+    onset are left out if the onset is unknown.
     """
     budgets = budgets_of(truth, settings.evidence)
     if run.task == "detection":
-        return [ExpectedAnswer("detected"), *(ExpectedAnswer("evidence", None, one) for one in budgets)]
+        return [ExpectedAnswer("detected"), *(ExpectedAnswer("evidence", None, seconds) for seconds in budgets)]
     expected: list[ExpectedAnswer] = []
     if "detected" in settings.protocols:
         expected.append(ExpectedAnswer("detected"))
@@ -186,25 +186,25 @@ def expected_answers(run: BaselineRun, truth: Truth, settings: EvaluationSetting
     if "detected" in settings.protocols:
         if run.trigger is not None:
             expected.append(ExpectedAnswer("own"))
-        expected += [ExpectedAnswer("detected_evidence", None, one) for one in budgets]
+        expected += [ExpectedAnswer("detected_evidence", None, seconds) for seconds in budgets]
     if truth.onset_ns is not None:
         if "oracle" in settings.protocols:
             expected.append(ExpectedAnswer("oracle"))
-            expected += [ExpectedAnswer("evidence", None, one) for one in budgets]
+            expected += [ExpectedAnswer("evidence", None, seconds) for seconds in budgets]
         if run.task == "localization":
             expected += [ExpectedAnswer("delayed", delay) for delay in delays_of(truth, settings.delays)]
     return expected
 
 
 def budgets_of(truth: Truth, budgets: Sequence[float]) -> list[float]:
-    """Choose the budgets of evidence that an episode's view has after the onset of its fault."""
+    """Return the evidence budgets that fit between the onset and the end of the view."""
     if not truth.faulty or truth.onset_ns is None:
         return []
-    return [one for one in budgets if one <= (truth.view_end_ns - truth.onset_ns) / SECOND_NS]
+    return [seconds for seconds in budgets if seconds <= (truth.view_end_ns - truth.onset_ns) / SECOND_NS]
 
 
 def delays_of(truth: Truth, delays: Sequence[float]) -> list[float]:
-    """Choose the delays of a grid that leave enough of an episode's view."""
+    """Return the delays that leave at least `LEFT_AFTER_DELAY_S` of the view."""
     if truth.onset_ns is None:
         return []
     longest = (truth.view_end_ns - truth.onset_ns) / SECOND_NS - LEFT_AFTER_DELAY_S
@@ -216,7 +216,7 @@ _REPORT_EVERY_S = 0.5
 
 
 class _Unreported(threading.local):
-    """Answers of this thread that are not reported to the client yet, and when it last got a report."""
+    """Answers of this thread that are not reported yet, and the time of its last report."""
 
     def __init__(self) -> None:
         self.answers = 0
@@ -227,7 +227,7 @@ _unreported = _Unreported()
 
 
 def report_progress(answers: int, *, now: bool = False) -> None:
-    """Report progress to the client now and then, where this runs on a dask worker."""
+    """Report progress to the client, at most every 0.5 s; do nothing outside a dask worker."""
     _unreported.answers += answers
     if not _unreported.answers or (not now and time.monotonic() - _unreported.last < _REPORT_EVERY_S):
         return
@@ -243,44 +243,44 @@ def report_progress(answers: int, *, now: bool = False) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeBatch:
-    """Baselines to run on one episode, so that its frames are computed once."""
+    """Baselines to run on one episode; its frames are computed once for all of them."""
 
     fold: int
     location: EpisodeLocation
     truth: Truth
     runs: tuple[int, ...]
-    """Numbers of the baseline runs in the context."""
+    """Indices of the baseline runs in the context."""
     alarm_run: int | None = None
-    """The detector whose alarm localizers are given; None when no localizer needs one."""
+    """The detector whose alarm is passed to localizers; None if no localizer needs one."""
     trigger_runs: Mapping[str, int] = field(default_factory=dict)
-    """Detectors that are some localizer's own trigger, by name."""
+    """Name -> index of the detectors that localizers were designed for."""
     calibration: bool = False
-    """Run detectors on a training episode, for thresholds that are set before the test."""
+    """Run detectors on a training episode to calibrate thresholds."""
     inner: int | None = None
-    """Inner fold whose models are asked: those that were not fitted on the episode."""
+    """Inner fold whose models are used, because they were not fitted on the episode."""
 
     def expected(self, run: BaselineRun, context: RunContext) -> list[ExpectedAnswer]:
-        """List the answers that are expected of a run."""
+        """List the answers that a run must give."""
         return (
             [ExpectedAnswer("calibration")] if self.calibration else expected_answers(run, self.truth, context.settings)
         )
 
     def answers(self, context: RunContext) -> int:
-        """Return the number of rows that the batch gives."""
+        """Return the number of rows that the batch produces."""
         return sum(len(self.expected(context.runs[number], context)) for number in self.runs)
 
     def __call__(
         self, context: RunContext, *fitted: Mapping[ModelKey, FittedModel], neighbours: Sequence[str] = ()
     ) -> list[ResultRow]:
-        """Run detectors first, then the others, with the models that were fitted on this fold.
+        """Run detectors first, then the others, with the models fitted on this fold.
 
         Parameters
         ----------
         neighbours
-            Folders of this episode and of those that the same task looks at next: methods that come with faultset may
-            go on in the same process, which saves most of the time that a cheap method takes.
+            Folders of all episodes of the same dask task. Built-in methods share one process for them, since starting
+            a process costs more than a cheap answer.
         """
-        models = {key: model for part in fitted for key, model in part.items()}
+        models = {key: model for batch in fitted for key, model in batch.items()}
         chosen = sorted((context.runs[n] for n in self.runs), key=lambda run: (run.task, run.name, run.seed))
         with (
             local_folders((self.location,), needs_of(context.runs)) as (folder,),
@@ -289,23 +289,23 @@ class EpisodeBatch:
         ):
             evaluator = EpisodeEvaluator(self, context, models, copies, runner, neighbours)
             rows: list[ResultRow] = []
-            for row in evaluator.rows_of(chosen):
+            for row in evaluator.evaluate(chosen):
                 report_progress(1)
                 rows.append(row)
         return rows
 
 
 class _Input(NamedTuple):
-    """What an answer can depend on, beside the method and the episode."""
+    """The input of an answer, apart from the method and the episode."""
 
     alarm_ns: int = 0
-    place: AlarmPlace | None = None
+    alarm_place: AlarmPlace | None = None
     end_ns: int | None = None
-    """Where the view ends, UTC nanoseconds; None where the episode's view ends."""
+    """End of the view, UTC nanoseconds; None for the episode's own end."""
 
 
 class EpisodeEvaluator:
-    """Runs several baselines on one episode, none of them twice on the same input."""
+    """Runs several baselines on one episode, each once per distinct input."""
 
     def __init__(
         self,
@@ -322,12 +322,12 @@ class EpisodeEvaluator:
         self._truth = batch.truth
         self._detections: dict[tuple[str, int], RunnerOutcome] = {}
 
-    def rows_of(self, runs: Sequence[BaselineRun]) -> Iterator[ResultRow]:
-        """Yield the expected rows of baseline runs: of all on the whole view first, then on each copy that ends sooner.
+    def evaluate(self, runs: Sequence[BaselineRun]) -> Iterator[ResultRow]:
+        """Yield the rows of all runs: first those on the whole view, then those on each truncated copy.
 
-        A process looks at one copy, so that frames are made once for all methods that share it.
+        In this order each copy's frames are computed once for all methods that share a process.
         """
-        asked: list[tuple[BaselineRun, ResultRow, _Input]] = []
+        inputs: list[tuple[BaselineRun, ResultRow, _Input]] = []
         for run in runs:
             for expected in self._batch.expected(run, self._context):
                 row = self._empty_row(run, expected)
@@ -337,20 +337,20 @@ class EpisodeEvaluator:
                     if row.given_alarm_ns is None:
                         yield dataclasses.replace(row, status="no_alarm", reason=missing)
                         continue
-                    told = row.alarm_source == "truth" and "alarm_place" in run.needs
-                    place = self._truth.alarm_place if told else None
-                asked.append((run, row, _Input(row.given_alarm_ns or 0, place, self._end_of(row))))
+                    uses_place = row.alarm_source == "truth" and "alarm_place" in run.needs
+                    place = self._truth.alarm_place if uses_place else None
+                inputs.append((run, row, _Input(row.given_alarm_ns or 0, place, self._end_of(row))))
         outcomes: dict[tuple[str, int, _Input], RunnerOutcome] = {}
-        for run, row, given in sorted(asked, key=lambda one: one[2].end_ns or 0):
-            key = (run.name, run.seed, given)
-            if run.task == "detection" and given == _Input():
-                outcomes[key] = self._detection_of(run)
+        for run, row, answer_input in sorted(inputs, key=lambda item: item[2].end_ns or 0):
+            key = (run.name, run.seed, answer_input)
+            if run.task == "detection" and answer_input == _Input():
+                outcomes[key] = self._detect(run)
             elif key not in outcomes:
-                outcomes[key] = self._answer(run, given)
-            yield filled_row(row, outcomes[key])
+                outcomes[key] = self._answer(run, answer_input)
+            yield fill_row(row, outcomes[key])
 
     def _end_of(self, row: ResultRow) -> int | None:
-        """Return where the view of an answer ends before the episode's does, UTC nanoseconds."""
+        """Return the end of a truncated view, UTC nanoseconds; None for the whole view."""
         since_ns = self._truth.onset_ns if row.given_alarm_ns is None else row.given_alarm_ns
         if row.evidence_s is None or since_ns is None:
             return None
@@ -358,45 +358,45 @@ class EpisodeEvaluator:
         return end_ns if end_ns < self._truth.view_end_ns else None
 
     def _with_alarm(self, row: ResultRow, run: BaselineRun) -> tuple[ResultRow, str]:
-        """Add the alarm that the baseline is given; where there is none, say why."""
+        """Add the alarm passed to the baseline; if there is none, return why."""
         if row.protocol in ("oracle", "delayed", "evidence"):
             assert self._truth.onset_ns is not None
-            given_ns = self._truth.onset_ns + round((row.delay_s or 0.0) * SECOND_NS)
-            return dataclasses.replace(row, given_alarm_ns=given_ns, alarm_source="truth"), ""
-        own = row.protocol == "own"
-        number = self._batch.trigger_runs[run.trigger or ""] if own else self._batch.alarm_run
+            alarm_ns = self._truth.onset_ns + round((row.delay_s or 0.0) * SECOND_NS)
+            return dataclasses.replace(row, given_alarm_ns=alarm_ns, alarm_source="truth"), ""
+        uses_trigger = row.protocol == "own"
+        number = self._batch.trigger_runs[run.trigger or ""] if uses_trigger else self._batch.alarm_run
         assert number is not None
         detector = self._context.runs[number]
-        outcome = self._detection_of(detector)
+        outcome = self._detect(detector)
         alarm_ns = outcome.answer.alarm_ns if outcome.answer is not None else None
-        why = "raised no alarm" if outcome.status == "ok" else f"failed ({outcome.status}: {outcome.reason})"
-        given = dataclasses.replace(row, given_alarm_ns=alarm_ns, alarm_source=detector.name)
-        return given, f"{detector.name} {why}"
+        reason = "raised no alarm" if outcome.status == "ok" else f"failed ({outcome.status}: {outcome.reason})"
+        row = dataclasses.replace(row, given_alarm_ns=alarm_ns, alarm_source=detector.name)
+        return row, f"{detector.name} {reason}"
 
-    def _detection_of(self, detector: BaselineRun) -> RunnerOutcome:
+    def _detect(self, detector: BaselineRun) -> RunnerOutcome:
         key = (detector.name, detector.seed)
         if key not in self._detections:
             self._detections[key] = self._answer(detector, _Input())
         return self._detections[key]
 
-    def _answer(self, run: BaselineRun, given: _Input) -> RunnerOutcome:
+    def _answer(self, run: BaselineRun, answer_input: _Input) -> RunnerOutcome:
         model = self._models[run.model(self._batch.fold, self._batch.inner)]
         if model.status != "ok":
             return RunnerOutcome(status=model.status, reason=f"fit: {model.reason}", seconds=0.0)
         whole = self._copies.episode
-        folder = whole if given.end_ns is None else self._copies.until(given.end_ns)
+        folder = whole if answer_input.end_ns is None else self._copies.until(answer_input.end_ns)
         shared = self._neighbours if folder in self._neighbours else [folder]
         process = method_process(run, [folder], shared, self._context)
         request = AnswerRequest(
             number=next_number(),
-            process=process if folder == whole else hiding_dataset(process, [whole]),
+            process=process if folder == whole else hide_dataset(process, [whole]),
             action=ACTIONS[run.task],
             spec=run.spec,
             seed=run.seed,
             episode=folder,
             model=model.blob,
-            alarm_ns=given.alarm_ns,
-            alarm_place=given.place,
+            alarm_ns=answer_input.alarm_ns,
+            alarm_place=answer_input.alarm_place,
         )
         outcome = self._runner.run(request, self._context.settings.limits)
         if outcome.status == "error":
@@ -433,10 +433,10 @@ class EpisodeEvaluator:
 
 
 def refuse_damage(episode: Path) -> None:
-    """Raise DataError where data was damaged while methods run, which must not count as a method's miss."""
+    """Raise DataError if an episode is damaged, so that damage does not count as a method's miss."""
     check_content(episode, episode.name, _method_files(episode))
 
 
 def _method_files(folder: Path) -> list[str]:
-    """Return the files of an episode that are there for methods, below its folder."""
+    """Return the paths of an episode's files that methods read, relative to its folder."""
     return [CONTEXT_FILE, *(f"{TELEMETRY}/{path.name}" for path in sorted((folder / TELEMETRY).glob("*.parquet")))]

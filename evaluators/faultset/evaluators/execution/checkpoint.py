@@ -1,4 +1,4 @@
-"""The checkpoint of an evaluation: rows are stored as they come in, so that an interrupted one can go on."""
+"""The checkpoint of an evaluation: store rows as they arrive, so that an interrupted run can resume."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from faultset.evaluators.results.truth import Truth
 
 CHECKPOINT_FILE = "results.partial.arrows"
 _HEAD = struct.Struct("<QI")
-"""Before every part of the file: its length and CRC-32."""
+"""Header of every record in the file: length and CRC-32."""
 _MOST_BYTES = 1 << 30
 _CHANGED = {
     "digest": "the dataset",
@@ -35,25 +35,24 @@ _CHANGED = {
 
 
 class Checkpoint:
-    """A file that every batch of rows is added to, and that is removed when all are there.
+    """A file to which every batch of rows is appended; removed when the evaluation is complete.
 
     Use it as a context manager. Only one evaluation can hold the checkpoint of a folder.
 
     Parameters
     ----------
     folder
-        Where the results will be written.
+        Folder of the results.
     about
-        What rows must have in common to be used again: version of the data, code, split. Rows of an older checkpoint
-        with other values are not used.
+        Values that must be unchanged for rows to be reused: version of the data, code, split.
     codes
-        Baseline -> identity of its code. Rows of a baseline with other code are not used, nor are those whose alarm
-        came from one.
+        Baseline -> identity of its code. Rows are discarded if the code of their baseline, or of the detector that
+        raised their alarm, has changed.
 
     Attributes
     ----------
     changed
-        What has changed since the rows were made that `begin` left out; empty when it left out none.
+        Why `begin` discarded rows; empty if it discarded none.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any], codes: Mapping[str, str] | None = None) -> None:
@@ -66,7 +65,7 @@ class Checkpoint:
         self.changed: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
-        # no link is followed: the folder may have come with a dataset
+        # follow no link: the folder may come from somebody else's dataset
         try:
             self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -95,28 +94,28 @@ class Checkpoint:
         return self._path.parent / f".{CHECKPOINT_FILE}.lock"
 
     def begin(self, truths: Mapping[str, Truth], *, fresh: bool = False) -> list[ResultRow]:
-        """Return the rows that an interrupted evaluation has left, and continue from them."""
-        kept = [] if fresh else self._left(truths)
+        """Open the file and return the reusable rows of an interrupted evaluation."""
+        rows = [] if fresh else self._read_rows(truths)
         with replacing(self._path, durable=False) as temporary:
             self._sink = temporary.open("wb")
             self._write(json.dumps({"about": self._about, "codes": self.codes}).encode())
-            if kept:
-                self.add(kept)
-        return kept
+            if rows:
+                self.add(rows)
+        return rows
 
     def add(self, rows: Sequence[ResultRow]) -> None:
-        """Store a batch; what was added survives the end of this process."""
+        """Append a batch; it survives a crash of this process."""
         if rows:
             self._write(compressed(rows))
 
     def remove(self) -> None:
-        """Remove the file: the results are complete and stored."""
+        """Remove the file after the results were written."""
         self._close()
         self._path.unlink(missing_ok=True)
 
-    def _write(self, part: bytes) -> None:
+    def _write(self, record: bytes) -> None:
         assert self._sink is not None
-        self._sink.write(_HEAD.pack(len(part), zlib.crc32(part)) + part)
+        self._sink.write(_HEAD.pack(len(record), zlib.crc32(record)) + record)
         self._sink.flush()
 
     def _close(self) -> None:
@@ -124,10 +123,10 @@ class Checkpoint:
             self._sink.close()
             self._sink = None
 
-    def _left(self, truths: Mapping[str, Truth]) -> list[ResultRow]:
-        parts = _parts(self._path)
+    def _read_rows(self, truths: Mapping[str, Truth]) -> list[ResultRow]:
+        records = _read_records(self._path)
         try:
-            head = json.loads(next(parts))
+            head = json.loads(next(records))
             about, codes = dict(head["about"]), dict(head["codes"])
         except (StopIteration, ValueError, KeyError, TypeError):
             return []
@@ -135,9 +134,9 @@ class Checkpoint:
             self.changed = tuple(_CHANGED[name] for name in _CHANGED if about.get(name) != self._about.get(name))
             return []
         rows: dict[Any, ResultRow] = {}
-        for part in parts:
+        for record in records:
             with contextlib.suppress(pa.ArrowException, OSError, KeyError, ValueError, TypeError):
-                rows |= {row.key: row for row in decompressed(part, truths)}
+                rows |= {row.key: row for row in decompressed(record, truths)}
         other = {name for name, code in self.codes.items() if codes.get(name, code) != code}
         stale = {key for key, row in rows.items() if row.baseline in other or row.alarm_source in other}
         self.changed = tuple(f"the code of {name}" for name in sorted(other)) if stale else ()
@@ -145,8 +144,8 @@ class Checkpoint:
         return [row for key, row in rows.items() if key not in stale]
 
 
-def _parts(path: Path) -> Iterator[bytes]:
-    """Yield the parts that were written whole and not altered, up to the first that was not."""
+def _read_records(path: Path) -> Iterator[bytes]:
+    """Yield records up to the first incomplete or damaged one."""
     try:
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     except OSError:
@@ -154,7 +153,7 @@ def _parts(path: Path) -> Iterator[bytes]:
     with file:
         while len(head := file.read(_HEAD.size)) == _HEAD.size:
             length, checksum = _HEAD.unpack(head)
-            part = file.read(length) if length <= _MOST_BYTES else b""
-            if len(part) != length or zlib.crc32(part) != checksum:
+            record = file.read(length) if length <= _MOST_BYTES else b""
+            if len(record) != length or zlib.crc32(record) != checksum:
                 return
-            yield part
+            yield record

@@ -1,4 +1,4 @@
-"""Copies of episodes that end earlier: what was known of them at an instant, and nothing that came later."""
+"""Truncated copies of episodes: only the telemetry that was available at a given time."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ UNFINISHED = "unfinished"
 
 
 class CutCopies:
-    """Copies of one episode that end at some instants, each made when it is first asked for.
+    """Truncated copies of one episode, each written on first use.
 
-    Use it as a context manager: the copies are removed at its end.
+    Use it as a context manager, which removes the copies.
     """
 
     def __init__(self, episode: str) -> None:
         self.episode = episode
-        """Folder of the episode itself."""
+        """Folder of the original episode."""
         self._stack = contextlib.ExitStack()
         self._folders: dict[int, str] = {}
 
@@ -41,7 +41,7 @@ class CutCopies:
         self._stack.close()
 
     def until(self, end_ns: int) -> str:
-        """Return the folder of the copy that ends at an instant, UTC nanoseconds."""
+        """Return the folder of the copy that ends at `end_ns`, UTC nanoseconds."""
         if end_ns not in self._folders:
             root = Path(self._stack.enter_context(scratch("cut")))
             self._folders[end_ns] = str(cut_episode(Path(self.episode), end_ns, root))
@@ -51,14 +51,13 @@ class CutCopies:
 def cut_episode(episode: Path, end_ns: int, root: Path) -> Path:
     """Write an episode as it was known at `end_ns` into `root/episodes/<id>`, and return that folder.
 
-    Rows that came later are left out, spans and requests that ended later are treated as the end of every view treats
-    them: such spans are absent, such requests unfinished. A file and not a window is cut, so that no method can look
-    behind the end, whatever it reads.
+    Later rows are dropped. Spans that end later are absent, and requests that end later are unfinished, as at the end
+    of every view. The files themselves are truncated, so no method can read past the end.
 
     Parameters
     ----------
     end_ns
-        New end of the view, UTC nanoseconds. It is moved into [end of the reference, end of the view].
+        New end of the view, UTC nanoseconds; clipped to [end of the reference, end of the view].
     """
     view = EpisodeView(episode)
     context = view.context
@@ -69,13 +68,13 @@ def cut_episode(episode: Path, end_ns: int, root: Path) -> Path:
     (folder / CONTEXT_FILE).write_text(cut.to_json(), encoding="utf-8")
     for name in view.tables:
         if (episode / table_file(name)).exists():
-            known = known_at(name, view.table(name), end_ns)
-            write_parquet(folder / table_file(name), known, compression=QUICK)
+            table = known_at(name, view.table(name), end_ns)
+            write_parquet(folder / table_file(name), table, compression=QUICK)
     return folder
 
 
 def known_at(name: str, table: pa.Table, end_ns: int) -> pa.Table:
-    """Return the rows of a table that were known at an instant, UTC nanoseconds."""
+    """Return the rows of a table that were available at `end_ns`, UTC nanoseconds."""
     end = pa.scalar(end_ns, type=TIME)
     times = table[time_column(name)]
     table = table.filter(pc.less(times, end))
@@ -104,7 +103,7 @@ def _with(table: pa.Table, column: str, values: pa.ChunkedArray | pa.Array) -> p
 
 @contextlib.contextmanager
 def healthy_references(folders: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield copies of fault episodes that end with their healthy reference."""
+    """Yield copies of fault episodes that contain only their healthy reference."""
     with contextlib.ExitStack() as stack:
         root = Path(stack.enter_context(scratch("cut"))) if folders else Path()
         yield tuple(str(cut_episode(Path(folder), 0, root)) for folder in folders)

@@ -1,4 +1,4 @@
-"""A dataset version as an evaluation needs it, whether it lies in a folder or behind a URL."""
+"""A dataset version as input of an evaluation, in a folder or behind a URL."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ from faultset.evaluators.execution.file_cache import cached_or_read
 from faultset.evaluators.results.truth import Truth, truth_of
 
 CACHE_BYTES = int(os.environ.get("FAULTSET_FETCHED_BYTES", 4 << 30))
-"""Disk that fetched episodes may take on one worker; those in use are never removed."""
+"""Disk limit for fetched episodes per worker; episodes in use are never removed."""
 FETCHED_BY_ALL = ("metrics", "spans", "logs", "events", "objects")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeLocation:
-    """Where an episode is: a folder that workers can open, or files behind a URL with their checksums."""
+    """Location of an episode: a local folder, or files behind a URL with their checksums."""
 
     folder: str
     files: Mapping[str, str] = field(default_factory=dict)
     """File of the episode -> SHA-256; empty for a folder."""
     content: str = ""
-    """SHA-256 of the checksums of all that methods may read of it; empty where that is not known."""
+    """SHA-256 over the checksums of all files that methods may read; empty if unknown."""
 
     @property
     def remote(self) -> bool:
-        """Whether files must be fetched before they can be read."""
+        """Return whether files must be fetched first."""
         return bool(self.files)
 
 
 @contextlib.contextmanager
 def local_folders(locations: Sequence[EpisodeLocation], needs: frozenset[str]) -> Iterator[tuple[str, ...]]:
-    """Yield folders in which the episodes can be read, for as long as the block lasts."""
+    """Yield local folders of the episodes, valid inside the block."""
     if not any(location.remote for location in locations):
         yield tuple(location.folder for location in locations)
         return
@@ -67,7 +67,7 @@ def local_folders(locations: Sequence[EpisodeLocation], needs: frozenset[str]) -
 
 
 class _FetchedEpisodes:
-    """Fetched episodes of this process, least recently used ones removed first."""
+    """The fetched episodes of this process; the least recently used are removed first."""
 
     def __init__(self) -> None:
         self._root = make_scratch("fetched")
@@ -93,8 +93,8 @@ class _FetchedEpisodes:
                 self._shrink()
 
     def _complete(self, location: EpisodeLocation, folder: Path, tables: set[str], key: str) -> None:
-        wanted = [CONTEXT_FILE, *(table_file(table) for table in sorted(tables))]
-        missing = [name for name in wanted if name in location.files and not (folder / name).exists()]
+        needed = [CONTEXT_FILE, *(table_file(table) for table in sorted(tables))]
+        missing = [name for name in needed if name in location.files and not (folder / name).exists()]
         size = 0
         if missing:
             for name, data in fetch(location.folder, missing, location.files).items():
@@ -103,7 +103,7 @@ class _FetchedEpisodes:
                 with replacing(path, durable=False) as temporary:
                     temporary.write_bytes(data)
                 size += len(data)
-            check_content(folder, folder.name, [name for name in wanted if name in location.files])
+            check_content(folder, folder.name, [name for name in needed if name in location.files])
         with self._lock:
             self._sizes[key] = self._sizes.pop(key, 0) + size
 
@@ -119,57 +119,57 @@ class _FetchedEpisodes:
         shutil.rmtree(self._root, ignore_errors=True)
 
 
-_made: _FetchedEpisodes | None = None
-_making = threading.Lock()
+_episodes: _FetchedEpisodes | None = None
+_episodes_lock = threading.Lock()
 
 
 def _fetched_episodes() -> _FetchedEpisodes:
-    global _made
-    with _making:
-        if _made is None:
+    global _episodes
+    with _episodes_lock:
+        if _episodes is None:
             import atexit
 
-            _made = _FetchedEpisodes()
+            _episodes = _FetchedEpisodes()
             atexit.register(forget_fetched)
-        return _made
+        return _episodes
 
 
 def forget_fetched() -> None:
-    """Remove what this process has fetched."""
-    global _made
-    with _making:
-        store, _made = _made, None
-    if store is not None:
-        store.remove()
+    """Remove all episodes that this process has fetched."""
+    global _episodes
+    with _episodes_lock:
+        episodes, _episodes = _episodes, None
+    if episodes is not None:
+        episodes.remove()
 
 
 _READERS = 2
-"""Threads; more of them would wait for each other, since most of it is Python."""
+"""Threads for reading labels; more would only wait for the interpreter lock."""
 _SPANS = table_file("spans")
 _READ = (CONTEXT_FILE, table_file("label"), table_file("metrics"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSource:
-    """Labels of a dataset version, and where its episodes are."""
+    """Labels and episode locations of a dataset version."""
 
     name: str
     version: str
     digest: str
-    """SHA-256 of the version's list of files."""
+    """SHA-256 of the version's file list."""
     folder: Path
-    """Dataset folder; for a URL a local copy of contexts and labels."""
+    """Dataset folder; for a URL, a local copy of contexts and labels."""
     truths: tuple[Truth, ...]
     splits: dict[str, dict[str, list[str]]]
     without_spans: frozenset[str] = frozenset()
-    """Episodes that have no spans."""
+    """Episodes without spans."""
     gaps: Mapping[str, ReferenceGaps] = field(default_factory=dict)
-    """Episode -> what its metrics lack, of those that lack something; empty for a URL."""
+    """Episode -> gaps in its metrics; empty for a URL."""
     url: str | None = None
     checksums: dict[str, dict[str, str]] = field(default_factory=dict)
     """Episode -> file -> SHA-256."""
     imported_files: Mapping[str, int] = field(default_factory=dict)
-    """Of imported data in which cases have several files with the same telemetry: file -> cases read from it."""
+    """For imported data whose cases offer several input files: file -> number of cases read from it."""
 
     @classmethod
     def of(cls, dataset: Dataset, *, url: str | None = None) -> DatasetSource:
@@ -180,14 +180,14 @@ class DatasetSource:
         listing = root / VERSIONS / f"{dataset.version}.json"
         folders = [root / EPISODES / episode for episode in dataset.episodes]
         read = partial(_read_all, folders, with_gaps=url is None)
-        found = read() if url else cached_or_read(tuple[_Facts, ...], folders, _READ, read)
+        episodes = read() if url else cached_or_read(tuple[_Facts, ...], folders, _READ, read)
         return cls(
             name=url.rstrip("/").rpartition("/")[2] if url else root.name,
             version=dataset.version,
             digest=hashlib.sha256(listing.read_bytes()).hexdigest(),
             folder=root,
-            truths=tuple(facts.truth for facts in found),
-            gaps={folder.name: facts.gaps for folder, facts in zip(folders, found, strict=True) if facts.gaps},
+            truths=tuple(facts.truth for facts in episodes),
+            gaps={folder.name: facts.gaps for folder, facts in zip(folders, episodes, strict=True) if facts.gaps},
             splits={name: dict(split) for name, split in dataset.splits.items()},
             without_spans=frozenset(
                 episode for episode, files in dataset.files.items() if _SPANS not in files or not files[_SPANS].rows
@@ -201,11 +201,11 @@ class DatasetSource:
         )
 
     def reference_gaps(self) -> list[str]:
-        """Say what the metrics of the episodes lack; an empty list for a URL, whose telemetry is not at hand."""
+        """Describe gaps in the metrics of the episodes; empty for a URL, whose telemetry is not read."""
         return gap_messages(self.gaps, {truth.episode: len(truth.candidates) for truth in self.truths})
 
     def location(self, episode: str) -> EpisodeLocation:
-        """Return where the files of an episode are."""
+        """Return the location of an episode's files."""
         files = self.checksums.get(episode, {})
         content = _content_of(files)
         if self.url is None:
@@ -214,13 +214,13 @@ class DatasetSource:
 
 
 def _content_of(files: Mapping[str, str]) -> str:
-    """Return a hash of the checksums of an episode's files without its truth; empty where there are none."""
+    """Hash the checksums of an episode's files, without its truth; empty if there are none."""
     lines = [f"{name} {sha256}\n" for name, sha256 in sorted(files.items()) if not name.startswith(f"{TRUTH}/")]
     return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else ""
 
 
 class _Facts(NamedTuple):
-    """What is read of an episode before any method runs."""
+    """What is read from an episode before any method runs."""
 
     truth: Truth
     gaps: ReferenceGaps | None
@@ -235,19 +235,19 @@ def _facts_of(episode: Path, *, with_gaps: bool) -> _Facts:
     view = EpisodeView(episode)
     truth, gaps = truth_of(read_label(episode), view.context), None
     if with_gaps:
-        # files that were damaged meanwhile are named with the methods that meet them
+        # damaged files are reported later, by the methods that read them
         with suppress(DataError):
             gaps = reference_gaps(view)
     return _Facts(truth, gaps)
 
 
 def read_truths(dataset: str | Path | Dataset, version: str | None = None) -> tuple[Truth, ...]:
-    """Return what is true of each episode of a dataset, as scorers are given it.
+    """Return the ground truth of each episode of a dataset.
 
     Parameters
     ----------
     dataset
-        Folder, URL, or an opened dataset.
+        Folder, URL, or opened dataset.
     version
         Version of the dataset; the newest by default.
     """
@@ -259,14 +259,14 @@ def read_truths(dataset: str | Path | Dataset, version: str | None = None) -> tu
 def opened_dataset(
     dataset: str | Path | Dataset, version: str | None, workers: int
 ) -> Iterator[Callable[[], DatasetSource]]:
-    """Open a dataset version; yield a function that reads its labels and, of a folder, checks its files.
+    """Open a dataset version; yield a function that reads its labels and, for a folder, verifies its files.
 
     Parameters
     ----------
     dataset
-        Folder, URL, or a dataset that is open already.
+        Folder, URL, or opened dataset.
     workers
-        Threads that compare files with their checksums.
+        Threads that verify checksums.
     """
     if isinstance(dataset, str) and is_url(dataset):
         with opened_remotely(dataset, version) as source:
@@ -275,7 +275,7 @@ def opened_dataset(
     opened = open_dataset(local_path(str(dataset)), version) if isinstance(dataset, str | Path) else dataset
 
     def read() -> DatasetSource:
-        # results name the version they belong to, and a damaged file would look like the failure of every method
+        # a damaged file would otherwise count as a failure of every method
         opened.check_files(workers)
         return DatasetSource.of(opened)
 
@@ -284,9 +284,9 @@ def opened_dataset(
 
 @contextmanager
 def opened_remotely(url: str, version: str | None) -> Iterator[DatasetSource]:
-    """Open a dataset version behind a URL: its list, contexts and labels are copied, telemetry is not.
+    """Open a dataset version behind a URL: copy its file list, contexts and labels, but no telemetry.
 
-    Where a server cannot list a folder, the version must be named.
+    If the server cannot list folders, the version must be given.
     """
     with opened_labels(url, version) as dataset:
         yield DatasetSource.of(dataset, url=url.rstrip("/"))

@@ -1,4 +1,4 @@
-"""Files that one evaluation leaves for the next in the user's folder for caches: private, of a limited size."""
+"""The cache that evaluations share: private files of limited total size in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from faultset.evaluators.results.provenance import code_version
 
 
 def user_cache_folder() -> Path:
-    """Return the folder for what faultset keeps of this user: below `XDG_CACHE_HOME`, or `~/.cache`."""
+    """Return faultset's cache folder: below `XDG_CACHE_HOME`, or `~/.cache`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "faultset"
 
 
 def size_limit_from(variable: str, default_bytes: int) -> int:
-    """Return how many bytes kept files may take, from an environment variable; 0 where none are to be kept.
+    """Return a cache's size limit in bytes from an environment variable; 0 turns the cache off.
 
     Raises
     ------
     UsageError
-        The variable is set to something else than a number of bytes.
+        The variable is not a number of bytes.
     """
     text = os.environ.get(variable, str(default_bytes))
     if not text.isascii() or not text.isdigit():
-        raise UsageError(f"{variable} is {text!r}, wanted is a number of bytes; give 0 to keep nothing")
+        raise UsageError(f"{variable} must be a number of bytes, got {text!r}; set 0 to turn the cache off")
     return int(text)
 
 
 @dataclass(frozen=True, kw_only=True)
 class UserCache:
-    """A folder of kept files; whatever is wrong with it or with a file in it means that nothing was kept."""
+    """A folder of cached files; a problem with the folder or a file counts as a cache miss."""
 
     folder: Path
     suffix: str
-    """Of the names of files that belong here."""
+    """File name extension of the entries."""
     limit_bytes: int
-    """What all files may take together; those that were not used for longest are removed first."""
+    """Limit for all files together; the least recently used are removed first."""
 
     def find(self, key: str, limit_bytes: int) -> bytes | None:
-        """Return the content that was kept under a key; None where there is none of at most so many bytes."""
+        """Return the content of a key; None if it is missing or larger than the limit."""
         path = self._path(key)
         try:
             if not self.limit_bytes or not _is_private(self.folder):
@@ -62,8 +62,8 @@ class UserCache:
             os.utime(path)
         return content
 
-    def keep(self, key: str, content: bytes) -> None:
-        """Keep content under a key; what finds no room is not kept."""
+    def store(self, key: str, content: bytes) -> None:
+        """Store content under a key unless it is larger than the cache."""
         if not self.limit_bytes or len(content) > self.limit_bytes:
             return
         with contextlib.suppress(OSError):
@@ -79,9 +79,9 @@ class UserCache:
         return self.folder / f"{key}{self.suffix}"
 
     def _shrink(self) -> None:
-        kept = [(path.stat(), path) for path in self.folder.glob(f"*{self.suffix}")]
-        total = sum(state.st_size for state, _ in kept)
-        for state, path in sorted(kept, key=lambda one: (one[0].st_mtime_ns, one[1].name)):
+        entries = [(path.stat(), path) for path in self.folder.glob(f"*{self.suffix}")]
+        total = sum(state.st_size for state, _ in entries)
+        for state, path in sorted(entries, key=lambda entry: (entry[0].st_mtime_ns, entry[1].name)):
             if total <= self.limit_bytes:
                 return
             path.unlink(missing_ok=True)
@@ -89,7 +89,7 @@ class UserCache:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether nobody but this user can have put files into a folder."""
+    """Return whether only this user can write to a folder."""
     state = folder.lstat()
     return stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid() and not state.st_mode & 0o022
 
@@ -100,42 +100,42 @@ _LIMIT_BYTES = 256 << 20
 
 
 def labels_folder() -> Path:
-    """Return where it is kept: `faultset/labels` in the user's folder for caches."""
+    """Return the cache folder of labels: `faultset/labels` in the user's cache folder."""
     return user_cache_folder() / "labels"
 
 
 def cached_or_read(kind: Any, folders: Iterable[Path], names: Iterable[str], read: Callable[[], T]) -> T:
-    """Return what was kept of some episodes; read and keep it where there is nothing, or a file has changed.
+    """Return a cached result about episodes; compute it if it is missing or a file has changed.
 
     Parameters
     ----------
     kind
-        Type of the result, as pydantic can write and read it in JSON.
+        Type of the result, which pydantic must be able to serialise to JSON.
     folders
         Folders of the episodes.
     names
-        Files below each of them that the result depends on.
+        Files in each folder that the result depends on.
     read
-        Makes the result.
+        Computes the result.
     """
     adapter: TypeAdapter[T] = TypeAdapter(kind)
     limit_bytes = size_limit_from(BYTES_VARIABLE, _LIMIT_BYTES)
-    kept = UserCache(folder=labels_folder(), suffix=".json", limit_bytes=limit_bytes)
+    cache = UserCache(folder=labels_folder(), suffix=".json", limit_bytes=limit_bytes)
     key = _key(str(kind), folders, tuple(names)) if limit_bytes else None
-    content = None if key is None else kept.find(key, limit_bytes)
+    content = None if key is None else cache.find(key, limit_bytes)
     if content is not None:
         try:
             return adapter.validate_json(content)
         except ValidationError:
-            pass  # somebody else's, or damaged: made again
-    found = read()
+            pass  # damaged; compute it again
+    result = read()
     if key is not None:
-        kept.keep(key, adapter.dump_json(found))
-    return found
+        cache.store(key, adapter.dump_json(result))
+    return result
 
 
 def _key(kind: str, folders: Iterable[Path], names: tuple[str, ...]) -> str | None:
-    """Hash everything that a result can depend on; None where a file is missing or no regular one."""
+    """Hash everything a result depends on; None if a file is missing or not a regular file."""
     try:
         stamps = [
             (str(folder), name, *astuple(FileStamp.of(folder / name, folder))) for folder in folders for name in names

@@ -1,4 +1,4 @@
-"""Fits: several baselines on the same training episodes, and those that earlier evaluations have made."""
+"""Fit baselines on training episodes, and cache the fits for later evaluations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from faultset.evaluators.execution.batches import (
     FittedModel,
     ModelKey,
     RunContext,
-    hiding_dataset,
+    hide_dataset,
     method_process,
     needs_of,
     refuse_damage,
@@ -41,7 +41,7 @@ _HEADER_BYTES = 1 << 12
 
 @dataclass(frozen=True)
 class _Header:
-    """The first line of a kept fit."""
+    """The first line of a cached fit."""
 
     layout: int
     sha256: str
@@ -49,41 +49,40 @@ class _Header:
 
 
 def fits_folder() -> Path:
-    """Return where fits are kept: `FAULTSET_FITS`, or `faultset/fits` in the user's folder for caches."""
+    """Return the cache folder of fits: `FAULTSET_FITS`, or `faultset/fits` in the user's cache folder."""
     named = os.environ.get(FOLDER_VARIABLE)
     return Path(named) if named else user_cache_folder() / "fits"
 
 
 def fits_limit() -> int:
-    """Return how many bytes kept fits may take, from `FAULTSET_FITS_BYTES`; see `size_limit_from`."""
+    """Return the size limit of cached fits from `FAULTSET_FITS_BYTES`; see `size_limit_from`."""
     return size_limit_from(BYTES_VARIABLE, _LIMIT_BYTES)
 
 
 class FitCache:
-    """The folder of kept fits, of which none is believed that is not as it was left.
+    """The cache of fits; each entry is verified by checksum before it is used.
 
     Parameters
     ----------
     limit_bytes
-        What all files may take together.
+        Limit for all files together.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self._files = UserCache(folder=fits_folder(), suffix=".fit", limit_bytes=limit_bytes)
 
     def key(self, content: Mapping[str, Any], *, built_in: bool) -> str:
-        """Return the name of a fit: a hash of everything that it can depend on.
+        """Return the key of a fit: a hash of everything it depends on.
 
         Parameters
         ----------
         content
-            The method's code and parameters, its seed, and what it is fitted on, as JSON can hold it. To this come the
-            code of faultset and the versions of libraries; for a method of another distribution those of all that is
-            installed.
+            The method's code, parameters, seed and training data, serialisable as JSON. The code of faultset and
+            library versions are added; for a third-party method, the versions of all installed distributions.
         """
         about = {**self._installed, **content}
         if not built_in:
-            about["installed"] = sorted(f"{one.name} {one.version}" for one in metadata.distributions())
+            about["installed"] = sorted(f"{package.name} {package.version}" for package in metadata.distributions())
         text = json.dumps(about, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -92,26 +91,26 @@ class FitCache:
         return {"layout": _LAYOUT, "faultset": own_digest(), "libraries": library_versions()}
 
     def find(self, key: str) -> FittedModel | None:
-        """Return the fit of a key as it was made; None where there is none. Its bytes are not looked into."""
+        """Return a cached fit without unpickling it; None if there is none."""
         content = self._files.find(key, MODEL_BYTES + _HEADER_BYTES)
         if content is None:
             return None
-        first, found, model = content.partition(b"\n")
+        first, newline, model = content.partition(b"\n")
         try:
             header = checked(parse_json(first, key), _Header, key)
         except DataError:
             return None
         blob = Blob.of(model)
-        if not found or header.layout != _LAYOUT or blob.digest != header.sha256 or header.seconds < 0:
+        if not newline or header.layout != _LAYOUT or blob.digest != header.sha256 or header.seconds < 0:
             return None
         return FittedModel(status="ok", blob=blob, seconds=header.seconds, used_again=True)
 
-    def keep(self, key: str, model: FittedModel) -> None:
-        """Keep a fit for later evaluations; one that finds no room is not kept."""
+    def store(self, key: str, model: FittedModel) -> None:
+        """Store a successful fit unless it is larger than the cache."""
         if model.status != "ok" or len(model.blob.data) + _HEADER_BYTES > self._files.limit_bytes:
             return
         header = {"layout": _LAYOUT, "sha256": model.blob.digest, "seconds": model.seconds}
-        self._files.keep(key, json.dumps(header).encode() + b"\n" + model.blob.data)
+        self._files.store(key, json.dumps(header).encode() + b"\n" + model.blob.data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,33 +121,33 @@ class FitBatch:
     healthy: tuple[EpisodeLocation, ...]
     """Training episodes without a fault."""
     faulty: tuple[EpisodeLocation, ...]
-    """Training episodes with one, for baselines that need labels."""
+    """Training episodes with a fault, for baselines that need labels."""
     labels: tuple[TrainingLabel, ...]
-    """What is true of all of them, healthy ones first."""
+    """Labels of all of them, healthy ones first."""
     runs: tuple[int, ...]
-    """Numbers of the baseline runs in the context."""
+    """Indices of the baseline runs in the context."""
     inner: int | None = None
-    """Inner fold, for models that only set thresholds."""
+    """Inner fold, for models that only calibrate thresholds."""
 
     def __call__(self, context: RunContext) -> dict[ModelKey, FittedModel]:
-        """Fit one after the other in one runner, which so reads the training episodes once."""
-        kept = FitCache(context.fits_bytes)
+        """Take cached fits, and make the others in one runner, which reads the training episodes once."""
+        cache = FitCache(context.fits_bytes)
         models: dict[ModelKey, FittedModel] = {}
-        wanted: dict[BaselineRun, str] = {}
+        missing: dict[BaselineRun, str] = {}
         for run in (context.runs[number] for number in self.runs):
-            key = self._key(run, kept) if context.fits_bytes else ""
-            found = kept.find(key) if key and not context.settings.fresh else None
-            if found is None:
-                wanted[run] = key
+            key = self._key(run, cache) if context.fits_bytes else ""
+            model = cache.find(key) if key and not context.settings.fresh else None
+            if model is None:
+                missing[run] = key
             else:
-                models[run.model(self.fold, self.inner)] = found
+                models[run.model(self.fold, self.inner)] = model
                 report_progress(1)
-        return models | self._fitted(wanted, kept, context) if wanted else models
+        return models | self._fit(missing, cache, context) if missing else models
 
-    def _fitted(
-        self, chosen: Mapping[BaselineRun, str], kept: FitCache, context: RunContext
+    def _fit(
+        self, chosen: Mapping[BaselineRun, str], cache: FitCache, context: RunContext
     ) -> dict[ModelKey, FittedModel]:
-        """Fit some of the baselines, and keep those that have a key."""
+        """Fit baselines, and cache those with a key."""
         read = self.healthy if any(run.learns for run in chosen) else ()
         references = any(run.learns_from_references for run in chosen)
         if references or any("labels" in run.needs for run in chosen):
@@ -171,13 +170,13 @@ class FitBatch:
                     seconds=outcome.seconds,
                 )
                 if key:
-                    kept.keep(key, model)
+                    cache.store(key, model)
                 models[run.model(self.fold, self.inner)] = model
                 report_progress(1)
         return models
 
-    def _key(self, run: BaselineRun, kept: FitCache) -> str:
-        """Return the name under which a fit is kept; empty where it is not."""
+    def _key(self, run: BaselineRun, cache: FitCache) -> str:
+        """Return the cache key of a fit; empty if it cannot be cached."""
         labelled = "labels" in run.needs
         read = (*self.healthy, *(self.faulty if labelled or run.learns_from_references else ()))
         if not run.learns or not run.fit_code or not all(location.content for location in read):
@@ -191,7 +190,7 @@ class FitBatch:
             "references": run.learns_from_references,
             "labels": self.labels if labelled else (),
         }
-        return kept.key(about, built_in=run.built_in)
+        return cache.key(about, built_in=run.built_in)
 
     def _request(
         self, run: BaselineRun, folders: tuple[str, ...], references: tuple[str, ...], context: RunContext
@@ -203,7 +202,7 @@ class FitBatch:
         process = method_process(run, episodes, (*folders, *references), context)
         return FitRequest(
             number=next_number(),
-            process=hiding_dataset(process, folders) if run.learns_from_references else process,
+            process=hide_dataset(process, folders) if run.learns_from_references else process,
             spec=run.spec,
             seed=run.seed,
             episodes=episodes,
@@ -212,5 +211,5 @@ class FitBatch:
 
 
 def used_again(models: Mapping[ModelKey, FittedModel]) -> list[tuple[str, bool]]:
-    """Return the baseline of each fit, and whether an earlier evaluation has made it."""
+    """Return the baseline of each fit, and whether it came from the cache."""
     return [(key.baseline, model.used_again) for key, model in models.items()]

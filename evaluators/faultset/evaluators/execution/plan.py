@@ -1,4 +1,4 @@
-"""The plan of an evaluation: from a dataset and a choice of baselines to batches of work."""
+"""Plan an evaluation: divide a dataset and a choice of baselines into batches of work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from faultset.evaluators.execution.batches import BaselineRun, EpisodeBatch, Run
 from faultset.evaluators.execution.dataset_source import EpisodeLocation
 from faultset.evaluators.execution.file_cache import labels_folder
 from faultset.evaluators.execution.fits import FitBatch, fits_folder, fits_limit
-from faultset.evaluators.execution.runners.confinement import dataset_places
+from faultset.evaluators.execution.runners.confinement import dataset_paths
 from faultset.evaluators.execution.runners.messages import Blob, TrainingLabel
 from faultset.evaluators.execution.runners.views import readable_tables
 from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings, TrainingData
@@ -28,7 +28,7 @@ from faultset.evaluators.results.provenance import (
     code_version,
     library_versions,
     method_code,
-    method_places,
+    method_paths,
     parameters_of,
     settings_hash,
 )
@@ -42,7 +42,7 @@ SEEDS_OF_STOCHASTIC = 5
 def all_runs(
     chosen: Sequence[BaselineSpec], settings: EvaluationSettings
 ) -> tuple[tuple[BaselineRun, ...], list[int], dict[str, int]]:
-    """Return all runs, which of them are scored, and which raise alarms for the others, by name."""
+    """Return all runs, the indices of scored runs, and name -> index of detectors that raise the shared alarms."""
     runs: list[BaselineRun] = []
     scored: list[int] = []
     for spec in chosen:
@@ -57,8 +57,8 @@ def all_runs(
             runs.append(_runs_of(get_baseline(name), settings)[0])
         if not next(run for run in runs if run.name == name).own_threshold:
             raise UsageError(
-                f'the detector "{name}" gets its threshold when all detectors have run, so localizers cannot be given '
-                "its alarm; name another detector"
+                f'the threshold of detector "{name}" is set only after all detectors have run, so its alarm cannot be '
+                "passed to localizers; choose another detector"
             )
     alarms = settings.alarm_detectors if needed else ()
     return tuple(runs), scored, {name: next(n for n, run in enumerate(runs) if run.name == name) for name in alarms}
@@ -69,21 +69,21 @@ def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineR
 
     payload = Blob.of(cloudpickle.dumps(spec))
     code = method_code(spec)
-    places = () if code.built_in else method_places(spec)
+    code_paths = () if code.built_in else method_paths(spec)
     seeds = range(settings.seed, settings.seed + SEEDS_OF_STOCHASTIC) if spec.stochastic else [0]
     return [
         BaselineRun(
             name=spec.name,
             kind=spec.kind,
             task=spec.task,
-            needs=given_beyond_telemetry(spec),
+            needs=inputs_beyond_telemetry(spec),
             seed=seed,
             spec=payload,
             settings=settings_hash({"baseline": spec.name, "parameters": parameters_of(spec), **settings.for_rows()}),
             code=str(code),
             built_in=code.built_in,
             tables=tuple(sorted(readable_tables(spec))),
-            places=places,
+            code_paths=code_paths,
             trigger=spec.trigger,
             learns=getattr(spec.factory, "fit", None) is not Untrained.fit,
             learns_from_references=spec.learns_from_references,
@@ -96,14 +96,14 @@ def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineR
     ]
 
 
-def given_beyond_telemetry(spec: BaselineSpec) -> tuple[str, ...]:
-    """Return what rows say that a baseline was given: its needs, `references` to learn from, its `threshold`."""
+def inputs_beyond_telemetry(spec: BaselineSpec) -> tuple[str, ...]:
+    """Return the inputs that rows list for a baseline: its needs, `references` and `threshold`."""
     more = [("references", spec.learns_from_references), ("threshold", not spec.own_threshold)]
-    return tuple(sorted({*spec.needs, *(name for name, given in more if given)}))
+    return tuple(sorted({*spec.needs, *(name for name, applies in more if applies)}))
 
 
 def codes_of(specs: Iterable[BaselineSpec], settings: EvaluationSettings) -> dict[str, str]:
-    """Return baseline -> identity of its code, for baselines and for the detectors whose alarms they are given."""
+    """Return baseline -> identity of its code, including the detectors that raise their alarms."""
     chosen = {spec.name: spec for spec in specs}
     helpers = {spec.trigger for spec in chosen.values() if spec.trigger}
     if any(spec.task != "detection" for spec in chosen.values()):
@@ -113,23 +113,24 @@ def codes_of(specs: Iterable[BaselineSpec], settings: EvaluationSettings) -> dic
 
 
 def trigger_runs(runs: Sequence[BaselineRun]) -> dict[str, int]:
-    wanted = {run.trigger for run in runs if run.trigger}
-    found: dict[str, int] = {}
+    """Return name -> index of the detectors that localizers were designed for."""
+    triggers = {run.trigger for run in runs if run.trigger}
+    numbers: dict[str, int] = {}
     for number, run in enumerate(runs):
-        if run.name in wanted:
-            found.setdefault(run.name, number)
-    return found
+        if run.name in triggers:
+            numbers.setdefault(run.name, number)
+    return numbers
 
 
 MOST_INNER_FOLDS = 5
-"""Each costs a fit of every detector that learns."""
+"""Each fold costs one fit of every detector that learns."""
 
 
 def inner_folds(fold: Fold, truths: Mapping[str, Truth]) -> list[Fold]:
     """Divide the training episodes of a fold, so that each episode without a fault is tested once.
 
-    Clusters are kept together as in the folds of an evaluation. Nothing comes of fewer than two training episodes
-    without a fault: the one that is tested would be the only one to learn from.
+    Clusters stay together as in the outer folds. With fewer than two training episodes without a fault there are no
+    inner folds.
 
     Parameters
     ----------
@@ -141,36 +142,35 @@ def inner_folds(fold: Fold, truths: Mapping[str, Truth]) -> list[Fold]:
     if count < 2:
         return []
     healthy = set(fold.healthy_train)
-    divided = cross_folds(training, count)
     return [
-        replace(part, number=fold.number, inner=number, test=tuple(e for e in part.test if e in healthy))
-        for number, part in enumerate(divided)
-        if part.healthy_train and healthy.intersection(part.test)
+        replace(inner, number=fold.number, inner=number, test=tuple(e for e in inner.test if e in healthy))
+        for number, inner in enumerate(cross_folds(training, count))
+        if inner.healthy_train and healthy.intersection(inner.test)
     ]
 
 
 def labels_of(truth: Truth) -> tuple[TrainingLabel, ...]:
-    """Return the label of a training episode as baselines that need labels are given it, one for each of its faults."""
+    """Return the labels of a training episode, one per fault, as passed to baselines that need labels."""
     causes = tuple(names[0] for names in truth.causes)
     if not truth.faults:
         first = next(iter(causes), None)
         return (TrainingLabel(first, truth.system_level, truth.fault_type, causes, truth.onset_ns),)
     labels = []
-    for one in truth.faults:
-        first = next((names[0] for names in truth.causes if one.target in names), None)
+    for fault in truth.faults:
+        first = next((names[0] for names in truth.causes if fault.target in names), None)
         ordered = tuple(sorted(causes, key=lambda name, first=first: name != first))
-        labels.append(TrainingLabel(first, one.system_level, one.fault_type, ordered, truth.onset_ns))
+        labels.append(TrainingLabel(first, fault.system_level, fault.fault_type, ordered, truth.onset_ns))
     return tuple(labels)
 
 
 def majority_labels(scope: EvaluationScope) -> dict[int, tuple[str, str]]:
-    """Return fold -> level and type that its training labels most often have together."""
+    """Return fold -> most frequent pair (system level, fault type) of its training labels."""
     labels = {number: majority_label_of(truths) for number, truths in _training_truths(scope).items()}
     return {number: label for number, label in labels.items() if label is not None}
 
 
 def trained_diagnoses(scope: EvaluationScope) -> dict[int, frozenset[tuple[str, str]]]:
-    """Return fold -> all pairs of level and type that its training labels have."""
+    """Return fold -> all pairs (system level, fault type) among its training labels."""
     return {
         number: frozenset[tuple[str, str]]().union(*(truth.diagnoses for truth in truths))
         for number, truths in _training_truths(scope).items()
@@ -185,16 +185,18 @@ def _training_truths(scope: EvaluationScope) -> dict[int, list[Truth]]:
 
 
 def majority_label_of(truths: Sequence[Truth]) -> tuple[str, str] | None:
-    """Return the level and type that training labels most often have together; every fault of an episode counts."""
+    """Return the most frequent pair (system level, fault type); every fault of an episode counts."""
     labels = [label for truth in truths for label in labels_of(truth)]
-    return best_constant([(one.system_level, one.fault_type) for one in labels if one.system_level and one.fault_type])
+    return best_constant(
+        [(label.system_level, label.fault_type) for label in labels if label.system_level and label.fault_type]
+    )
 
 
 _PIECES_PER_WORKER = 3
 _STEP_S = 0.05
-"""Time of one worker for a fit or an answer: 0.06 s on the sample, 0.05 s on core-1, with the default methods."""
+"""Worker time per fit or answer, measured with the default methods: 0.06 s on the sample, 0.05 s on core-1."""
 _SLOW_SHARE = 2.0 / 360
-"""Of the length of a view, what a method that is declared slow takes at least for an answer."""
+"""Minimum time per answer of a method declared slow, as a share of the view's length."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,21 +208,21 @@ class EvaluationPlan:
     context: RunContext
     fits: tuple[FitBatch, ...]
     batches: tuple[EpisodeBatch, ...]
-    kept: tuple[ResultRow, ...] = ()
-    """Rows of an interrupted evaluation that are used again."""
+    reused: tuple[ResultRow, ...] = ()
+    """Rows taken from an interrupted evaluation."""
 
     @property
     def answers(self) -> int:
-        """Number of rows that are still to come."""
+        """Number of rows that are still missing."""
         return sum(batch.answers(self.context) for batch in self.batches)
 
     @property
     def steps(self) -> int:
-        """Number of steps that progress is reported for: fits and answers."""
+        """Number of steps for the progress display: fits and answers."""
         return self.answers + sum(len(fit.runs) for fit in self.fits)
 
     def expected_s(self, workers: int) -> float:
-        """Return about how many seconds all steps take, with so many methods at a time."""
+        """Estimate the seconds that all steps take with `workers` methods at a time."""
         slow = {spec.name for spec in self.specs if spec.speed == "slow"}
         longer = 0.0
         for batch in self.batches:
@@ -236,23 +238,23 @@ def make_plan(
     specs: Sequence[BaselineSpec],
     workers: int,
     *,
-    kept: Iterable[ResultRow] = (),
+    reusable: Iterable[ResultRow] = (),
     hidden: Iterable[Path] = (),
 ) -> EvaluationPlan:
     """Divide an evaluation into batches of work.
 
     Parameters
     ----------
-    kept
-        Rows of an interrupted evaluation; the answers that they hold are left out.
+    reusable
+        Rows of an interrupted evaluation, whose answers need not be computed again.
     hidden
-        Files that methods cannot read.
+        Files that methods must not read.
     """
     settings, truths = scope.settings, scope.truths
     chosen = scope.choose_answerable(specs)
     runs, scored, alarms = all_runs(chosen, settings)
     alarm_runs = {truth.episode: alarms.get(scope.alarm_of(truth.episode)) for truth in scope.source.truths}
-    places = {truth.episode: source.location(truth.episode) for source in scope.sources for truth in source.truths}
+    locations = {truth.episode: source.location(truth.episode) for source in scope.sources for truth in source.truths}
     context = RunContext(
         dataset=scope.source.name,
         version=scope.source.version,
@@ -262,12 +264,12 @@ def make_plan(
         settings=settings,
         runs=runs,
         fits_bytes=fits_limit(),
-        hidden=(*(str(path) for path in (*hidden, fits_folder(), labels_folder())), *_places_of(scope.training)),
+        hidden=(*(str(path) for path in (*hidden, fits_folder(), labels_folder())), *_paths_of(scope.training)),
         majority_labels=majority_labels(scope),
         trained_diagnoses=trained_diagnoses(scope),
     )
-    answered = {row.key: row for row in kept}
-    used: dict[Key, ResultRow] = {}
+    answered = {row.key: row for row in reusable}
+    reused: dict[Key, ResultRow] = {}
     batches, fits = [], []
     tested = sum(len(fold.test) for fold in scope.folds)
     pieces = max(1, math.ceil(_PIECES_PER_WORKER * workers / tested))
@@ -275,44 +277,44 @@ def make_plan(
         inside = inner_folds(fold, truths)
         of_fold = []
         for batch in (
-            *_tested(fold, scored, places, truths, alarm_runs, trigger_runs(runs)),
-            *_calibrated(fold, inside, scored, context, places, truths),
+            *_test_batches(fold, scored, locations, truths, alarm_runs, trigger_runs(runs)),
+            *_calibration_batches(fold, inside, scored, context, locations, truths),
         ):
             missing = []
             for number in batch.runs:
                 keys = _keys(batch, runs[number], context)
                 if keys and all(key in answered for key in keys):
-                    used |= {key: answered[key] for key in keys}
+                    reused |= {key: answered[key] for key in keys}
                 elif keys:
                     missing.append(number)
-            of_fold += [replace(batch, runs=part) for part in divide(missing, pieces)]
+            of_fold += [replace(batch, runs=group) for group in divide(missing, pieces)]
         batches += of_fold
-        for part in (fold, *inside):
-            mine = [batch for batch in of_fold if batch.inner == part.inner]
-            fits += _fits(part, mine, context, places, truths, workers)
+        for fitted_fold in (fold, *inside):
+            dependent = [batch for batch in of_fold if batch.inner == fitted_fold.inner]
+            fits += _fit_batches(fitted_fold, dependent, context, locations, truths, workers)
     return EvaluationPlan(
         scope=scope,
         specs=tuple(chosen),
         context=context,
         fits=tuple(fits),
         batches=tuple(batches),
-        kept=tuple(used.values()),
+        reused=tuple(reused.values()),
     )
 
 
-def _tested(
+def _test_batches(
     fold: Fold,
     scored: Sequence[int],
-    places: Mapping[str, EpisodeLocation],
+    locations: Mapping[str, EpisodeLocation],
     truths: Mapping[str, Truth],
     alarms: Mapping[str, int | None],
     triggers: Mapping[str, int],
 ) -> Iterator[EpisodeBatch]:
-    """All scored baselines on the test episodes of a fold."""
+    """Run all scored baselines on the test episodes of a fold."""
     for episode in fold.test:
         yield EpisodeBatch(
             fold=fold.number,
-            location=places[episode],
+            location=locations[episode],
             truth=truths[episode],
             runs=tuple(scored),
             alarm_run=alarms[episode],
@@ -320,27 +322,27 @@ def _tested(
         )
 
 
-def _calibrated(
+def _calibration_batches(
     fold: Fold,
     inside: Sequence[Fold],
     scored: Sequence[int],
     context: RunContext,
-    places: Mapping[str, EpisodeLocation],
+    locations: Mapping[str, EpisodeLocation],
     truths: Mapping[str, Truth],
 ) -> Iterator[EpisodeBatch]:
-    """Detectors on the training episodes without a fault; what learns is asked by models that did not see them."""
+    """Run detectors on the training episodes without a fault, with models that were not fitted on them."""
     runs, every = context.runs, context.settings.calibrate
     detectors = [n for n in scored if runs[n].task == "detection" and (every or not runs[n].own_threshold)]
     unfitted = tuple(n for n in detectors if not runs[n].learns)
     learned = tuple(n for n in detectors if runs[n].learns)
     for inner, episodes, numbers in (
         (None, fold.healthy_train, unfitted),
-        *((part.inner, part.test, learned) for part in inside),
+        *((inner.inner, inner.test, learned) for inner in inside),
     ):
         for episode in episodes if numbers else ():
             yield EpisodeBatch(
                 fold=fold.number,
-                location=places[episode],
+                location=locations[episode],
                 truth=truths[episode],
                 runs=numbers,
                 calibration=True,
@@ -348,15 +350,15 @@ def _calibrated(
             )
 
 
-def _places_of(training: TrainingData | None) -> list[str]:
-    """Return the files and folders of a training dataset, of which methods may only read what they are given."""
+def _paths_of(training: TrainingData | None) -> list[str]:
+    """Return the paths of a training dataset, to hide them from methods."""
     if training is None or training.source.url is not None:
         return []
-    return dataset_places(training.source.folder / EPISODES / "any")
+    return dataset_paths(training.source.folder / EPISODES / "any")
 
 
 def _keys(batch: EpisodeBatch, run: BaselineRun, context: RunContext) -> list[Key]:
-    """Keys of the rows that are expected of a run, as `ResultRow.key` gives them."""
+    """Return the keys of the rows that a run must produce; see `ResultRow.key`."""
     return [
         (
             run.name,
@@ -375,15 +377,15 @@ def _keys(batch: EpisodeBatch, run: BaselineRun, context: RunContext) -> list[Ke
     ]
 
 
-def _fits(
+def _fit_batches(
     fold: Fold,
     batches: Sequence[EpisodeBatch],
     context: RunContext,
-    places: Mapping[str, EpisodeLocation],
+    locations: Mapping[str, EpisodeLocation],
     truths: Mapping[str, Truth],
     workers: int,
 ) -> list[FitBatch]:
-    """Fit all baselines that will run, and the detectors whose alarms they are given."""
+    """Return the fits of all baselines that will run, and of the detectors that raise their alarms."""
     needed: dict[int, None] = {}
     for batch in batches:
         for number in batch.runs:
@@ -391,46 +393,46 @@ def _fits(
             if context.runs[number].task != "detection" and not batch.calibration:
                 helpers = (batch.alarm_run, batch.trigger_runs.get(context.runs[number].trigger or ""))
                 needed |= dict.fromkeys(helper for helper in helpers if helper is not None)
-    # an episode with several faults is learned from once for each of them
-    labelled = [(places[episode], label) for episode in fold.faulty_train for label in labels_of(truths[episode])]
+    # an episode with several faults is a training example once per fault
+    labelled = [(locations[episode], label) for episode in fold.faulty_train for label in labels_of(truths[episode])]
     return [
         FitBatch(
             fold=fold.number,
-            healthy=tuple(places[episode] for episode in fold.healthy_train),
-            faulty=tuple(place for place, _ in labelled),
+            healthy=tuple(locations[episode] for episode in fold.healthy_train),
+            faulty=tuple(location for location, _ in labelled),
             labels=(
                 *(label for episode in fold.healthy_train for label in labels_of(truths[episode])),
                 *(label for _, label in labelled),
             ),
-            runs=part,
+            runs=group,
             inner=fold.inner,
         )
-        for part in divide(sorted(needed), workers)
+        for group in divide(sorted(needed), workers)
     ]
 
 
 def divide(items: Sequence[int], pieces: int) -> list[tuple[int, ...]]:
-    """Deal items out in turn into at most `pieces` groups, none of them empty."""
+    """Deal items round-robin into at most `pieces` non-empty groups."""
     return [tuple(items[i::pieces]) for i in range(min(pieces, len(items)))]
 
 
 GROUPS = ("default", "all", "named", "methods", "rules", "controls")
-"""What can be given instead of names: all but slow methods, all, or one kind."""
+"""Group names accepted in place of method names."""
 _KINDS = {"named": ("named",), "methods": ("method", "own"), "rules": ("rule",), "controls": ("control",)}
 
 
 def choose_baselines(
     methods: Iterable[str | BaselineSpec | type | Callable[..., Any]] | Mapping[str, Callable[..., Any]] = (),
 ) -> list[BaselineSpec]:
-    """Look methods up by name or group; take specs, registered classes and functions as they are.
+    """Look up methods by name or group; accept specs, registered classes and functions as they are.
 
-    Nothing means the group "default": all that are installed except those that belong to an extra, and those that are
-    declared slow and are not among the named methods. Other groups leave out what an extra is missing for.
+    An empty argument means the group "default": all methods except those of an extra and slow ones that are neither
+    named methods nor controls. Groups leave out methods whose extra is not installed.
 
     Raises
     ------
     UsageError
-        There is no such baseline, a class is not registered with `baseline`, or a function cannot be a method.
+        A baseline does not exist, a class lacks the decorator `baseline`, or a function has the wrong signature.
     """
     if isinstance(methods, Mapping):
         methods = [function_baseline(function, str(name)) for name, function in methods.items()]
@@ -453,20 +455,22 @@ def choose_baselines(
 def _spec_of(method: Any) -> BaselineSpec:
     spec = getattr(method, "spec", method)
     if isinstance(method, type) and not isinstance(spec, BaselineSpec):
-        raise UsageError(f"{method!r} is no baseline; give a name, a function, or a class with the decorator baseline")
+        raise UsageError(
+            f"{method!r} is not a baseline; pass a name, a function, or a class with the decorator baseline"
+        )
     return spec if isinstance(spec, BaselineSpec) else function_baseline(method)
 
 
 def lacks_extra(spec: BaselineSpec) -> bool:
-    """Whether a baseline cannot be fitted because its extra is not installed."""
+    """Return whether a baseline's extra is not installed."""
     return spec.extra == EXTRA and bool(missing_packages())
 
 
 def slow_left_out(chosen: Iterable[str]) -> list[str]:
-    """Name the slow baselines, and those that are trained for long, that are not among the chosen names."""
-    held = set(chosen)
+    """Return the slow baselines, and those of an extra, that were not chosen."""
+    names = set(chosen)
     slow = [name for name, spec in list_baselines().items() if spec.speed == "slow" or spec.extra]
-    return [name for name in slow if name not in held]
+    return [name for name in slow if name not in names]
 
 
 def _belongs(spec: BaselineSpec, group: str) -> bool:

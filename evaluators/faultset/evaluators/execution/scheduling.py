@@ -1,4 +1,4 @@
-"""Running a plan on dask, in this process or on a scheduler: fits first, then episodes whose fold is fitted."""
+"""Run a plan on dask, in this process or on a scheduler: fits first, then the episodes of each fitted fold."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 _NOWHERE = "127.0.0.1:0"
 _ADDRESS_SPACE_BYTES = 1_900_000_000
 _ADDRESS_SPACE_OF_A_WORKER = 300_000_000
-"""What an evaluation of the sample reserved: 2.07 GB with one worker, 2.42 GB with two. A process that gets less is
-ended by its libraries without a word."""
+"""Measured on the sample: 2.07 GB with one worker, 2.42 GB with two. With less, libraries abort without a message."""
 
 
 def default_workers() -> int:
@@ -37,7 +36,7 @@ def default_workers() -> int:
 
 
 def check_address_space(workers: int) -> None:
-    """Raise PlatformError where a limit (`ulimit -v`) is too low for an evaluation with so many workers."""
+    """Raise PlatformError if the address space limit (`ulimit -v`) is too low for that many workers."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     needed = _ADDRESS_SPACE_BYTES + workers * _ADDRESS_SPACE_OF_A_WORKER
     if resource.RLIM_INFINITY != limit < needed:
@@ -48,16 +47,16 @@ def check_address_space(workers: int) -> None:
 
 
 class MethodEngine:
-    """Runs methods on dask: on a worker in this process, or on those of a scheduler that runs already.
+    """Runs methods on dask: on a worker in this process, or on the workers of a scheduler.
 
     Use it as a context manager. It starts runner processes at once, so that their imports overlap with reading labels.
 
     Parameters
     ----------
     workers
-        Methods that run at once; the number of cores by default, and of a scheduler what its workers offer.
+        Methods that run at a time; by default the number of cores, or the threads of the scheduler's workers.
     scheduler
-        Address of a dask scheduler.
+        Address of a dask scheduler; None for this process.
     """
 
     def __init__(self, workers: int | None = None, scheduler: str | None = None) -> None:
@@ -86,9 +85,9 @@ class MethodEngine:
 
 @contextlib.contextmanager
 def local_client(workers: int) -> Iterator[Client]:
-    """Run on this machine with as many baselines at once as there are workers.
+    """Run on this machine with `workers` baselines at a time.
 
-    The dask worker lives in this process: what computes are the runner processes, its threads only watch them.
+    The dask worker lives in this process. Its threads only supervise the runner processes, which compute.
     """
     from dask import config
     from distributed import Client, LocalCluster
@@ -100,12 +99,12 @@ def local_client(workers: int) -> Iterator[Client]:
         "distributed.scheduler.work-stealing": False,
         "distributed.admin.low-level-log-length": 0,
         "distributed.admin.tick.interval": "1s",
-        # a profile of threads that wait for runners tells nothing
+        # its threads only wait for runners
         "distributed.worker.profile.enabled": False,
-        # a worker inside this process has nothing of its own to show
+        # a worker in this process needs no pages
         "distributed.worker.http.routes": [],
     }
-    # the scheduler takes its folder from the configuration alone
+    # the scheduler reads its folder only from the configuration
     with quiet(), scratch("dask") as folder, config.set(options | {"temporary-directory": folder}):
         cluster = LocalCluster(
             n_workers=1,
@@ -121,7 +120,7 @@ def local_client(workers: int) -> Iterator[Client]:
         try:
             yield client
         finally:
-            # first the runners: threads that watch them can only then come to an end
+            # runners first, because the threads that supervise them end only then
             close_machine_pool()
             forget_fetched()
             client.close(timeout=5)
@@ -130,9 +129,12 @@ def local_client(workers: int) -> Iterator[Client]:
 
 @contextlib.contextmanager
 def remote_client(address: str, folder: str | None) -> Iterator[Client]:
-    """Run on the workers of an existing dask scheduler.
+    """Run on the workers of a dask scheduler.
 
-    They must see the dataset under the same path; None where they fetch it from a URL.
+    Parameters
+    ----------
+    folder
+        Dataset folder, which workers must see under the same path; None if they fetch it from a URL.
     """
     with connected(address, folder, _has_faultset) as client:
         try:
@@ -143,7 +145,7 @@ def remote_client(address: str, folder: str | None) -> Iterator[Client]:
 
 
 def remote_workers(client: Client) -> int:
-    """Count the threads that the workers of a scheduler offer."""
+    """Return the number of threads of all workers."""
     threads: Any = client.nthreads()
     return max(1, sum(threads.values()))
 
@@ -154,14 +156,14 @@ def _leave() -> None:
 
 
 def dashboard_of(client: Client) -> str | None:
-    """Where a browser shows what dask is doing; None where the local scheduler lacks what it needs for its pages."""
+    """Return the URL of dask's dashboard; None if bokeh is not installed."""
     from importlib.util import find_spec
 
     if not isinstance(client.cluster, _local_cluster()):
         return str(client.dashboard_link)
     if find_spec("bokeh") is None:
         return None
-    # dask names the machine's address, but the page of a local evaluation is on loopback only
+    # dask reports the machine's address, but a local dashboard listens on loopback only
     return f"http://127.0.0.1:{client.scheduler_info()['services']['dashboard']}/status"
 
 
@@ -172,14 +174,14 @@ def _local_cluster() -> type:
 
 
 def isolation_of(client: Client) -> str:
-    """Say in a few words what keeps methods from everything but their view, of every worker that is there."""
+    """Describe how methods are isolated, on all workers, in a few words."""
     if isinstance(client.cluster, _local_cluster()):
         return isolation()
-    found: Any = client.run(isolation)
-    without = sorted(worker for worker, text in found.items() if text.startswith(NOT_ISOLATED))
+    by_worker: Any = client.run(isolation)
+    without = sorted(worker for worker, text in by_worker.items() if text.startswith(NOT_ISOLATED))
     if not without:
-        return next(iter(found.values()), isolation())
-    return f"{found[without[0]]} ({len(without)} of {len(found)} workers, first: {without[0]})"
+        return next(iter(by_worker.values()), isolation())
+    return f"{by_worker[without[0]]} ({len(without)} of {len(by_worker)} workers, first: {without[0]})"
 
 
 def _has_faultset() -> str:
@@ -201,32 +203,32 @@ def run_plan(
     damaged: Callable[[str, DataError], None] | None = None,
     fitted: Callable[[list[tuple[str, bool]]], None] = lambda _: None,
 ) -> list[ResultRow]:
-    """Run all batches of work; rows come back in no particular order, those that the plan had kept among them.
+    """Run all batches; return all rows, reused ones included, in no particular order.
 
     Parameters
     ----------
     progress
-        Called with the number of steps that were finished since the last call, possibly from another thread.
+        Called with the number of steps finished since the last call, possibly from another thread.
     keep
-        Called with the rows of every batch as soon as they are there.
+        Called with the rows of every finished batch.
     damaged
-        Called with an episode that cannot be evaluated because its data, or what a method learns from, is damaged.
+        Called with an episode that cannot be evaluated because its data, or its training data, is damaged.
     fitted
-        Called at the end with the baseline of every fit, and whether an earlier evaluation has made it.
+        Called at the end with the baseline of every fit, and whether it came from the cache.
 
     Raises
     ------
     DataError
-        Data is damaged, and there is no `damaged`.
+        Data is damaged and `damaged` is None.
     PlatformError
-        When the scheduler is lost, or workers end again and again; what was kept until then stays kept.
+        The scheduler is gone, or workers died repeatedly. Rows passed to `keep` are not lost.
     """
     from distributed import as_completed
 
     if not plan.batches:
-        return list(plan.kept)
+        return list(plan.reused)
     rows = CompressedRows()
-    rows.add(plan.kept)
+    rows.add(plan.reused)
     client.subscribe_topic(PROGRESS_TOPIC, lambda event: progress(event[1]))
     futures: dict[Any, tuple[EpisodeBatch, ...]] = {}
     try:
@@ -237,33 +239,33 @@ def run_plan(
             fits.setdefault((fit.fold, fit.inner), []).append(
                 client.submit(_run, fit, context, key=key, pure=False, priority=10)
             )
-        for i, part in enumerate(grouped(plan.batches, plan.context, remote_workers(client))):
+        for i, group in enumerate(group_batches(plan.batches, plan.context, remote_workers(client))):
             key = f"episodes-{i}-{context.key}"
             future = client.submit(
-                _run_all, part, context, *fits.get((part[0].fold, part[0].inner), ()), key=key, pure=False
+                _run_all, group, context, *fits.get((group[0].fold, group[0].inner), ()), key=key, pure=False
             )
-            futures[future] = part
+            futures[future] = group
         for done in as_completed(list(futures), loop=client.loop):
             try:
-                found, damage = done.result()
+                new_rows, damage = done.result()
             except DataError as error:
-                found, damage = [], {batch.truth.episode: error for batch in futures[done]}
-            keep(found)
-            rows.add(found)
+                new_rows, damage = [], {batch.truth.episode: error for batch in futures[done]}
+            keep(new_rows)
+            rows.add(new_rows)
             for episode, error in damage.items():
                 if damaged is None:
                     raise error
                 damaged(episode, error)
             futures.pop(done, None)
             done.release()
-        made = [client.submit(used_again, models, pure=False) for part in fits.values() for models in part]
-        known: Any = client.gather(made, errors="skip")
-        fitted([one for found in known for one in found])
+        reports = [client.submit(used_again, models, pure=False) for group in fits.values() for models in group]
+        gathered: Any = client.gather(reports, errors="skip")
+        fitted([fit for report in gathered for fit in report])
         return rows.rows()
     except lost_errors() as error:
         raise PlatformError(
-            f"{_loss(error)}; {len(rows)} of {plan.answers + len(plan.kept)} answers are kept, "
-            "run the same command again to go on"
+            f"{_loss(error)}; {len(rows)} of {plan.answers + len(plan.reused)} answers are stored, "
+            "run the same command again to resume"
         ) from error
     finally:
         with contextlib.suppress(Exception):
@@ -276,8 +278,8 @@ def _loss(error: BaseException) -> str:
 
     if isinstance(error, KilledWorker):
         return (
-            f"dask workers ended {error.allowed_failures + 1} times at the same episode; "
-            "look at their logs, and give them more memory"
+            f"dask workers died {error.allowed_failures + 1} times at the same episode; "
+            "check their logs and give them more memory"
         )
     return "the dask scheduler is gone"
 
@@ -286,11 +288,11 @@ def _hand_out(context: RunContext) -> RunContext:
     return context
 
 
-def grouped(batches: Sequence[EpisodeBatch], context: RunContext, workers: int) -> list[tuple[EpisodeBatch, ...]]:
-    """Put batches of few answers together: a dask task costs as much as several cheap answers.
+def group_batches(batches: Sequence[EpisodeBatch], context: RunContext, workers: int) -> list[tuple[EpisodeBatch, ...]]:
+    """Combine small batches, because a dask task costs as much as several cheap answers.
 
-    Neighbours of one fold are joined up to `_ANSWERS_PER_TASK` answers, and never so many that workers would wait for
-    each other at the end.
+    Neighbours of one fold are combined up to `_ANSWERS_PER_TASK` answers. Groups stay small enough that no worker
+    idles for long at the end.
     """
     most = max(1, len(batches) // (_TASKS_PER_WORKER * workers))
     groups: list[tuple[EpisodeBatch, ...]] = []
@@ -312,21 +314,21 @@ def grouped(batches: Sequence[EpisodeBatch], context: RunContext, workers: int) 
     return groups
 
 
-def _run_all(batches: Sequence[EpisodeBatch], *given: Any) -> tuple[list[ResultRow], dict[str, DataError]]:
-    """Return the rows, and why there are none of an episode whose data is damaged."""
+def _run_all(batches: Sequence[EpisodeBatch], *inputs: Any) -> tuple[list[ResultRow], dict[str, DataError]]:
+    """Return the rows, and the error of each damaged episode."""
     rows: list[ResultRow] = []
     damage: dict[str, DataError] = {}
     folders = tuple(dict.fromkeys(batch.location.folder for batch in batches if not batch.location.remote))
     for batch in batches:
         try:
-            rows += batch(*given, neighbours=folders)
+            rows += batch(*inputs, neighbours=folders)
         except DataError as error:
             damage[batch.truth.episode] = error
     report_progress(0, now=True)
     return rows, damage
 
 
-def _run(unit: Callable[..., Any], *given: Any) -> Any:
-    made = unit(*given)
+def _run(unit: Callable[..., Any], *inputs: Any) -> Any:
+    result = unit(*inputs)
     report_progress(0, now=True)
-    return made
+    return result

@@ -1,4 +1,4 @@
-"""What an evaluation does, on which episodes, and what methods learn from."""
+"""Settings and scope of an evaluation: options, tested episodes, training data."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingData:
-    """A dataset that methods learn from, while another one is tested."""
+    """A separate dataset that methods are trained on."""
 
     source: DatasetSource
     fold: Fold
     left_out: tuple[str, ...]
-    """Training episodes that are not learned from, because their (application, fault, target) is tested."""
+    """Episodes left out because their (application, fault, target) is tested."""
 
     @property
     def name(self) -> str:
-        """What rows and reports call it in place of a split."""
+        """Return the name that rows and reports use in place of a split."""
         return f"train on {self.source.name} {self.source.version}"
 
     @property
     def record(self) -> dict[str, object]:
-        """What settings and reports say about it."""
+        """Return the description stored with the settings and shown in reports."""
         return {
             "source": self.source.url or str(self.source.folder),
             "name": self.source.name,
@@ -56,29 +56,29 @@ class TrainingData:
 
 
 def training_data(train: DatasetSource, test: DatasetSource) -> TrainingData:
-    """Make the one fold of an evaluation that learns from one dataset and is tested on another.
+    """Build the single fold of an evaluation that trains on one dataset and tests on another.
 
-    No episode is in both, and fault episodes whose cluster (application, fault, target) is tested are not learned from.
+    Training episodes whose (application, fault, target) is tested are left out.
 
     Raises
     ------
     DataError
-        An episode is in both datasets, under one name or two.
+        An episode is in both datasets, possibly under different names.
     UsageError
-        Nothing is left to learn from.
+        No training episode remains.
     """
     _check_apart(train, test)
     tested = {problem for truth in test.truths for problem in truth.problems}
-    kept = [truth for truth in train.truths if tested.isdisjoint(truth.problems)]
-    if not kept:
+    training = [truth for truth in train.truths if tested.isdisjoint(truth.problems)]
+    if not training:
         raise UsageError(
-            f"every (application, fault, target) of {train.name} is also in {test.name}, so nothing is left to learn "
-            "from; train on other faults, targets or applications, or use --split"
+            f"every (application, fault, target) of {train.name} is also in {test.name}, so no training episode "
+            "remains; train on other faults, targets or applications, or use --split"
         )
     fold = Fold(
         number=0,
-        healthy_train=tuple(truth.episode for truth in kept if not truth.faulty),
-        faulty_train=tuple(truth.episode for truth in kept if truth.faulty),
+        healthy_train=tuple(truth.episode for truth in training if not truth.faulty),
+        faulty_train=tuple(truth.episode for truth in training if truth.faulty),
         test=tuple(truth.episode for truth in sorted(test.truths, key=lambda truth: not truth.faulty)),
     )
     left_out = tuple(truth.episode for truth in train.truths if not tested.isdisjoint(truth.problems))
@@ -101,8 +101,8 @@ def _check_apart(train: DatasetSource, test: DatasetSource) -> None:
         mine, theirs = both[0]
         raise DataError(
             f"{len(both)} episodes of {train.name} are also in {test.name} (first: {mine}"
-            f"{'' if mine == theirs else f', there called {theirs}'}), so methods would be tested on what they learned "
-            "from; train on a dataset that shares none"
+            f"{'' if mine == theirs else f', there called {theirs}'}), so methods would be tested on their training "
+            "data; train on a dataset that shares no episode"
         )
 
 
@@ -111,14 +111,14 @@ def _times(truth: Truth) -> Hashable:
 
 
 def _same_content(train: DatasetSource, mine: str, test: DatasetSource, theirs: str) -> bool:
-    """Compare telemetry; what is behind a URL is taken for the same when it has the same times."""
+    """Return whether two episodes have the same telemetry; behind a URL, equal times are enough."""
     if train.url is not None or test.url is not None:
         return True
     return _content(train, mine) == _content(test, theirs)
 
 
 def _content(source: DatasetSource, episode: str) -> str:
-    """Digest of the metric samples, spans and log lines of an episode, without its name."""
+    """Return a digest of an episode's metric samples, spans and log lines."""
     view = EpisodeView(source.folder / EPISODES / episode)
     digest = hashlib.sha256()
     for name, columns in (
@@ -137,92 +137,91 @@ def _content(source: DatasetSource, episode: str) -> str:
 
 
 def _numbers(batch: pa.RecordBatch) -> list[pa.Array]:
-    """Columns of a batch, times as integers: they are finer than what Python's own times hold."""
+    """Return the columns of a batch with times as integers, because Python's datetime has no nanoseconds."""
     return [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in batch.columns]
 
 
 ALARM_DETECTOR = "trace-errors"
-"""Chosen by `benchmarks/alarm_sources.py`: of the detectors that alarm in fewer than 5 % of the healthy
-episodes it finds the most faults."""
+"""Finds the most faults among detectors with fewer than 5 % false positives; see `benchmarks/alarm_sources.py`."""
 ALARM_DETECTOR_WITHOUT_SPANS = "spot"
-"""Reads metrics, which every dataset has."""
+"""Reads only metrics, which every dataset has."""
 DELAYS_S = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
 """The grid "auto": doubling, because the first seconds matter most."""
 LARGEST_SEED = 2**30
-"""Libraries of methods take seeds of 31 bits, and methods that draw are run with several from the first one on."""
+"""Libraries accept 31-bit seeds, and stochastic methods use several consecutive seeds from this one on."""
 
 
 class EvaluationOptions(TypedDict, total=False):
-    """What `evaluate` may be asked for beside the dataset and the methods; everything has a default."""
+    """Options of `evaluate`; each has a default."""
 
     version: str | None
     """Version of the dataset; the newest by default."""
     tasks: Sequence[str]
     """Tasks to score: detection, localization, rca; all by default."""
     protocol: Literal["detected", "oracle", "both"]
-    """What localizers and diagnosers are given: the alarm of a detector ("detected"), the true onset ("oracle")."""
+    """Alarm passed to localizers and diagnosers: that of a detector ("detected") or the true onset ("oracle")."""
     alarm: str | None
-    """The detector whose alarm that is; by default `trace-errors`, and `spot` in episodes without spans."""
+    """Detector for "detected"; by default `trace-errors`, and `spot` in episodes without spans."""
     split: str | None
-    """Published split; or a scheme that scores every episode by what learned from others: "cross", the default, for two
-    halves, "cross-5", "cross-5x3", "leave-one-fault-out", "leave-one-target-out", "leave-one-app-out"."""
+    """Published split or cross-validation scheme: "cross" (two folds, the default), "cross-5", "cross-5x3",
+    "leave-one-fault-out", "leave-one-target-out", "leave-one-app-out"."""
     train: str | Path | Dataset | None
-    """Another dataset (folder, URL, or opened) that methods learn from; all of the first one is then tested. No episode
-    may be in both, and fault episodes whose (application, fault, target) is tested are not learned from."""
+    """Separate training dataset (folder, URL, or opened). The whole first dataset is then tested. The datasets must
+    share no episode; training episodes whose (application, fault, target) is tested are left out."""
     delays: Literal["auto"] | Sequence[float]
-    """Seconds after the onset at which localizers are also given an alarm, or "auto"."""
+    """Seconds after the onset at which localizers also get an alarm, or "auto"."""
     evidence: Literal["auto"] | Sequence[float]
-    """Seconds after the onset, and after the alarm, at which the views of methods also end, or "auto"."""
+    """Evidence budgets: seconds after the onset, and after the alarm, at which views also end, or "auto"."""
     thresholds: Sequence[str]
-    """Threshold policies beside `reference`; `train-quantile(0.995)` by default."""
+    """Threshold policies in addition to `reference`; `train-quantile(0.995)` by default."""
     workers: int | None
-    """Methods that run at once; the number of cores by default."""
+    """Methods that run at a time; the number of cores by default."""
     scheduler: str | None
-    """Address of a dask scheduler to use instead, for instance `tcp://host:8786`."""
+    """Address of a dask scheduler, for example `tcp://host:8786`."""
     seed: int
-    """For methods that draw random numbers and for the bootstrap."""
+    """Seed of stochastic methods and of the bootstrap."""
     timeout_s: float
-    """Longest time for one answer."""
+    """Time limit per answer."""
     memory_limit_bytes: int
-    """Most memory for one answer."""
+    """Memory limit per answer."""
     fresh: bool
-    """Run and fit everything again, also what an earlier evaluation into the same folder has finished."""
+    """Run and fit everything again, even if an earlier evaluation into the same folder has finished it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSettings:
-    """What an evaluation does: the options, checked and in one form."""
+    """The validated options of an evaluation."""
 
     tasks: tuple[str, ...] = TASKS
     protocols: tuple[str, ...] = PROTOCOLS
     split: str | None = None
-    """Published split or scheme, see `folds_of_split`; None scores every episode in two folds."""
+    """Published split or scheme, see `folds_of_split`; None for two folds."""
     train: str = ""
-    """Name, version and digest of another dataset that methods learn from; empty without one."""
+    """Name, version and digest of a separate training dataset; empty without one."""
     seed: int = 0
     limits: RunLimits = field(default_factory=RunLimits)
     alarm_detector: str = ALARM_DETECTOR_WITHOUT_SPANS
     alarm_without_spans: str = ""
-    """The detector in episodes without spans, where it is another one."""
+    """The detector in episodes without spans, if different."""
     delays: tuple[float, ...] = ()
-    """Seconds after the onset at which localizers are also given an alarm."""
+    """Seconds after the onset at which localizers also get an alarm."""
     evidence: tuple[float, ...] = ()
-    """Seconds after the onset, or the alarm, at which the views of methods also end."""
+    """Evidence budgets: seconds after the onset or the alarm at which views also end."""
     policies: tuple[ThresholdPolicy, ...] = ()
-    """Threshold policies beside `reference`."""
+    """Threshold policies in addition to `reference`."""
     calibrate: bool = False
-    """Run detectors on training episodes too, from which threshold policies other than `reference` are made."""
+    """Run detectors on training episodes too, as other threshold policies require."""
     fresh: bool = False
-    """Fit and run everything anew."""
+    """Fit and run everything again."""
 
     @classmethod
     def of(cls, options: EvaluationOptions) -> EvaluationSettings:
-        """Check options; the detector that gives alarms is chosen by `open_scope` unless it is named.
+        """Validate options; without `alarm`, the detector is chosen later by `open_scope`.
 
         Raises
         ------
         UsageError
-            An option does not exist, or has a value that does not exist or makes no sense.
+            An option does not exist or its value is invalid.
         """
         for name in options:
             if name not in EvaluationOptions.__annotations__:
@@ -235,12 +234,12 @@ class EvaluationSettings:
         if protocol not in (*PROTOCOLS, "both"):
             raise unknown_name("protocol", protocol, (*PROTOCOLS, "both"))
         if not 0 <= seed <= LARGEST_SEED:
-            raise UsageError(f"a seed must be from 0 to {LARGEST_SEED}; give a smaller number")
+            raise UsageError(f"the seed must be from 0 to {LARGEST_SEED}, got {seed}; choose another number")
         if timeout_s <= 0:
-            raise UsageError("with a timeout of 0 s no method can answer; give for instance 60 s")
+            raise UsageError(f"the timeout must be above 0 s, got {timeout_s:g} s; 60 s is the default")
         evidence = _seconds(options.get("evidence", ()), DELAYS_S[1:])
         if evidence and not evidence[0] > 0:
-            raise UsageError(f"a budget of {evidence[0]:g} s of evidence leaves nothing to see; give seconds above 0")
+            raise UsageError(f"an evidence budget must be above 0 s, got {evidence[0]:g} s; give more seconds")
         policies = tuple(chosen_policies(list(options.get("thresholds", ()))))
         return cls(
             tasks=tuple(task for task in TASKS if task in tasks),
@@ -259,7 +258,7 @@ class EvaluationSettings:
         )
 
     def for_rows(self) -> dict[str, object]:
-        """Return what an answer can depend on, as it enters the settings hash."""
+        """Return the settings that affect answers, for the settings hash."""
         return {
             "alarm_detector": self.alarm_detector,
             "timeout_s": self.limits.timeout_s,
@@ -272,11 +271,11 @@ class EvaluationSettings:
 
     @property
     def alarm_detectors(self) -> tuple[str, ...]:
-        """All detectors whose alarms localizers are given."""
+        """Return all detectors whose alarms are passed to localizers."""
         return (self.alarm_detector, *([self.alarm_without_spans] if self.alarm_without_spans else []))
 
     def with_default_alarm(self, source: DatasetSource) -> EvaluationSettings:
-        """Choose the detectors whose alarms localizers are given, by what each episode has."""
+        """Choose the detectors that raise alarms, depending on which episodes have spans."""
         if len(source.without_spans) == len(source.truths):
             return replace(self, alarm_detector=ALARM_DETECTOR_WITHOUT_SPANS)
         other = ALARM_DETECTOR_WITHOUT_SPANS if source.without_spans else ""
@@ -285,70 +284,78 @@ class EvaluationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationScope:
-    """What is evaluated: the tested episodes, what methods learn from, and the settings."""
+    """Everything an evaluation depends on: tested episodes, training data, settings."""
 
     source: DatasetSource
     settings: EvaluationSettings = field(default_factory=EvaluationSettings)
     training: TrainingData | None = None
-    """Another dataset that methods learn from; all of `source` is then tested."""
+    """Separate training dataset; all of `source` is then tested."""
 
     @cached_property
     def folds(self) -> tuple[Fold, ...]:
-        """Which episodes are tested by what learned from which others."""
+        """Return the folds: test episodes with the training episodes of their models."""
         if self.training is not None:
             return (self.training.fold,)
         return tuple(folds_of_split(self.settings.split, self.source.splits, self.source.truths))
 
     @cached_property
     def truths(self) -> Mapping[str, Truth]:
-        """Truth of every episode, of those that are only learned from too."""
+        """Return episode -> truth, training episodes included."""
         return {truth.episode: truth for source in self.sources for truth in source.truths}
 
     @property
     def sources(self) -> tuple[DatasetSource, ...]:
-        """The tested dataset, then the one that is learned from if it is another one."""
+        """Return the tested dataset, and the training dataset if separate."""
         return (self.source,) if self.training is None else (self.source, self.training.source)
 
     @property
     def split(self) -> str:
-        """What rows call the split."""
+        """Return the name of the split in result rows."""
         return self.training.name if self.training is not None else self.settings.split or CROSS
 
     @property
     def alarm_words(self) -> str:
-        """What reports say about the detectors whose alarms localizers are given."""
+        """Return the text of reports about the detectors that raise alarms."""
         other, count = self.settings.alarm_without_spans, len(self.source.without_spans)
-        why = f", and by {other} in {count} of {len(self.source.truths)} episodes, which have no spans" if other else ""
-        return f"{self.settings.alarm_detector}{why}"
+        rest = f"; {other} in the {count} of {len(self.source.truths)} episodes without spans" if other else ""
+        return f"{self.settings.alarm_detector}{rest}"
 
     def alarm_of(self, episode: str) -> str:
-        """Return the detector whose alarm localizers are given in an episode."""
+        """Return the detector that raises the alarm in an episode."""
         without_spans = episode in self.source.without_spans
         return (without_spans and self.settings.alarm_without_spans) or self.settings.alarm_detector
 
-    def check_single_tests(self, what: str) -> None:
-        """Raise UsageError if the split tests an episode more than once, which what has one answer cannot serve."""
+    def check_single_tests(self, subject: str) -> None:
+        """Raise UsageError if the split tests an episode more than once.
+
+        Parameters
+        ----------
+        subject
+            Start of the sentence about what has only one answer per episode, such as "a prediction file has".
+        """
         tested = [episode for fold in self.folds for episode in fold.test]
         if len({*tested}) < len(tested):
             raise UsageError(
-                f'split "{self.settings.split}" tests episodes more than once, and {what} one answer; choose a split '
-                "that tests each once"
+                f'split "{self.settings.split}" tests episodes more than once, but {subject} one answer per episode; '
+                "choose a split that tests each episode once"
             )
 
     def choose_answerable(self, specs: Sequence[BaselineSpec]) -> list[BaselineSpec]:
-        """Leave out methods of tasks that were not chosen or that this dataset cannot pose.
+        """Return the methods for chosen tasks that this dataset can score.
 
         Raises
         ------
         UsageError
-            No method is for any of the chosen tasks.
+            No method performs any of the chosen tasks.
         DataError
-            The dataset poses none of the tasks that are left.
+            The dataset has no labels for any remaining task.
         """
         source, tasks = self.source, self.settings.tasks
         chosen = [spec for spec in specs if spec.task in tasks]
         if not chosen:
-            raise UsageError(f'none of the chosen baselines is for {" or ".join(tasks)}; see "faultset list baselines"')
+            raise UsageError(
+                f'no chosen baseline performs {" or ".join(tasks)}; choose others, see "faultset list baselines"'
+            )
         faulty = [truth for truth in source.truths if truth.faulty]
         impossible: dict[str, str] = {}
         if not faulty:
@@ -357,7 +364,7 @@ class EvaluationScope:
             if not any(truth.causes for truth in faulty):
                 impossible["localization"] = "names no candidate as root cause"
             if not any(truth.diagnoses for truth in faulty):
-                impossible["rca"] = "does not say of which level and type its faults are"
+                impossible["rca"] = "has no system level and fault type of its faults"
         possible = [spec for spec in chosen if spec.task not in impossible]
         if not possible:
             task = chosen[0].task
@@ -369,7 +376,7 @@ class EvaluationScope:
 
 
 def default_detector(episode: str, source: DatasetSource) -> str:
-    """Return the detector whose alarm localizers are given in an episode unless another one is chosen."""
+    """Return the default detector that raises the alarm in an episode."""
     return ALARM_DETECTOR_WITHOUT_SPANS if episode in source.without_spans else ALARM_DETECTOR
 
 
@@ -380,7 +387,9 @@ def _named_detector(name: str | None) -> str:
         return ""
     task = get_baseline(name).task
     if task != "detection":
-        raise UsageError(f'"{name}" is for {task} and raises no alarm; name a detector, see "faultset list baselines"')
+        raise UsageError(
+            f'"{name}" performs {task} and raises no alarm; choose a detector, see "faultset list baselines"'
+        )
     return name
 
 

@@ -1,1 +1,1 @@
-"""Prediction files: answers of models that were trained and run elsewhere, scored beside the baselines."""
+"""Prediction files: answers of external models, scored with the baselines."""

@@ -1,4 +1,4 @@
-"""Prediction files: Parquet or CSV that somebody else has written, checked before any of it is used."""
+"""Read prediction files (Parquet or CSV) and validate them completely before use."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class PredictionLayout:
     required: tuple[str, ...]
     optional: tuple[str, ...]
     key: tuple[str, ...]
-    """Columns that no two rows have the same values in."""
+    """Columns that identify a row."""
     constant: tuple[str, ...] = ()
-    """Columns that have one value in all rows of an episode."""
+    """Columns with one value per episode."""
 
     def fits(self, columns: Sequence[str]) -> bool:
-        """Whether a file has all required columns, and no others than the optional ones."""
+        """Return whether a file has all required columns and no unknown ones."""
         return set(self.required) <= set(columns) <= {*self.required, *self.optional}
 
 
@@ -70,31 +70,31 @@ NUMBERS = ("score", "threshold")
 
 
 def layout_of(columns: Sequence[str], origin: str) -> PredictionLayout:
-    """Tell by its columns what a prediction file holds.
+    """Determine the layout of a prediction file from its columns.
 
     Raises
     ------
     DataError
-        A column occurs twice, or the columns are those of no layout, or of several at once.
+        A column occurs twice, or the columns match no layout.
     """
     repeated = sorted({name for name in columns if list(columns).count(name) > 1})
     if repeated:
         raise DataError(f"{origin} has the column {quoted(repeated[0])} more than once; keep one of them")
-    found = next((layout for layout in LAYOUTS if layout.fits(columns)), None)
-    if found is None:
-        wanted = "; ".join(
+    match = next((layout for layout in LAYOUTS if layout.fits(columns)), None)
+    if match is None:
+        expected = "; ".join(
             ", ".join([*layout.required, *(f"[{name}]" for name in layout.optional)]) for layout in LAYOUTS
         )
         present = ", ".join(quoted(name) for name in list(columns)[:8])
-        raise DataError(f"{origin} has the columns {present}, wanted is one of: {wanted}; write one task to a file")
-    return found
+        raise DataError(f"{origin} has the columns {present}, expected one of: {expected}; write one task to a file")
+    return match
 
 
 pc: Any = pyarrow.compute
-# Its functions are made at import, where type checkers do not see them.
+# type checkers do not see functions that are created at import
 
 MOST_BYTES = 512 << 20
-"""Of a file."""
+"""Size limit of a file."""
 MOST_ROWS = 20_000_000
 _MOST_UNPACKED = 2 << 30
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
@@ -105,77 +105,77 @@ _INSTANT = pa.timestamp("ns", tz="UTC")
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionFile:
-    """A prediction file as it was read: typed columns, no value checked against a dataset yet."""
+    """A prediction file with typed columns, not yet checked against a dataset."""
 
     name: str
-    """Of the method, as tables show it."""
+    """Name of the method in tables."""
     path: Path
     sha256: str
-    """Of the content."""
+    """Hash of the content."""
     layout: PredictionLayout
     frame: pd.DataFrame
-    """Texts as categories, times as UTC nanoseconds (-1 where there is none), numbers as doubles."""
+    """Texts as categories, times as UTC nanoseconds (-1 for none), numbers as doubles."""
 
     @property
     def sets_threshold_in_training(self) -> bool:
-        """Whether the evaluation sets the threshold of its scores, from those of training episodes."""
+        """Return whether the evaluation must set the threshold from scores of training episodes."""
         return self.layout is SCORES and "threshold" not in self.frame
 
     @property
     def code(self) -> str:
-        """What takes the place of a baseline's code: the identity of the content."""
+        """Return the identity of the content, used in place of a baseline's code."""
         return f"predictions {self.sha256[:16]}"
 
     @property
     def record(self) -> dict[str, object]:
-        """What the settings of an evaluation say of the file."""
+        """Return the description of the file in an evaluation's settings."""
         return {"file": str(self.path), "sha256": self.sha256, "task": self.layout.task, "rows": len(self.frame)}
 
 
-def named_file(given: str | Path) -> tuple[str, Path]:
-    """Take `FILE` or `NAME=FILE` apart; without a name it is the file's, without its suffix.
+def named_file(argument: str | Path) -> tuple[str, Path]:
+    """Split `FILE` or `NAME=FILE`; the name defaults to the file name without its extension.
 
     Examples
     --------
     >>> named_file("out/usad.parquet"), named_file("usad-long=out/usad.parquet")
     (('usad', PosixPath('out/usad.parquet')), ('usad-long', PosixPath('out/usad.parquet')))
     """
-    name, separator, rest = str(given).partition("=")
-    path = Path(given)
+    name, separator, rest = str(argument).partition("=")
+    path = Path(argument)
     if separator and _NAME.fullmatch(name) and not path.exists():
         if not rest:
-            raise UsageError(f"--predictions {given} names no file; write NAME=FILE")
+            raise UsageError(f"--predictions {argument} has no file after the name; write NAME=FILE")
         return name, Path(rest)
     if not _NAME.fullmatch(path.stem):
         raise UsageError(
-            f"the name {quoted(path.stem)} of {printable(path)} is none for a method; write NAME=FILE with a name of "
-            'letters, digits, "-", "." and "_"'
+            f"the file name {quoted(path.stem)} of {printable(path)} cannot be a method's name; write NAME=FILE with a "
+            'name of letters, digits, "-", "." and "_"'
         )
     return path.stem, path
 
 
-def read_prediction_file(given: str | Path) -> PredictionFile:
+def read_prediction_file(argument: str | Path) -> PredictionFile:
     """Read a prediction file.
 
     Parameters
     ----------
-    given
+    argument
         `FILE` or `NAME=FILE`; Parquet or CSV.
 
     Raises
     ------
     UsageError
-        The name cannot be that of a method.
+        The name is not valid for a method.
     DataError
-        The file is missing, too large, damaged, of no known layout, or holds values of a wrong type.
+        The file is missing, too large or damaged, has an unknown layout, or holds values of a wrong type.
     """
-    name, path = named_file(given)
+    name, path = named_file(argument)
     content = read_regular(path, limit_bytes=MOST_BYTES)
     origin = printable(path)
     table = _parquet(content, origin) if content.startswith(_PARQUET) else _csv(content, origin)
     layout = layout_of(table.column_names, origin)
     if not len(table):
-        raise DataError(f"{origin} has no rows; write the answers into it")
+        raise DataError(f"{origin} has no rows; it must contain at least one answer")
     columns = {column: _typed(table[column], column, origin) for column in table.column_names}
     return PredictionFile(
         name=name,
@@ -194,11 +194,11 @@ def _parquet(content: bytes, origin: str) -> pa.Table:
             unpacked = sum(facts.row_group(number).total_byte_size for number in range(facts.num_row_groups))
             if facts.num_rows > MOST_ROWS or unpacked > _MOST_UNPACKED:
                 raise DataError(
-                    f"{origin} has {facts.num_rows:,} rows of {unpacked:,} bytes, wanted are at most {MOST_ROWS:,} and "
-                    f"{_MOST_UNPACKED:,}; keep the episodes that are scored"
+                    f"{origin} has {facts.num_rows:,} rows of {unpacked:,} bytes, the limits are {MOST_ROWS:,} and "
+                    f"{_MOST_UNPACKED:,}; keep only the episodes that are scored"
                 )
             texts = [field.name for field in head.schema_arrow if field.name in TEXTS and _is_text(field.type)]
-        # dictionaries: a repeated text takes its space once
+        # dictionaries store a repeated text once
         return pq.read_table(pa.BufferReader(content), read_dictionary=texts)
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         raise _damaged(origin, "Parquet", error) from error
@@ -207,8 +207,8 @@ def _parquet(content: bytes, origin: str) -> pa.Table:
 def _csv(content: bytes, origin: str) -> pa.Table:
     header, _, _ = content.partition(b"\n")
     if not header.strip():
-        raise DataError(f"{origin} is empty; write Parquet or CSV with a header into it")
-    # every cell stays text first, so that nothing is guessed from the first lines
+        raise DataError(f"{origin} is empty; it must contain Parquet, or CSV with a header")
+    # read every cell as text, so that no type is guessed from the first lines
     conversion = pyarrow.csv.ConvertOptions(
         column_types=dict.fromkeys((*TEXTS, *TIMES, *NUMBERS), pa.string()),
         null_values=[""],
@@ -222,7 +222,7 @@ def _csv(content: bytes, origin: str) -> pa.Table:
         raise _damaged(origin, "CSV", error) from error
     if len(table) > MOST_ROWS:
         raise DataError(
-            f"{origin} has {len(table):,} rows, wanted are at most {MOST_ROWS:,}; keep the episodes that are scored"
+            f"{origin} has {len(table):,} rows, the limit is {MOST_ROWS:,}; keep only the episodes that are scored"
         )
     return table
 
@@ -236,7 +236,7 @@ def _typed(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray:
 def _texts(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray:
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (_is_text(kind) or pa.types.is_null(kind)):
-        raise DataError(f"column {name} of {origin} holds {kind}, wanted is text; write it as text")
+        raise DataError(f"column {name} of {origin} must be text, got {kind}; write it as text")
     try:
         column.validate(full=True)
         return column.cast(_TEXT).unify_dictionaries()
@@ -245,11 +245,11 @@ def _texts(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray:
 
 
 def _times(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray:
-    """Return UTC nanoseconds; -1 stands for an alarm that was not raised."""
-    wanted = "wanted are UTC nanoseconds as integers, or times with a time zone"
+    """Return UTC nanoseconds; -1 means that no alarm was raised."""
+    expected = "must be UTC nanoseconds as integers, or times with a time zone"
     kind = column.type
     if name == "time" and column.null_count:
-        raise DataError(f"column {name} of {origin} has {column.null_count} empty cells; leave those rows out")
+        raise DataError(f"column {name} of {origin} has {column.null_count} empty cells; remove those rows")
     try:
         if _is_text(kind):
             digits = pc.all(pc.match_substring_regex(column, r"^\d{1,19}$")).as_py() in (True, None)
@@ -259,48 +259,48 @@ def _times(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray:
         elif pa.types.is_integer(kind) or pa.types.is_null(kind):
             column = column.cast(pa.int64())
         else:
-            raise DataError(f"column {name} of {origin} holds {kind}, {wanted}; convert it")
+            raise DataError(f"column {name} of {origin} {expected}, got {kind}; convert it")
     except pa.ArrowException as error:
-        raise DataError(f"column {name} of {origin} holds something else ({_first_line(error)}), {wanted}") from error
+        raise DataError(f"column {name} of {origin} {expected} ({_first_line(error)}); convert it") from error
     return pc.fill_null(column, -1)
 
 
 def _numbers(column: pa.ChunkedArray, name: str, origin: str) -> pa.ChunkedArray:
     kind = column.type
     if not (_is_text(kind) or pa.types.is_floating(kind) or pa.types.is_integer(kind)):
-        raise DataError(f"column {name} of {origin} holds {kind}, wanted are numbers; convert it")
+        raise DataError(f"column {name} of {origin} must be numbers, got {kind}; convert it")
     try:
         doubles = column.cast(pa.float64(), safe=not pa.types.is_integer(kind))
     except pa.ArrowException as error:
-        raise DataError(f"column {name} of {origin} holds no numbers ({_first_line(error)}); convert it") from error
+        raise DataError(f"column {name} of {origin} must be numbers ({_first_line(error)}); convert it") from error
     values = np.asarray(pc.drop_null(doubles).to_numpy(), dtype=float)
     odd = int((~np.isfinite(values)).sum())
     if odd:
         raise DataError(
-            f"column {name} of {origin} has {odd} of {len(values)} values that are NaN or infinite; leave those rows "
-            "out, or give them a number"
+            f"column {name} of {origin} must be finite, but {odd} of {len(values)} values are NaN or infinite; remove "
+            "those rows or replace the values"
         )
     return doubles
 
 
 def check_names(files: Sequence[PredictionFile], taken: Sequence[str]) -> None:
-    """Raise UsageError when two methods of an evaluation would have one name."""
-    known = set(taken)
+    """Raise UsageError if two methods of an evaluation would have the same name."""
+    names = set(taken)
     for file in files:
-        if file.name in known:
+        if file.name in names:
             raise UsageError(
-                f'the predictions of {printable(file.path)} have the name "{file.name}", which another method has; '
-                "give them another with NAME=FILE"
+                f'the name "{file.name}" of the predictions in {printable(file.path)} belongs to another method; '
+                "choose another with NAME=FILE"
             )
-        known.add(file.name)
+        names.add(file.name)
 
 
 def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-def _damaged(origin: str, what: str, error: Exception) -> DataError:
-    return DataError(f"{origin} cannot be read as {what} ({_first_line(error)}); write it again")
+def _damaged(origin: str, kind: str, error: Exception) -> DataError:
+    return DataError(f"{origin} cannot be read as {kind} ({_first_line(error)}); write it again")
 
 
 def _first_line(error: Exception) -> str:
@@ -313,23 +313,23 @@ def check_predictions(file: PredictionFile, truths: Mapping[str, Truth], dataset
     Parameters
     ----------
     truths
-        Episode -> what is true of it; only views and candidates are looked at.
+        Episode -> truth; only view and candidates are used.
     dataset
-        Name and version, for the sentence.
+        Name and version, for error messages.
 
     Raises
     ------
     DataError
-        An episode or candidate is unknown, a row occurs twice, a time lies outside of its view, or a value is missing.
+        An episode or candidate is unknown, a row occurs twice, a time is outside its view, or a value is missing.
     """
     frame, origin = file.frame, printable(file.path)
     if frame["episode"].isna().any():
-        raise DataError(f"{origin} has {int(frame['episode'].isna().sum())} rows without an episode; leave them out")
+        raise DataError(f"{origin} has {int(frame['episode'].isna().sum())} rows without an episode; remove them")
     unknown = sorted(set(frame["episode"].unique()) - set(truths))
     if unknown:
         raise DataError(
-            f"{origin} answers about {len(unknown)} episodes that {dataset} does not have (first: "
-            f"{quoted(unknown[0])}); predict this version, or name the one that was predicted with --version"
+            f"{origin} has answers about {len(unknown)} episodes that are not in {dataset} (first: "
+            f"{quoted(unknown[0])}); predict this version, or choose the predicted one with --version"
         )
     _check_repeats(file, origin)
     if file.layout is SCORES:
@@ -342,10 +342,10 @@ def check_predictions(file: PredictionFile, truths: Mapping[str, Truth], dataset
     if "protocol" in frame:
         odd = set(frame["protocol"].unique()) - set(PROTOCOLS)
         if odd or frame["protocol"].nunique() != 1:
-            found = ", ".join(quoted(str(one)) for one in frame["protocol"].unique().tolist()[:3])
+            values = ", ".join(quoted(str(value)) for value in frame["protocol"].unique().tolist()[:3])
             raise DataError(
-                f"column protocol of {origin} holds {found}, wanted is one of {', '.join(PROTOCOLS)} in all rows; "
-                "write one file for each"
+                f"column protocol of {origin} must have one value, {' or '.join(PROTOCOLS)}, but contains {values}; "
+                "write one file per protocol"
             )
 
 
@@ -356,7 +356,7 @@ def _check_repeats(file: PredictionFile, origin: str) -> None:
         row = frame[repeated].iloc[0]
         key = ", ".join(f"{name} {quoted(_plain(row[name]))}" for name in layout.key)
         raise DataError(
-            f"{origin} has {int(repeated.sum())} rows that repeat another (first: {key}); keep one row for each "
+            f"{origin} has {int(repeated.sum())} repeated rows (first: {key}); keep one row per "
             f"{' and '.join(layout.key)}"
         )
     for name in layout.constant:
@@ -364,8 +364,8 @@ def _check_repeats(file: PredictionFile, origin: str) -> None:
             counts = frame.groupby("episode", observed=True)[name].nunique()
             if (counts > 1).any():
                 raise DataError(
-                    f"column {name} of {origin} has {int(counts.max())} values in the episode "
-                    f"{quoted(str(counts.idxmax()))}, wanted is one; a {name} may not change within an episode"
+                    f"column {name} of {origin} must have one value per episode, but has {int(counts.max())} in "
+                    f"{quoted(str(counts.idxmax()))}; keep one"
                 )
 
 
@@ -373,8 +373,8 @@ def _check_numbers(frame: pd.DataFrame, names: tuple[str, ...], origin: str) -> 
     for name in names:
         if name in frame and frame[name].isna().any():
             raise DataError(
-                f"column {name} of {origin} has {int(frame[name].isna().sum())} empty cells; leave those rows out, or "
-                "give them a number"
+                f"column {name} of {origin} has {int(frame[name].isna().sum())} empty cells; remove those rows or fill "
+                "in numbers"
             )
 
 
@@ -387,9 +387,9 @@ def _check_times(frame: pd.DataFrame, name: str, truths: Mapping[str, Truth], or
     if outside.any():
         first = int(np.flatnonzero(outside)[0])
         raise DataError(
-            f"column {name} of {origin} has {int(outside.sum())} of {len(frame)} times outside of the episode's view "
-            f"(first: {times[first]} in {quoted(episodes.iloc[first])}, whose view is {start[first]} to {end[first]}); "
-            "write UTC nanoseconds of the instant at which the sample is complete"
+            f"column {name} of {origin} must be within the episode's view, but {int(outside.sum())} of {len(frame)} "
+            f"times are not (first: {times[first]} in {quoted(episodes.iloc[first])}, whose view is {start[first]} to "
+            f"{end[first]}); write the UTC nanoseconds at which the sample is complete"
         )
 
 
@@ -397,21 +397,21 @@ def _check_candidates(frame: pd.DataFrame, truths: Mapping[str, Truth], origin: 
     nobody = frame["service"].isna()
     if (frame["score"].isna() != nobody).any():
         raise DataError(
-            f"{origin} has rows with a service and no score, or a score and no service; fill in both, or leave both "
-            "empty where the model names nobody"
+            f"{origin} has rows with a service but no score, or a score but no service; fill in both, or leave both "
+            "empty if the model names no service"
         )
     size = frame.groupby("episode", observed=True)["episode"].transform("size")
     if (nobody & (size > 1)).any():
         raise DataError(
-            f"{origin} both names services and names nobody in the episode "
-            f"{quoted(str(frame.loc[nobody & (size > 1), 'episode'].iloc[0]))}; keep one of them"
+            f"{origin} has rows with and without a service for the episode "
+            f"{quoted(str(frame.loc[nobody & (size > 1), 'episode'].iloc[0]))}; keep only one kind"
         )
     pairs = frame.loc[~nobody, ["episode", "service"]].drop_duplicates()
     for episode, service in zip(pairs["episode"], pairs["service"], strict=True):
         if service not in truths[episode].candidates:
             raise DataError(
-                f"{origin} ranks {quoted(service)}, which is no candidate of the episode {quoted(episode)}; name the "
-                "services of the episode's context, or leave the row out"
+                f"{origin} ranks {quoted(service)}, which is not a candidate of the episode {quoted(episode)}; use the "
+                "services of the episode's context, or remove the row"
             )
 
 

@@ -1,4 +1,4 @@
-"""From checked prediction files to result rows, fold by fold."""
+"""Turn validated prediction files into result rows, fold by fold."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from faultset.evaluators.results.truth import Truth
 
 KIND = "external"
-"""Kind of a method whose answers were made elsewhere."""
+"""Kind of an external model."""
 MISSING = "missing"
-"""Status of an episode that a file says nothing about."""
+"""Status of an episode without a prediction."""
 
 
 def read_predictions(scope: EvaluationScope, files: Sequence[PredictionFile]) -> list[ResultRow]:
-    """Return the rows of prediction files: those of each fold's test episodes, and of its training scores.
+    """Return the rows of prediction files: test episodes of each fold, and calibration rows of training episodes.
 
     Raises
     ------
     UsageError
         A file is for a task or protocol that was not chosen, or the split tests an episode more than once.
     DataError
-        A file does not fit the dataset, or no threshold can be set for its scores.
+        A file does not match the dataset, or has no training scores to set a threshold.
     """
     if not files:
         return []
@@ -51,8 +51,8 @@ def read_predictions(scope: EvaluationScope, files: Sequence[PredictionFile]) ->
     for file in files:
         if file.layout.task not in scope.settings.tasks:
             raise UsageError(
-                f"{printable(file.path)} answers the task {file.layout.task}, which is not among --tasks "
-                f"{','.join(scope.settings.tasks)}; add it, or leave the file out"
+                f"{printable(file.path)} is for the task {file.layout.task}, which is not among --tasks "
+                f"{','.join(scope.settings.tasks)}; add the task, or leave the file out"
             )
         check_predictions(file, scope.truths, where)
         rows += _FileRows(scope, file).rows()
@@ -65,16 +65,16 @@ class _FileRows:
     def __init__(self, scope: EvaluationScope, file: PredictionFile) -> None:
         self._scope, self._file = scope, file
         self._truths, self._settings = scope.truths, scope.settings
-        # the text, not the category: an episode may be absent from the file
+        # group by text, because categories may include episodes without rows
         groups = file.frame.groupby(file.frame["episode"].astype(str), sort=False)
-        self._answers: dict[str, pd.DataFrame] = {str(episode): part for episode, part in groups}
+        self._answers: dict[str, pd.DataFrame] = {str(episode): rows for episode, rows in groups}
         frame, task = file.frame, file.layout.task
         stated = str(frame["protocol"].iloc[0]) if "protocol" in frame else None
         self._protocol: Protocol = cast("Protocol", stated or ("detected" if task == "detection" else "oracle"))
         if task != "detection" and self._protocol not in self._settings.protocols:
             raise UsageError(
-                f"{printable(file.path)} is for the protocol {self._protocol}, which is not among those that are "
-                "evaluated; choose --protocol both"
+                f"{printable(file.path)} is for the protocol {self._protocol}, which this evaluation leaves out; "
+                "choose --protocol both"
             )
 
     def rows(self) -> Iterator[ResultRow]:
@@ -82,7 +82,7 @@ class _FileRows:
         for fold in self._scope.folds:
             trained = {episode: self._answers[episode] for episode in fold.healthy_train if episode in self._answers}
             samples = (
-                {episode: self._samples(part, episode) for episode, part in trained.items()}
+                {episode: self._samples(rows, episode) for episode, rows in trained.items()}
                 if self._file.layout is SCORES
                 else {}
             )
@@ -94,25 +94,25 @@ class _FileRows:
                 yield self._row(fold, episode, "calibration", threshold, None)
 
     def _is_asked(self, truth: Truth) -> bool:
-        """Whether baselines are asked about the episode too; the true onset must exist to be given."""
+        """Return whether baselines answer for the episode, too; "oracle" needs a known onset."""
         return self._protocol == "detected" or (truth.faulty and truth.onset_ns is not None)
 
     def _threshold(self, fold: Fold, samples: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> float | None:
-        """Set the threshold of a fold from its healthy training scores; None where the file states thresholds."""
+        """Set the threshold of a fold from its healthy training scores; None if the file has thresholds."""
         if not self._file.sets_threshold_in_training:
             return None
         scores = [scores for _, scores in samples.values() if len(scores)]
         if not scores:
             raise DataError(
-                f"{printable(self._file.path)} has no scores of training episodes without a fault to set a threshold "
-                f'from (split "{self._scope.split}", fold {fold.number}); add them, or a column threshold '
-                "that was fixed before the test"
+                f"{printable(self._file.path)} has no scores of fault-free training episodes, which the threshold is "
+                f'set from (split "{self._scope.split}", fold {fold.number}); add them, or a column threshold that was '
+                "fixed before the test"
             )
-        return TrainQuantile().threshold([Healthy(scores=one, hours=0.0) for one in scores])
+        return TrainQuantile().threshold([Healthy(scores=values, hours=0.0) for values in scores])
 
-    def _samples(self, part: pd.DataFrame, episode: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return times and scores after the reference, in order; no detector is scored within the reference."""
-        times, scores = part["time"].to_numpy(dtype=np.int64), part["score"].to_numpy(dtype=float)
+    def _samples(self, rows: pd.DataFrame, episode: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return times and scores after the reference, in order; detectors are not scored within the reference."""
+        times, scores = rows["time"].to_numpy(dtype=np.int64), rows["score"].to_numpy(dtype=float)
         order = np.argsort(times, kind="stable")
         order = order[times[order] > self._truths[episode].reference_end_ns]
         return times[order], scores[order]
@@ -126,8 +126,8 @@ class _FileRows:
         majority: tuple[str, str] | None,
     ) -> ResultRow:
         file, truth = self._file, self._truths[episode]
-        part = self._answers.get(episode)
-        answer = None if part is None else self._answer(part, truth, threshold)
+        rows = self._answers.get(episode)
+        answer = None if rows is None else self._answer(rows, truth, threshold)
         return ResultRow(
             baseline=file.name,
             kind=KIND,
@@ -141,7 +141,7 @@ class _FileRows:
             protocol=protocol,
             seed=0,
             status="missing" if answer is None else "ok",
-            reason="" if answer is not None else f"{file.path.name} says nothing about this episode",
+            reason="" if answer is not None else f"{file.path.name} has no answer for this episode",
             alarm_ns=None if answer is None else answer.alarm_ns,
             answer=StoredAnswer("{}" if answer is None else answer.text),
             ranking={} if answer is None else answer.ranking,
@@ -152,24 +152,24 @@ class _FileRows:
             truth=truth,
         )
 
-    def _answer(self, part: pd.DataFrame, truth: Truth, threshold: float | None) -> CheckedAnswer:
+    def _answer(self, rows: pd.DataFrame, truth: Truth, threshold: float | None) -> CheckedAnswer:
         layout, view = self._file.layout, (truth.view_start_ns, truth.view_end_ns)
         if layout is SCORES:
-            times, scores = self._samples(part, truth.episode)
-            limit = float(part["threshold"].iloc[0]) if threshold is None else threshold
+            times, scores = self._samples(rows, truth.episode)
+            limit = float(rows["threshold"].iloc[0]) if threshold is None else threshold
             return check_detection(Detection.from_scores(times, scores, limit, consecutive=CONSECUTIVE), *view)
         if layout is ALARMS:
-            return _alarm(int(part["alarm"].iloc[0]))
+            return _alarm(int(rows["alarm"].iloc[0]))
         if layout is RANKINGS:
-            named = part.dropna(subset=["service"])
-            scores = dict(zip(named["service"].astype(str), named["score"].astype(float), strict=True))
+            ranked = rows.dropna(subset=["service"])
+            scores = dict(zip(ranked["service"].astype(str), ranked["score"].astype(float), strict=True))
             return check_ranking(Ranking(scores=scores), truth.candidates)
-        level, kind = (part[name].astype(object).where(part[name].notna(), None).iloc[0] for name in ("level", "type"))
+        level, kind = (rows[name].astype(object).where(rows[name].notna(), None).iloc[0] for name in ("level", "type"))
         return check_diagnosis(Diagnosis(system_level=level, fault_type=kind))
 
 
 def _alarm(alarm_ns: int) -> CheckedAnswer:
-    """An alarm without scores: there is no sample whose score could be ranked."""
+    """Return the answer of a detector that has an alarm but no scores."""
     from faultset.evaluators.execution.runners.messages import CheckedAnswer
 
     return CheckedAnswer(alarm_ns=None if alarm_ns < 0 else alarm_ns, text=json.dumps({"consecutive": None}))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.evaluators.execution.plan import given_beyond_telemetry
+from faultset.evaluators.execution.plan import inputs_beyond_telemetry
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.scores import kind_rank
 from faultset.evaluators.results.rows import ResultRow
@@ -67,7 +67,7 @@ def _card(spec: BaselineSpec, rows: Sequence[ResultRow]) -> Card:
         departures=spec.departures,
         complexity=spec.complexity,
         reads=", ".join(spec.tables) or "nothing",
-        needs=", ".join(NEEDS.get(need, need) for need in given_beyond_telemetry(spec)) or "nothing beyond telemetry",
+        needs=", ".join(NEEDS.get(need, need) for need in inputs_beyond_telemetry(spec)) or "nothing beyond telemetry",
         seen="not declared" if spec.developed_on is None else "; ".join(spec.developed_on) or "nothing",
         stochastic=spec.stochastic,
         seconds=number_formats.seconds(_median([row.cpu_seconds for row in rows])),

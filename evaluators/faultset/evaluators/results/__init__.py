@@ -1,1 +1,1 @@
-"""Result rows and stored answers of an evaluation, and what they depend on."""
+"""Result rows and stored answers of an evaluation, with their provenance."""

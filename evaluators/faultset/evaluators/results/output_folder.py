@@ -1,4 +1,4 @@
-"""The folder that results are written to: tried before the work, and every error of it as one sentence."""
+"""The output folder of results: test it before the work, and report write errors in one sentence."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from faultset.core.printable import printable
 
 
 def check_writable(folder: Path) -> None:
-    """Make sure that files can be written into a folder, which is made where it is missing.
+    """Create a folder if it is missing and check that files can be written to it.
 
     Raises
     ------
     UsageError
-        They cannot.
+        The folder is not writable.
     DataError
         The disk is full.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        # of a name of its own: two evaluations may try the same folder at once
+        # a unique name, because two evaluations may test the same folder at the same time
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".writable.") as file:
-            # not empty: a full disk still has room for a name
+            # write content, because a full disk still accepts empty files
             Path(file.name).write_bytes(bytes(4096))
 
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Turn the errors of writing into a folder into one sentence that names it.
+    """Turn errors of writing into a folder into one sentence.
 
     Raises
     ------
     UsageError
-        The folder cannot be written to.
+        The folder is not writable.
     DataError
         The disk is full.
     """

@@ -1,4 +1,4 @@
-"""What answers can depend on beside the data: settings, this code, and libraries."""
+"""Provenance of answers: settings, code and library versions."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ _OPTIONAL = ("jax", "optax")
 
 
 def settings_hash(settings: Mapping[str, Any]) -> str:
-    """Short stable name for what a baseline was run with."""
+    """Return a short stable hash of settings."""
     text = json.dumps(settings, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 @functools.cache
 def code_version() -> str:
-    """Version of faultset; of a checkout also the commit, and a hash of all files when they were edited."""
+    """Return faultset's version; in a checkout with its commit, and a hash of the files if they were edited."""
     try:
         version = metadata.version("faultset")
     except metadata.PackageNotFoundError:
         version = "unknown"
     here = Path(__file__).resolve().parent
-    described = _git(here, "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*")
-    if described.endswith("-dirty"):
-        described = f"{described}.{own_digest()}"
-    return f"{version}+{described}" if described else version
+    commit = _git(here, "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*")
+    if commit.endswith("-dirty"):
+        commit = f"{commit}.{own_digest()}"
+    return f"{version}+{commit}" if commit else version
 
 
 def method_code(spec: BaselineSpec) -> CodeIdentity:
@@ -52,13 +52,13 @@ def method_code(spec: BaselineSpec) -> CodeIdentity:
 
 
 def parameters_of(spec: BaselineSpec) -> dict[str, Any]:
-    """Return the parameters that a baseline is built with, by the defaults of its factory, where JSON can hold them."""
+    """Return the default parameters of a baseline's factory that can be written as JSON."""
     try:
-        known = inspect.signature(spec.factory).parameters
+        parameters = inspect.signature(spec.factory).parameters
     except (TypeError, ValueError):
         return {}
-    given = {name: one.default for name, one in known.items() if name != "seed" and one.default is not one.empty}
-    return {name: value for name, value in given.items() if _is_plain(value)}
+    defaults = {name: item.default for name, item in parameters.items() if item.default is not item.empty}
+    return {name: value for name, value in defaults.items() if name != "seed" and _is_plain(value)}
 
 
 def _is_plain(value: object) -> bool:
@@ -69,39 +69,39 @@ def _is_plain(value: object) -> bool:
     return True
 
 
-def method_places(spec: BaselineSpec) -> tuple[str, ...]:
-    """Return the files and folders that a baseline's code lies in, unless it comes with faultset."""
+def method_paths(spec: BaselineSpec) -> tuple[str, ...]:
+    """Return the files and folders of a third-party baseline's code."""
     plugin = plugins(BASELINES).get(spec.name)
     return tuple(map(str, code_places(spec.factory, plugin)))
 
 
 def scorer_codes() -> dict[str, str]:
-    """Return name -> code of every scorer that can be loaded and does not come with faultset."""
-    announced = plugins(SCORERS)
+    """Return name -> code of every loadable third-party scorer."""
+    installed = plugins(SCORERS)
     return {
-        name: str(plugin_identity(announced[name]))
+        name: str(plugin_identity(installed[name]))
         for name in load_plugins(SCORERS)
-        if name in announced and not announced[name].built_in
+        if name in installed and not installed[name].built_in
     }
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    # without this check an installed copy would report the commit of whatever project surrounds it
+    # without this check, an installed copy would report the commit of the surrounding project
     root = folder.parents[3]
     if not (root / ".git").exists():
         return ""
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return result.stdout.strip() if result.returncode == 0 else ""
 
 
 @functools.cache
 def library_versions(names: Sequence[str] = (*_LIBRARIES, *_OPTIONAL)) -> str:
-    """Versions of the libraries that answers can depend on, as canonical JSON."""
+    """Return the versions of libraries that can affect answers, as canonical JSON."""
     versions = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in names:
         try:
@@ -113,7 +113,7 @@ def library_versions(names: Sequence[str] = (*_LIBRARIES, *_OPTIONAL)) -> str:
 
 
 def changed_codes(path: Path, codes: Mapping[str, str]) -> tuple[str, ...]:
-    """Name the baselines whose code is not that of the rows in a results file, as "the code of NAME"."""
+    """Return "the code of NAME" for each baseline whose code differs from that in a results file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

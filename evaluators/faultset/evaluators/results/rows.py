@@ -1,7 +1,6 @@
-"""Result rows: one for every baseline, episode, protocol and seed, with the raw answer and the truth beside it.
+"""Result rows: one per baseline, episode, protocol and seed, with the raw answer and the ground truth.
 
-Every reported number is computed from these rows, never while baselines run, so that a corrected metric costs a
-second look at a file and not a second run. A row that failed is still a row.
+All reported numbers are computed from these rows, so a corrected metric needs no new run. A failed run is a row too.
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ from faultset.evaluators.results.truth import FaultTruth, Truth
 Status = Literal[
     "ok", "invalid", "error", "timeout", "memory", "exit", "output", "no_alarm", "missing", "cannot", "no_answer",
     "unparsed", "step_limit", "token_limit", "cost_limit", "harness_error", "cheated"]  # fmt: skip
-"""ok · invalid: not a valid answer · error: raised · timeout · memory · exit: its process ended · output: wrote without
-end · no_alarm: a localizer or diagnoser that was not run, because the detector raised no alarm · missing: nothing is
-said about the episode · cannot: no answer, because none of the tables that the method reads is recorded or has
-anything in the reference to compare with. The others are of agents; see docs/agents.md."""
+"""ok · invalid: not a valid answer · error: exception · timeout · memory · exit: its process ended · output: too much
+output · no_alarm: not run, because the detector raised no alarm · missing: no answer about the episode · cannot: the
+episode lacks the tables, or the healthy reference in them, that the method needs. The others belong to agents; see
+docs/agents.md."""
 
 Protocol = Literal["detected", "own", "oracle", "delayed", "evidence", "detected_evidence", "calibration"]
-"""What a method is given. detected: the alarm of one named detector; own: that of the method's own trigger; oracle:
-the true onset; delayed: an instant some seconds after it; evidence: the true onset, and a view that ends some seconds
-after it; detected_evidence: the alarm of one named detector, and a view that ends some seconds after that;
-calibration: a detector runs on a training episode without a fault, from which threshold policies are made."""
+"""Input of a method. detected: the alarm of one named detector; own: that of the detector it was designed for; oracle:
+the true onset; delayed: a time some seconds after the onset; evidence: the true onset, with a view that ends some
+seconds later; detected_evidence: the detector's alarm, with a view that ends some seconds later; calibration: a
+detector on a healthy training episode, for threshold policies."""
 
 CANNOT: Status = "cannot"
 NO_FAILURES: frozenset[Status] = frozenset({"ok", "no_alarm", CANNOT})
-"""Statuses that are no fault of the method's code."""
+"""Statuses that are not failures of the method."""
 TASKS: tuple[Task, ...] = get_args(Task)
 PROTOCOLS: tuple[Protocol, ...] = ("detected", "oracle")
-"""Protocols that have tables, in their order."""
+"""Protocols with tables, in display order."""
 ROWS_VERSION = 1
-"""Layout of the stored rows; `read_rows` reads no other."""
+"""Layout of stored rows; `read_rows` accepts only this one."""
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
 RESULTS = pa.schema(
@@ -108,74 +107,74 @@ Key = tuple[str, str, str, str, str, str, str, float, int, int, str]
 
 
 def amount_of(delay_s: float | None, evidence_s: float | None) -> float:
-    """Return the seconds by which rows of one protocol differ; -1 where there are none."""
+    """Return the delay or evidence budget in seconds, which distinguishes rows of one protocol; -1 for neither."""
     return next((value for value in (delay_s, evidence_s) if value is not None), -1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResultRow:
-    """One answer, or the lack of one."""
+    """One answer, or why there is none."""
 
     baseline: str
     """Name of the method."""
     kind: str
     """Kind of the method; see `BaselineSpec.kind`."""
     needs: tuple[str, ...]
-    """What the method was given beyond telemetry."""
+    """Inputs of the method beyond telemetry."""
     settings: str
-    """Hash of the settings that decide answers."""
+    """Hash of the settings that affect answers."""
     dataset: str
     """Name of the dataset."""
     version: str
     """Version of the dataset."""
     split: str
-    """Split or scheme by which episodes were divided."""
+    """Split or cross-validation scheme."""
     fold: int
-    """Number of the fold in which the episode was tested."""
+    """Fold in which the episode was tested."""
     task: str
     """detection, localization or rca."""
     protocol: str
-    """What the method was given; see `Protocol`."""
+    """Input of the method; see `Protocol`."""
     seed: int
-    """Seed of a method that draws random numbers; 0 otherwise."""
+    """Seed of a stochastic method; 0 otherwise."""
     status: Status
-    """ok, or in what way there is no answer."""
+    """"ok", or why there is no answer."""
     reason: str = ""
-    """Why there is no answer; empty where there is one."""
+    """Details of the status; empty if it is "ok"."""
     given_alarm_ns: int | None = None
-    """Alarm or onset that a localizer was given."""
+    """Alarm or onset passed to a localizer, UTC nanoseconds."""
     alarm_source: str | None = None
-    """Name of the detector the alarm came from, or "truth"."""
+    """Detector that raised the alarm, or "truth"."""
     delay_s: float | None = None
-    """Seconds from the true onset to the given alarm, in the protocol "delayed"."""
+    """In protocol "delayed": seconds from the true onset to the given alarm."""
     evidence_s: float | None = None
-    """Seconds of the view that were left, after the true onset or in "detected_evidence" after the given alarm."""
+    """Seconds of the view kept after the true onset; in "detected_evidence", after the given alarm."""
     alarm_ns: int | None = None
-    """A detector's alarm, UTC nanoseconds; None where it raised none."""
+    """A detector's alarm, UTC nanoseconds; None if it raised none."""
     answer: Mapping[str, Any] = field(default_factory=dict)
-    """The whole answer, as its task records it."""
+    """The complete answer, in the form of its task."""
     ranking: Mapping[str, float] = field(default_factory=dict)
-    """A localizer's scores of services, higher is more suspicious."""
+    """A localizer's score per service; higher is more suspicious."""
     majority_label: tuple[str, str] | None = None
-    """System level and fault type that are most often right together in the training labels of this fold."""
+    """Most frequent (system level, fault type) among the training labels of this fold."""
     class_trained: bool | None = None
-    """Of diagnoses: whether a training label of this fold has the level and type of one of the episode's faults."""
+    """For diagnoses: whether a training label of this fold matches one of the episode's faults."""
     seconds: float | None = None
-    """Elapsed time; longer when other methods run beside."""
+    """Elapsed time; longer when other methods run at the same time."""
     cpu_seconds: float | None = None
-    """Processor time of the answer."""
+    """CPU time of the answer."""
     fit_seconds: float | None = None
-    """Elapsed time of the fit that the answer comes from."""
+    """Elapsed time of the fit."""
     peak_bytes: int | None = None
-    """Most memory that the process of the method used."""
+    """Peak memory of the method's process."""
     code: str = ""
-    """Version of faultset, with its commit where that is known."""
+    """Version of faultset, with its commit if known."""
     method_code: str = ""
-    """Distribution, version and hash of the baseline's code; empty if it is not known."""
+    """Distribution, version and hash of the baseline's code; empty if unknown."""
     libraries: str = ""
     """Versions of the libraries that methods use."""
     truth: Truth
-    """What scoring knows of the episode."""
+    """Ground truth of the episode."""
 
     @property
     def episode(self) -> str:
@@ -184,13 +183,13 @@ class ResultRow:
 
     @property
     def alarm_given_early(self) -> bool:
-        """Whether the alarm a localizer was given stood before the true onset."""
+        """Return whether the alarm passed to a localizer was before the true onset."""
         onset = self.truth.onset_ns
         return self.given_alarm_ns is not None and onset is not None and self.given_alarm_ns < onset
 
     @property
     def key(self) -> Key:
-        """What a row answers; a later run with the same key need not run the method again."""
+        """Return the identity of the answer; rows with the same key are interchangeable."""
         return (
             self.baseline,
             self.settings,
@@ -207,7 +206,7 @@ class ResultRow:
 
 
 def write_rows(rows: Iterable[ResultRow], path: Path) -> None:
-    """Store rows as Parquet, sorted by key, so that the same run always gives the same order."""
+    """Write rows as Parquet, sorted by key so that repeated runs give the same order."""
     import pyarrow.parquet as pq
 
     ordered = sorted(rows, key=lambda row: row.key)
@@ -217,12 +216,12 @@ def write_rows(rows: Iterable[ResultRow], path: Path) -> None:
 
 
 def read_rows(path: Path) -> list[ResultRow]:
-    """Read what `write_rows` stored.
+    """Read rows written by `write_rows`.
 
     Raises
     ------
     DataError
-        When the file is missing, unreadable or was written in another layout.
+        The file is missing, unreadable or has another layout.
     """
     import pyarrow.parquet as pq
 
@@ -235,7 +234,7 @@ def read_rows(path: Path) -> list[ResultRow]:
         raise DataError(f"{path} holds results in layout {version}, expected {ROWS_VERSION}; run evaluate again")
     episodes = table.column("episode").to_pylist()
     first = {episode: number for number, episode in reversed(list(enumerate(episodes)))}
-    # the truth is the same in all rows of an episode: it is made once and shared
+    # all rows of an episode share one truth
     records = table.select([n for n in _TRUTH_FIELDS if n in table.column_names]).take(list(first.values())).to_pylist()
     truths = {record["episode"]: _truth(record) for record in records}
     return list(rows_of(table, truths))
@@ -249,19 +248,19 @@ _ROW_FIELDS = tuple(f.name for f in dataclasses.fields(ResultRow) if f.name != "
 OWN_COLUMNS = pa.schema(
     [RESULTS.field(name) for name in RESULTS.names if name not in _TRUTH_FIELDS or name == "episode"]
 )
-"""What a row says itself, without what is known of its episode."""
+"""Columns of a row without those of its episode's truth."""
 
 
 def table_of(rows: Sequence[ResultRow], schema: pa.Schema = RESULTS) -> pa.Table:
-    """Return rows as an Arrow table of the layout, or of some of its columns."""
+    """Return rows as an Arrow table with the columns of `schema`."""
     truths = {row.episode: row.truth for row in rows}
-    place = {episode: number for number, episode in enumerate(truths)}
-    numbers = pa.array([place[row.episode] for row in rows], type=pa.int64())
+    positions = {episode: number for number, episode in enumerate(truths)}
+    numbers = pa.array([positions[row.episode] for row in rows], type=pa.int64())
     columns = []
     for column in schema:
         if column.name in _TRUTH_FIELDS:
-            each = pa.array([getattr(truth, column.name) for truth in truths.values()], type=_plain(column.type))
-            values = each.take(numbers)
+            by_episode = pa.array([getattr(truth, column.name) for truth in truths.values()], type=_plain(column.type))
+            values = by_episode.take(numbers)
         elif column.name == "answer":
             values = pa.array([StoredAnswer.of(row.answer).text for row in rows], type=pa.string())
         elif column.name == "ranking":
@@ -273,9 +272,9 @@ def table_of(rows: Sequence[ResultRow], schema: pa.Schema = RESULTS) -> pa.Table
 
 
 def rows_of(table: pa.Table, truths: Mapping[str, Truth]) -> Iterable[ResultRow]:
-    """Return the rows of a table whose episodes are all among `truths`."""
+    """Yield the rows of a table; `truths` must contain all of its episodes."""
     names = [name for name in _ROW_FIELDS if name in table.column_names]
-    columns = [_shared_words(table.column(name)) for name in names]
+    columns = [_interned_values(table.column(name)) for name in names]
     for episode, *values in zip(table.column("episode").to_pylist(), *columns, strict=True):
         record = dict(zip(names, values, strict=True))
         record["needs"] = tuple(record["needs"])
@@ -289,8 +288,8 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _shared_words(column: pa.ChunkedArray) -> list[Any]:
-    """Values of a column as objects; equal names of a dictionary column are one object."""
+def _interned_values(column: pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column; equal strings of a dictionary column are one object."""
     if not pa.types.is_dictionary(column.type):
         return column.to_pylist()
     values: list[Any] = []
@@ -304,7 +303,7 @@ def _truth(record: Mapping[str, Any]) -> Truth:
     values = dict(record)
     values |= {name: tuple(values.get(name) or ()) for name in _TRUTH_LISTS}
     values |= {name: tuple(tuple(names) for names in values.get(name) or ()) for name in _TRUTH_PAIRS}
-    values["faults"] = tuple(FaultTruth(*one) for one in values.get("faults") or ())
+    values["faults"] = tuple(FaultTruth(*fields) for fields in values.get("faults") or ())
     return Truth(**values)
 
 
@@ -318,29 +317,29 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 def compressed(rows: Sequence[ResultRow]) -> bytes:
-    """Return rows, without the truth of their episodes, as a compressed Arrow stream: a tenth of what objects take."""
-    part = io.BytesIO()
-    with pa.ipc.new_stream(part, _SCHEMA, options=_OPTIONS) as writer:
+    """Return rows without the truth of their episodes as a compressed Arrow stream, a tenth of the objects' size."""
+    stream = io.BytesIO()
+    with pa.ipc.new_stream(stream, _SCHEMA, options=_OPTIONS) as writer:
         writer.write_table(table_of(rows, _SCHEMA))
-    return part.getvalue()
+    return stream.getvalue()
 
 
-def decompressed(part: bytes, truths: Mapping[str, Truth]) -> Iterable[ResultRow]:
-    """Return the rows of a part, whose episodes are all among `truths`.
+def decompressed(stream: bytes, truths: Mapping[str, Truth]) -> Iterable[ResultRow]:
+    """Return the rows of a stream; `truths` must contain all of its episodes.
 
     Raises
     ------
     pyarrow.ArrowException, KeyError, ValueError, TypeError
-        The part was not made by `compressed`, or not with these episodes.
+        The stream was not written by `compressed`, or not with these episodes.
     """
-    return rows_of(pa.ipc.open_stream(part).read_all(), truths)
+    return rows_of(pa.ipc.open_stream(stream).read_all(), truths)
 
 
 class CompressedRows:
-    """Rows that come in batches, in little memory until all are there."""
+    """Collects rows in batches; they stay compressed until all have arrived."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
+        self._streams: list[bytes] = []
         self._truths: dict[str, Truth] = {}
         self._count = 0
 
@@ -348,13 +347,13 @@ class CompressedRows:
         return self._count
 
     def add(self, rows: Sequence[ResultRow]) -> None:
-        """Keep a batch."""
+        """Add a batch."""
         if rows:
-            self._parts.append(compressed(rows))
+            self._streams.append(compressed(rows))
             for row in rows:
                 self._truths.setdefault(row.episode, row.truth)
             self._count += len(rows)
 
     def rows(self) -> list[ResultRow]:
-        """Return all rows as objects; those of an episode share its truth."""
-        return [row for part in self._parts for row in decompressed(part, self._truths)]
+        """Return all rows; rows of an episode share its truth."""
+        return [row for stream in self._streams for row in decompressed(stream, self._truths)]

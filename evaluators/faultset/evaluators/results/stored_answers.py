@@ -1,4 +1,4 @@
-"""Answers as they are stored: JSON text that is parsed on access, so that many thousands fit in memory."""
+"""Stored answers: JSON text parsed on access, so that many thousands fit in memory."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _EVEN = "times_even"
-"""Key under which evenly spaced times are kept as [first, step, count]."""
+"""Key of evenly spaced times, stored as [first, step, count]."""
 
 
 class StoredAnswer(Mapping[str, Any]):
-    """A mapping that holds JSON text and nothing else.
+    """A mapping backed by JSON text.
 
-    Times of samples that are evenly spaced are kept as three numbers and come back as the list `times_ns`.
+    Evenly spaced sample times are stored as three numbers and read back as the list `times_ns`.
     """
 
     __slots__ = ("text",)
@@ -24,7 +24,7 @@ class StoredAnswer(Mapping[str, Any]):
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> StoredAnswer:
-        """Keep what a mapping of plain data says."""
+        """Convert a mapping of plain data."""
         if isinstance(content, StoredAnswer):
             return content
         return cls(answer_text(content))
@@ -46,15 +46,15 @@ class StoredAnswer(Mapping[str, Any]):
 
 
 def answer_text(content: Mapping[str, Any]) -> str:
-    """Write plain data as compact JSON."""
-    kept = dict(content)
-    times = kept.get("times_ns")
+    """Return plain data as compact JSON."""
+    stored = dict(content)
+    times = stored.get("times_ns")
     if times and len(times) > 2:
         step = times[1] - times[0]
         if times == list(range(times[0], times[0] + step * len(times), step)):
-            del kept["times_ns"]
-            kept[_EVEN] = [times[0], step, len(times)]
-    return json.dumps(kept, separators=(",", ":"))
+            del stored["times_ns"]
+            stored[_EVEN] = [times[0], step, len(times)]
+    return json.dumps(stored, separators=(",", ":"))
 
 
 @functools.lru_cache(maxsize=32)

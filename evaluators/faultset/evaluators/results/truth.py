@@ -1,4 +1,4 @@
-"""What is true of an episode, as scoring needs it: the label and parts of the context in one record."""
+"""Ground truth of an episode for scoring: the label and parts of the context in one record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from faultset.datasets.format.labels import Label, RootCause
 
 UNFELT = "unfelt"
-"""Verdict of a fault that clients did not feel, and of which it is not known whether its target's telemetry moved."""
+"""Verdict of a fault without effect on clients, if its effect on the target's telemetry is unknown."""
 
 
 class FaultTruth(NamedTuple):
@@ -29,84 +29,85 @@ class FaultTruth(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """What scoring needs to know about an episode; never shown to a baseline."""
+    """Everything scoring needs about an episode; never passed to a baseline."""
 
     episode: str
     """Id of the episode."""
     app: str
     """Name of the application."""
     fault: str | None
-    """Name of the fault, of several joined by " + "; None without one."""
+    """Name of the fault, or several joined by " + "; None without a fault."""
     no_fault_kind: str | None
     """plain, disturbed or sham; None with a fault."""
     targets: tuple[str, ...]
     """Services that the fault was applied to."""
     causes: tuple[tuple[str, ...], ...]
-    """For every root cause the candidates accepted for it."""
+    """For every root cause, the candidates accepted as answer."""
     candidates: tuple[str, ...]
     """Services that an answer may name."""
     pod_causes: tuple[str, ...] = ()
-    """Pods at fault, where the truth names any."""
+    """Pods at fault, if known."""
     metric_causes: tuple[tuple[str, str], ...] = ()
-    """(service, metric) pairs at fault, where the truth names any; a metric may be a pattern with `*`."""
+    """Pairs (service, metric) at fault, if known; a metric may be a pattern with `*`."""
     calls: tuple[tuple[str, str], ...] = ()
     """Declared call graph as (caller, callee)."""
     system_level: str | None
-    """Where the fault is; None without one."""
+    """System level of the fault; None without a fault."""
     fault_type: str | None
-    """What kind of fault it is; None without one."""
+    """Type of the fault; None without a fault."""
     faults: tuple[FaultTruth, ...] = ()
-    """Every fault by itself, where there are several and the label tells them apart."""
+    """The faults of an episode with several, if the label describes each."""
     pauses: tuple[tuple[int, int], ...] = ()
-    """Times after the onset in which no fault acted, as (begin, end) in UTC nanoseconds."""
+    """Intervals (start, end) after the onset without an active fault, UTC nanoseconds."""
     verdict: str
     """manifest, latent, silent, unknown or none."""
     profile: str
-    """Lengths of the phases: quick, standard or custom."""
+    """Phase lengths: quick, standard or custom."""
     view_start_ns: int
-    """Beginning of the view, UTC nanoseconds, as all times here."""
+    """Start of the view, UTC nanoseconds like all times here."""
     view_end_ns: int
     """End of the view."""
     reference_end_ns: int
-    """End of the part that is known to be healthy."""
+    """End of the healthy reference."""
     onset_ns: int | None
-    """None without a fault, and where the source does not tell when it began."""
+    """Start of the injection; None without a fault or if unknown."""
     manifest_ns: int | None
-    """When clients first felt the fault; None where they did not."""
+    """When clients first felt the fault; None if they did not."""
     alarm_place: AlarmPlace | None = None
-    """Where the source says that the alarm was seen; not kept in rows, because nothing is scored by it."""
+    """Where the alarm was raised, if the source says so; not stored in rows because no score uses it."""
 
     @property
     def faulty(self) -> bool:
-        """Whether a fault was injected."""
+        """Return whether a fault was injected."""
         return self.fault is not None
 
     @property
     def cluster(self) -> tuple[str, ...]:
-        """Key under which repetitions of one problem count as one; see `cluster_of`."""
+        """Return the key that groups repetitions of one problem; see `cluster_of`."""
         return cluster_of(self.episode, self.app, self.fault, self.targets)
 
     @property
     def problems(self) -> tuple[tuple[str, ...], ...]:
-        """Application, fault and target of every fault; of all of them together where they are not told apart."""
+        """Return (application, fault, target) of every fault, or the cluster if only their union is known."""
         if self.faults:
-            return problems_of(self.app, [(one.fault, one.target) for one in self.faults])
+            return problems_of(self.app, [(fault.fault, fault.target) for fault in self.faults])
         return () if self.fault is None else (self.cluster,)
 
     @property
     def diagnoses(self) -> frozenset[tuple[str, str]]:
-        """The pairs of system level and fault type that are right; empty where one is not known."""
-        pairs = [(one.system_level, one.fault_type) for one in self.faults] or [(self.system_level, self.fault_type)]
-        known = frozenset((level, kind) for level, kind in pairs if level and kind)
-        return known if len(known) == len(set(pairs)) else frozenset()
+        """Return the correct pairs (system level, fault type); empty if any is unknown."""
+        pairs = [(fault.system_level, fault.fault_type) for fault in self.faults]
+        pairs = pairs or [(self.system_level, self.fault_type)]
+        complete = frozenset((level, kind) for level, kind in pairs if level and kind)
+        return complete if len(complete) == len(set(pairs)) else frozenset()
 
 
 def truth_of(label: Label, context: EpisodeContext) -> Truth:
-    """Take what scoring needs from an episode's label.
+    """Build the truth from an episode's label and context.
 
-    The onset is the start of the injection. A root cause is found by its service or by any accepted name that is
-    a candidate; a fault whose causes are no candidates has none and is no localization case. A cause of kind Pod
-    under its service's own name says that a pod of that service is at fault, but not which.
+    The onset is the start of the injection. The correct answers to a root cause are its service and the accepted names
+    that are candidates. A fault without such a name is not a localization case. A cause of kind Pod that has the name
+    of its service means an unknown pod of that service.
     """
     fault = label.fault
     candidates = tuple(context.services)
@@ -125,8 +126,8 @@ def truth_of(label: Label, context: EpisodeContext) -> Truth:
         system_level=label.system_level,
         fault_type=label.fault_type,
         faults=tuple(
-            FaultTruth(one.fault, one.target, one.system_level, one.fault_type)
-            for one in label.faults
+            FaultTruth(fault.fault, fault.target, fault.system_level, fault.fault_type)
+            for fault in label.faults
             if len(label.faults) > 1
         ),
         pauses=tuple(_pauses(label)),
@@ -142,10 +143,10 @@ def truth_of(label: Label, context: EpisodeContext) -> Truth:
 
 
 def _pauses(label: Label) -> Iterator[tuple[int, int]]:
-    """Yield the times between the onset and the end of the view in which none of the faults acted."""
-    if label.inject_start_ns is None or not label.faults or not all(one.intervals for one in label.faults):
+    """Yield the intervals between the onset and the end of the view without an active fault."""
+    if label.inject_start_ns is None or not label.faults or not all(fault.intervals for fault in label.faults):
         return
-    times = sorted((one.begin_ns, one.end_ns) for fault in label.faults for one in fault.intervals)
+    times = sorted((interval.begin_ns, interval.end_ns) for fault in label.faults for interval in fault.intervals)
     until_ns = times[0][0]
     for begin_ns, end_ns in [*times, (label.view_end_ns, label.view_end_ns)]:
         if until_ns < min(begin_ns, label.view_end_ns):
@@ -154,7 +155,7 @@ def _pauses(label: Label) -> Iterator[tuple[int, int]]:
 
 
 def _verdict(label: Label, context: EpisodeContext) -> str:
-    """Return the verdict; what was collected here and is unknown is known not to have reached clients."""
+    """Return the verdict; in collected episodes, "unknown" means that clients felt nothing."""
     return UNFELT if label.verdict == "unknown" and context.platform != IMPORTED else label.verdict
 
 

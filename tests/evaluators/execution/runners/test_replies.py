@@ -19,7 +19,7 @@ from faultset.evaluators.execution.runners.messages import (
     Action,
     RunnerOutcome,
     UnreadableReply,
-    filled_row,
+    fill_row,
     read_reply,
     reply_header,
 )
@@ -52,7 +52,7 @@ def valid_reply(action: Action, row: ResultRow) -> bytes:
 def taken_in(header: bytes, action: Action, row: ResultRow) -> ResultRow:
     """Do with a reply what an evaluation does, up to its tables."""
     reply = read_reply(header, b"", 7, action)
-    filled = filled_row(row, reply)
+    filled = fill_row(row, reply)
     sink = io.BytesIO()
     pq.write_table(table_of([filled]), sink)
     [stored] = rows_of(pq.read_table(sink), {row.episode: row.truth})
@@ -128,10 +128,10 @@ def test_an_answer_about_what_the_episode_does_not_have_is_an_error(changes: dic
     content["answer"] |= changes
     filled = taken_in(json.dumps(content).encode(), "localize", row)
     assert (filled.status, filled.ranking, filled.alarm_ns) == ("error", {}, None)
-    assert filled.reason.startswith("wrote something else than its answer")
+    assert filled.reason.startswith("its process sent an invalid reply")
 
 
 def test_an_answer_that_nobody_asked_for_is_refused(make: Any) -> None:
     header = valid_reply("diagnose", row_for("diagnose", make))
-    with pytest.raises(UnreadableReply, match="none was asked for"):
+    with pytest.raises(UnreadableReply, match="does not fit the request"):
         read_reply(header, b"", 7, None)

@@ -1,1 +1,1 @@
-"""Runner processes: baselines run in them, watched and ended when they run away."""
+"""Runner processes: isolate baselines, enforce their limits, and stop them."""

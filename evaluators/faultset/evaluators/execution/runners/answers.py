@@ -1,4 +1,4 @@
-"""Checks of what a baseline returned, which make plain data of it or say why it cannot be scored."""
+"""Validate what a baseline returned and turn it into plain data."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ METRICS_KEPT = 100
 
 
 class InvalidAnswer(Exception):
-    """What a baseline returned cannot be scored; the text says why."""
+    """The returned answer cannot be scored; the message says why."""
 
 
 class CannotAnswer(Exception):
-    """A baseline had nothing to look at or to compare with, and gave no answer; the text says what is missing."""
+    """The episode lacks the telemetry that the baseline needs; the message says which."""
 
 
 def check_detection(answer: object, view_start_ns: int, view_end_ns: int) -> CheckedAnswer:
-    """Check a detector's answer and make it plain data.
+    """Check a detector's answer and turn it into plain data.
 
-    `consecutive` is the length of a run of flags at which this detector raises an alarm, so that later alarms of
-    the same episode can be found by the same rule; it is null for an alarm that no run of flags explains.
+    `consecutive` is the number of consecutive flags after which this detector raises an alarm. Later alarms of the
+    episode are derived with the same rule. It is null if no run of flags explains the alarm.
     """
     if not isinstance(answer, Detection):
         raise InvalidAnswer(f"a detector must return a Detection, got {type(answer).__name__}")
@@ -44,13 +44,13 @@ def check_detection(answer: object, view_start_ns: int, view_end_ns: int) -> Che
     if np.isnan(scores).any():
         raise InvalidAnswer(f"{int(np.isnan(scores).sum())} of {len(scores)} scores are NaN")
     if len(times) and not (view_start_ns <= times[0] and times[-1] <= view_end_ns):
-        raise InvalidAnswer("times must lie in the episode's view")
+        raise InvalidAnswer("times must be within the episode's view")
     alarm = answer.alarm_ns
     if alarm is not None:
         if isinstance(alarm, bool) or not isinstance(alarm, int | np.integer):
             raise InvalidAnswer(f"the alarm must be integer nanoseconds or None, got {type(alarm).__name__}")
         if not view_start_ns <= alarm <= view_end_ns:
-            raise InvalidAnswer("the alarm must lie in the episode's view")
+            raise InvalidAnswer("the alarm must be within the episode's view")
     threshold = float(answer.threshold)
     content: dict[str, object] = {
         "times_ns": times.tolist(),
@@ -64,9 +64,9 @@ def check_detection(answer: object, view_start_ns: int, view_end_ns: int) -> Che
 
 
 def check_ranking(answer: object, candidates: Sequence[str]) -> CheckedAnswer:
-    """Check a localizer's answer and make it plain data.
+    """Check a localizer's answer and turn it into plain data.
 
-    Names outside the candidates are set aside. Metrics and pods are kept where the method names any.
+    Names that are not candidates are listed under `unknown`. Metrics and pods are stored if the method names any.
     """
     if not isinstance(answer, Ranking):
         raise InvalidAnswer(f"a localizer must return a Ranking, got {type(answer).__name__}")
@@ -103,12 +103,12 @@ def check_ranking(answer: object, candidates: Sequence[str]) -> CheckedAnswer:
 
 
 def check_diagnosis(answer: object) -> CheckedAnswer:
-    """Check a diagnoser's answer and make it plain data."""
+    """Check a diagnoser's answer and turn it into plain data."""
     if not isinstance(answer, Diagnosis):
         raise InvalidAnswer(f"a diagnoser must return a Diagnosis, got {type(answer).__name__}")
-    for part in (answer.system_level, answer.fault_type):
-        if part is not None and not isinstance(part, str):
-            raise InvalidAnswer(f"system level and fault type must be text or None, got {part!r}")
+    for label in (answer.system_level, answer.fault_type):
+        if label is not None and not isinstance(label, str):
+            raise InvalidAnswer(f"system level and fault type must be text or None, got {label!r}")
     content = {
         "system_level": answer.system_level,
         "fault_type": answer.fault_type,
@@ -139,24 +139,24 @@ def _plain_pods(pods: Mapping[str, float]) -> dict[str, float]:
     return dict(sorted(named, key=lambda item: (-item[1], item[0])))
 
 
-def _number(what: str, value: Any) -> float:
+def _number(subject: str, value: Any) -> float:
     number = float(value)
     if math.isnan(number):
-        raise InvalidAnswer(f"the score of {what} is NaN")
+        raise InvalidAnswer(f"the score of {subject} is NaN")
     return _short(number)
 
 
 def _consecutive(answer: Detection, times: np.ndarray, flags: np.ndarray) -> int | None:
-    """Take the detector at its word where its alarm follows from it."""
+    """Return the detector's own value if it explains the alarm; otherwise infer it."""
     if first_alarm(times, flags, answer.consecutive) == answer.alarm_ns:
         return int(answer.consecutive)
     return infer_consecutive(times.tolist(), flags.tolist(), answer.alarm_ns)
 
 
 def infer_consecutive(times_ns: Sequence[int], flags: Sequence[bool], alarm_ns: int | None) -> int | None:
-    """Number of flags in a row after which a detector raised its alarm; None if flags do not explain it.
+    """Return after how many consecutive flags the alarm was raised; None if no run explains it.
 
-    Without an alarm it is one more than the longest run, which is as much as can be known.
+    Without an alarm, return the longest run plus one, the smallest value that fits.
     """
     run, longest = 0, 0
     seen: dict[int, int] = {}
@@ -182,13 +182,13 @@ def _plain_evidence(evidence: Sequence[Evidence]) -> list[dict[str, Any]]:
     ]
 
 
-def _text(value: object, most: int) -> str:
-    """Return the beginning of a text, fit for UTF-8."""
-    return str(value)[:most].encode("utf-8", "replace").decode()
+def _text(value: object, limit: int) -> str:
+    """Truncate a text and replace what UTF-8 cannot encode."""
+    return str(value)[:limit].encode("utf-8", "replace").decode()
 
 
 def _short(value: float) -> float:
-    """Six digits are more than any score means; infinities become the largest that JSON can hold."""
+    """Round to six significant digits; NaN becomes 0 and infinities become the largest value allowed."""
     if math.isnan(value):
         return 0.0
     return float(f"{max(-1e300, min(1e300, float(value))):.6g}")

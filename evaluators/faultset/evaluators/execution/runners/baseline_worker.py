@@ -1,4 +1,4 @@
-"""The process that runs a baseline: fit, detect, localize and diagnose, one request at a time."""
+"""The process that runs a baseline: serve fit, detect, localize and diagnose requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def serve_requests(server: Connection, about: MethodProcess, scratch: str) -> None:
-    """Give up access to everything but what the method may reach, and carry out requests until the server ends."""
+    """Confine this process, then serve requests until the fork server closes its side."""
     import numpy as np
 
     from faultset.evaluators.execution.runners.confinement import confine_method
@@ -51,7 +51,7 @@ def serve_requests(server: Connection, about: MethodProcess, scratch: str) -> No
         peak.reset()
         reply = worker.reply_to(request)
         if os.getpid() != me:
-            # a baseline forked and its child came back here as well; only one of them may go on
+            # the baseline forked and its child returned here too; only the parent may go on
             os._exit(0)
         added = sys.modules.keys() - imported if about.built_in else set[str]()
         imported |= added
@@ -60,7 +60,7 @@ def serve_requests(server: Connection, about: MethodProcess, scratch: str) -> No
 
 
 class _Clock:
-    """Elapsed and processor time of the method alone, without opening files and checking its answer."""
+    """Elapsed and CPU time of the method alone, without opening files and checking its answer."""
 
     def __init__(self, peak: process_trees.PeakMemory) -> None:
         self._peak = peak
@@ -73,7 +73,7 @@ class _Clock:
         self.seconds = time.perf_counter() - self._wall
         self.cpu_seconds = time.process_time() - self._cpu
 
-    def measured(self) -> dict[str, Any]:
+    def measurements(self) -> dict[str, Any]:
         return {
             "seconds": self.seconds,
             "cpu_seconds": self.cpu_seconds,
@@ -102,13 +102,13 @@ class _BaselineWorker:
             else:
                 answer = self._answer(request, spec, clock)
         except InvalidAnswer as wrong:
-            return RunnerOutcome(status="invalid", reason=str(wrong), **clock.measured())
+            return RunnerOutcome(status="invalid", reason=str(wrong), **clock.measurements())
         except CannotAnswer as missing:
-            return RunnerOutcome(status="cannot", reason=str(missing), **clock.measured())
+            return RunnerOutcome(status="cannot", reason=str(missing), **clock.measurements())
         except BaseException as error:
-            # foreign code: whatever it raises, SystemExit included, is its answer
-            return RunnerOutcome(status="error", reason=describe(error), **clock.measured())
-        return RunnerOutcome(status="ok", answer=answer, model=model, **clock.measured())
+            # third-party code may raise anything, SystemExit included
+            return RunnerOutcome(status="error", reason=describe(error), **clock.measurements())
+        return RunnerOutcome(status="ok", answer=answer, model=model, **clock.measurements())
 
     def _load(self, blob: Blob) -> Any:
         import pickle
@@ -121,15 +121,15 @@ class _BaselineWorker:
         from faultset.evaluators.execution.runners.views import Cache, SharedView, readable_tables
 
         if request.episode != self._episode:
-            # memory of an answer is measured, and frames of another episode are no part of it
+            # memory is measured per answer, so frames of another episode must not count
             self._episode, self._cache = request.episode, Cache()
-        # unpickled for every answer: what a method remembers must not reach the next episode
+        # unpickled for every answer, so that no state is carried to the next episode
         method = self._load(request.model)
         place = request.alarm_place if "alarm_place" in spec.needs else None
         tables = readable_tables(spec)
         view = SharedView(request.episode, self._cache, tables=tables, alarm_place=place)
         try:
-            checked, empty = self._asked(method, request, view, clock)
+            checked, empty = self._call(method, request, view, clock)
         except answers.InvalidAnswer:
             raise
         except Exception:
@@ -142,27 +142,25 @@ class _BaselineWorker:
             raise answers.CannotAnswer(missing)
         return checked
 
-    def _asked(
-        self, method: Any, request: AnswerRequest, view: SharedView, clock: _Clock
-    ) -> tuple[CheckedAnswer, bool]:
-        """Return the method's answer, and whether it is empty."""
+    def _call(self, method: Any, request: AnswerRequest, view: SharedView, clock: _Clock) -> tuple[CheckedAnswer, bool]:
+        """Call the method; return its checked answer, and whether that is empty."""
         from faultset.evaluators.execution.runners import answers
 
         if request.action == "detect":
             with clock:
-                found = method.detect(view)
-            checked = answers.check_detection(found, *view.window)
+                detection = method.detect(view)
+            checked = answers.check_detection(detection, *view.window)
             empty = checked.alarm_ns is None
         elif request.action == "localize":
             with clock:
-                found = method.localize(view, request.alarm_ns)
-            checked = answers.check_ranking(found, view.services)
+                ranking = method.localize(view, request.alarm_ns)
+            checked = answers.check_ranking(ranking, view.services)
             empty = not checked.ranking
         else:
             with clock:
-                found = method.diagnose(view, request.alarm_ns)
-            checked = answers.check_diagnosis(found)
-            empty = found.abstains
+                diagnosis = method.diagnose(view, request.alarm_ns)
+            checked = answers.check_diagnosis(diagnosis)
+            empty = diagnosis.abstains
         return checked, empty
 
     def _fit(self, request: FitRequest, spec: BaselineSpec, clock: _Clock) -> bytes:
@@ -192,7 +190,7 @@ class _BaselineWorker:
 
 
 def _any_recorded(tables: Collection[str], views: Iterable[SharedView]) -> bool:
-    """Whether some episode has any of the tables that a method reads; nothing is missing where it reads none."""
+    """Return whether any episode has any of the tables; true for a method that reads no table."""
     return not tables or any(not {*tables}.isdisjoint(view.tables) for view in views)
 
 
@@ -203,17 +201,17 @@ NO_LOCKS = (
 
 
 def describe(error: BaseException) -> str:
-    """One line for a table: kind, text, and the innermost place in the baseline."""
-    place = _place(error)
+    """Return one line for a table: exception type, message, and the innermost code location."""
+    location = _location(error)
     frames = [frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)]
     if isinstance(error, PermissionError) and "multiprocessing.synchronize" in frames:
-        return f"{NO_LOCKS}{place}"
+        return f"{NO_LOCKS}{location}"
     text = " ".join(str(error).split())[:300]
-    return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
+    return f"{type(error).__name__}: {text}{location}" if text else f"{type(error).__name__}{location}"
 
 
-def _place(error: BaseException) -> str:
-    """Name function, file and line; code that came as bytes, of a notebook say, is of no file."""
+def _location(error: BaseException) -> str:
+    """Return function, file and line; code from a notebook has no file."""
     frames = [*traceback.walk_tb(error.__traceback__)]
     if not frames:
         return ""

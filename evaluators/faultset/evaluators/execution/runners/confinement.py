@@ -1,4 +1,4 @@
-"""What the process of a method can reach: the code, the system's files, and the view of its episodes."""
+"""Confine a method's process to code, system files and the telemetry of its episodes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ NOT_ISOLATED = "not isolated"
 
 
 def isolation() -> str:
-    """Say in a few words what keeps methods from everything but their view."""
+    """Describe how methods are isolated, in a few words."""
     if landlock_version():
-        return "every method in a process of its own that can read its view only"
+        return "each method in its own process, which can read only its view"
     return f"{NOT_ISOLATED}: this kernel has no Landlock, so a method could read the truth or change the data"
 
 
 def confine_method(process: MethodProcess, scratch: str) -> None:
-    """Take from this process what its method must not reach; nothing happens where the kernel cannot.
+    """Restrict the files that this process can access; do nothing without Landlock.
 
     Parameters
     ----------
@@ -62,16 +62,16 @@ def confine_method(process: MethodProcess, scratch: str) -> None:
 def _hidden(process: MethodProcess) -> Iterator[str]:
     yield from process.hidden
     for episode in process.episodes:
-        yield from dataset_places(Path(episode))
+        yield from dataset_paths(Path(episode))
 
 
-def dataset_places(episode: Path) -> list[str]:
+def dataset_paths(episode: Path) -> list[str]:
     """Return the files and folders of the dataset that an episode folder belongs to."""
     return [str(episode.parent.parent / name) for name in _OF_DATASET]
 
 
 def _without(root: str, hidden: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return what can be allowed of a folder without what is hidden in it, and the folders passed on the way."""
+    """Return the paths of a folder that contain nothing hidden, and the folders to list on the way."""
     inside = [path for path in hidden if path == root or path.startswith(root.rstrip("/") + "/")]
     if not inside:
         return [root], []

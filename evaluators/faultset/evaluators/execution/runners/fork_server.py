@@ -1,8 +1,8 @@
-"""The fork server of a runner: imports what methods need, and starts a process for each of them by a fork.
+"""The fork server of a runner: import common packages once and fork a process per method.
 
-It runs no code of a method: method processes answer it over sockets of their own, and it passes on unread what they
-write. It adopts orphans, and ends everything below it when its standard input is closed, which happens when the
-evaluation ends in whatever way. So nothing is left behind even if the evaluation is killed.
+It never runs code of a method: it forwards replies from the method processes unread. It adopts orphaned processes and
+kills all its descendants when its standard input is closed. That happens however the evaluation ends, so no process
+survives an evaluation that was killed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ENDING_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True)
 class _Child:
-    """A method process, as its parent knows it."""
+    """A method process as seen by the fork server."""
 
     pid: int
     connection: Connection
@@ -62,7 +62,7 @@ class _Child:
     scratch: str
 
     def end(self) -> None:
-        """Kill the process with everything below it, and remove what it wrote."""
+        """Kill the process and its descendants, and remove its scratch folder."""
         process_trees.kill_descendants(self.pid)
         process_trees.kill(self.pid)
         with contextlib.suppress(ChildProcessError):
@@ -72,7 +72,7 @@ class _Child:
 
 
 class ForkServer:
-    """Passes requests on to method processes, and their replies back."""
+    """Forwards requests to method processes and their replies back."""
 
     def __init__(self, client: Connection, scratch: str) -> None:
         self._client, self._scratch = client, scratch
@@ -81,7 +81,7 @@ class ForkServer:
         self._single: _Child | None = None
 
     def serve(self) -> None:
-        """Carry out requests until the evaluation closes its side."""
+        """Serve requests until the evaluation closes its side."""
         for name in _PRELOADED:
             importlib.import_module(name)
         _warm_up()
@@ -107,7 +107,7 @@ class ForkServer:
             for part in parts:
                 self._client.send_bytes(part)
             if child.about.built_in:
-                # the next process need not import them again
+                # so that later processes inherit the modules
                 for name in imported_modules(parts[0]):
                     with contextlib.suppress(ImportError):
                         importlib.import_module(name)
@@ -127,7 +127,7 @@ class ForkServer:
         return child
 
     def _start(self, about: MethodProcess) -> _Child:
-        """Fork a process that waits for requests, with no descriptor of this one but its own socket."""
+        """Fork a process that waits for requests and inherits only its own socket."""
         scratch = tempfile.mkdtemp(prefix="method-", dir=self._scratch)
         ours, theirs = Pipe()
         server = os.getpid()
@@ -148,7 +148,7 @@ class ForkServer:
         return _Child(pid, ours, about, scratch)
 
     def _forget(self, child: _Child) -> int | None:
-        """Return how a process ended; None where it closed its socket and lives on, which it then does no longer."""
+        """Kill a process that closed its socket; return its exit code, or None if it had not ended by itself."""
         code = None
         handle = os.pidfd_open(child.pid)
         if wait([handle], _ENDING_TIMEOUT_S):
@@ -160,9 +160,9 @@ class ForkServer:
         return code
 
     def _tidy(self) -> None:
-        """End what a method left running: it would take time and memory from the next one."""
-        known = {child.pid for child in (self._shared, self._single) if child is not None}
-        others = [pid for pid in process_trees.descendants(os.getpid()) if pid not in known]
+        """Kill processes that a method left running; they would cost the next one time and memory."""
+        current = {child.pid for child in (self._shared, self._single) if child is not None}
+        others = [pid for pid in process_trees.descendants(os.getpid()) if pid not in current]
         strays = [pid for pid in others if not process_trees.is_zombie(pid)]
         if strays and self._single is not None:
             self._single.end()
@@ -174,12 +174,12 @@ class ForkServer:
                 os.waitpid(pid, 0 if pid in strays else os.WNOHANG)
 
     def _with_blobs(self, request: FitRequest | AnswerRequest) -> FitRequest | AnswerRequest:
-        """Put in the bytes that were sent before."""
+        """Fill in the bytes that were sent earlier."""
         if isinstance(request, FitRequest):
-            return replace(request, spec=self._known(request.spec))
-        return replace(request, spec=self._known(request.spec), model=self._known(request.model))
+            return replace(request, spec=self._restore(request.spec))
+        return replace(request, spec=self._restore(request.spec), model=self._restore(request.model))
 
-    def _known(self, blob: Blob) -> Blob:
+    def _restore(self, blob: Blob) -> Blob:
         if blob.data:
             self._blobs[blob.digest] = blob.data
         return Blob(digest=blob.digest, data=self._blobs[blob.digest])
@@ -189,7 +189,7 @@ class ForkServer:
 
 
 def _warm_up() -> None:
-    """Do what every process would do before its first episode: the model of contexts, patterns of names, a frame."""
+    """Do once what every process would do before its first episode: build models, compile patterns, open a frame."""
     import pyarrow as pa
 
     from faultset.core.times import SECOND_NS
@@ -219,7 +219,7 @@ def _warm_up() -> None:
 
 
 def _reply_of(child: _Child) -> tuple[bytes, bytes] | None:
-    """Read the two parts of a reply; None when the process ended or wrote something else."""
+    """Read header and model of a reply; None if the process ended or sent something else."""
     try:
         return child.connection.recv_bytes(HEADER_BYTES), child.connection.recv_bytes(MODEL_BYTES)
     except (EOFError, OSError):
@@ -244,7 +244,7 @@ def main() -> NoReturn:
 
 
 def _call_when_abandoned(end: Callable[[], NoReturn]) -> None:
-    """Have the kernel interrupt this process, whatever it waits for, when its standard input is closed."""
+    """Have the kernel signal this process when its standard input is closed."""
     signal.signal(signal.SIGIO, lambda *_: end())
     fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)

@@ -1,7 +1,7 @@
-"""What an evaluation and its method processes send each other, and what comes of a request.
+"""Messages between an evaluation and its method processes.
 
-Requests go from the evaluation to the methods and are pickled. What comes back was in the hands of a method and is
-plain data: JSON, and bytes that nobody but the same method opens. Whatever a method wrote instead is one error.
+Requests are pickled. Replies come from untrusted code, so they are plain data: a JSON header, and a fitted model as
+bytes that only the same method unpickles. Anything else in a reply is an error of the method.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Action = Literal["detect", "localize", "diagnose"]
 
 
 class TrainingLabel(NamedTuple):
-    """What is true of one training episode; the fields of `Labelled` but its view."""
+    """Ground truth of one training episode: the fields of `Labelled` except its view."""
 
     service: str | None
     system_level: str | None
@@ -37,7 +37,7 @@ class TrainingLabel(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Blob:
-    """Bytes that a runner is sent once and then knows by their digest."""
+    """Bytes that are sent to a runner once and later referred to by digest."""
 
     digest: str
     data: bytes = b""
@@ -49,7 +49,7 @@ class Blob:
 
     @property
     def without_data(self) -> Blob:
-        """The digest alone, for a runner that has the bytes."""
+        """Return only the digest, for a runner that already has the bytes."""
         return replace(self, data=b"")
 
 
@@ -58,24 +58,24 @@ EMPTY_BLOB = Blob.of(b"")
 
 @dataclass(frozen=True, kw_only=True)
 class MethodProcess:
-    """The process that a request is carried out in, and what it can reach.
+    """The process that serves a request, and the files it may read.
 
-    Requests of one method about one episode share a process. Methods that come with faultset share one for all
-    episodes of a task, so that frames are made once, and a process is not made for every answer.
+    A third-party method gets one process per episode. Built-in methods share one process for all episodes of a dask
+    task: frames are computed once, and no process is started per answer.
     """
 
     key: str
-    """Requests with the same key are carried out in the same process while it lives."""
+    """Requests with the same key are served by the same process while it is alive."""
     built_in: bool
-    """Whether only code of faultset runs in it."""
+    """Whether it runs only faultset's own methods."""
     episodes: tuple[str, ...]
-    """Folders of the episodes whose context and telemetry can be read."""
+    """Folders of the episodes whose context and telemetry are readable."""
     tables: tuple[str, ...] | None
-    """Tables that can be read; None for all."""
+    """Readable tables; None for all."""
     code: tuple[str, ...] = ()
     """Files and folders of the method's own code."""
     hidden: tuple[str, ...] = ()
-    """Files and folders that cannot be read even where they lie in a folder that can."""
+    """Files and folders that stay unreadable, even inside a readable folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,12 +85,12 @@ class FitRequest:
     number: int
     process: MethodProcess
     spec: Blob
-    """The baseline's spec, by cloudpickle, so that baselines written in a notebook or test arrive too."""
+    """The baseline's spec, serialised with cloudpickle so that methods defined in a notebook work too."""
     seed: int
     episodes: tuple[str, ...]
     """Folders of the training episodes."""
     labels: tuple[TrainingLabel, ...] = ()
-    """What is true of each episode, for a baseline that needs labels."""
+    """Ground truth of each episode, for a baseline that needs labels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,29 +102,29 @@ class AnswerRequest:
     action: Action
     spec: Blob
     model: Blob
-    """The fitted baseline, by cloudpickle."""
+    """The fitted baseline, serialised with cloudpickle."""
     seed: int
     episode: str
     """Folder of the episode."""
     alarm_ns: int = 0
-    """Alarm that a localizer or diagnoser is given."""
+    """Alarm passed to a localizer or diagnoser."""
     alarm_place: AlarmPlace | None = None
-    """Where it was seen, for a method that declares that it uses this."""
+    """Where the alarm was raised, for a method that declares that it uses this."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedAnswer:
-    """An answer that can be scored, as plain data."""
+    """A valid answer as plain data."""
 
     text: str
-    """JSON of everything but the ranking."""
+    """JSON of everything except the ranking."""
     alarm_ns: int | None = None
     ranking: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerOutcome:
-    """The result of one request, whatever happened to the process."""
+    """The result of one request, including crashes and exceeded limits."""
 
     status: Status
     answer: CheckedAnswer | None = None
@@ -133,7 +133,7 @@ class RunnerOutcome:
     reason: str = ""
     seconds: float = 0.0
     cpu_seconds: float | None = None
-    """None where the process did not live to tell."""
+    """None if the process died before it could report."""
     peak_bytes: int = 0
 
 
@@ -157,7 +157,7 @@ class _Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class _DetectionText:
-    """What the text of a detector's answer holds; see `check_detection`."""
+    """Schema of the text of a detector's answer; see `check_detection`."""
 
     __pydantic_config__ = STRICT
 
@@ -174,12 +174,12 @@ class _DetectionText:
         if not times == len(self.scores) == len(self.flags):
             raise ValueError("should have as many times as scores and flags")
         if self.times_even and self.times_even[0] + self.times_even[1] * self.times_even[2] >= 2**63:
-            raise ValueError("should have times of this era")
+            raise ValueError("should have times below 2^63 nanoseconds")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _RankingText:
-    """What the text of a localizer's answer holds beside the ranking; see `check_ranking`."""
+    """Schema of the text of a localizer's answer; see `check_ranking`."""
 
     __pydantic_config__ = STRICT
 
@@ -193,7 +193,7 @@ class _RankingText:
 
 @dataclass(frozen=True, kw_only=True)
 class _DiagnosisText:
-    """What the text of a diagnoser's answer holds; see `check_diagnosis`."""
+    """Schema of the text of a diagnoser's answer; see `check_diagnosis`."""
 
     __pydantic_config__ = STRICT
 
@@ -212,16 +212,16 @@ _RANKING = TypeAdapter(dict[_Text, Annotated[float, Field(allow_inf_nan=False, s
 
 
 class UnreadableReply(Exception):
-    """Bytes that are no reply; the text says why."""
+    """The bytes are not a valid reply; the message says why."""
 
 
 def reply_header(number: int, reply: RunnerOutcome, modules: Iterable[str] = ()) -> bytes:
-    """Write everything but the model as JSON.
+    """Write everything except the model as JSON.
 
     Parameters
     ----------
     modules
-        Modules that carrying out the request has imported.
+        Modules that were imported while the request was served.
     """
     answer = reply.answer
     content = {
@@ -238,24 +238,24 @@ def reply_header(number: int, reply: RunnerOutcome, modules: Iterable[str] = ())
 
 
 def imported_modules(header: bytes) -> list[str]:
-    """Return the modules that a reply of faultset's own code names."""
+    """Return the imported modules that a reply of faultset's own code lists."""
     return [str(name) for name in json.loads(header)["modules"]]
 
 
 def read_reply(header: bytes, model: bytes, number: int, action: Action | None) -> RunnerOutcome:
-    """Read a reply and check every part of it.
+    """Parse and validate a reply.
 
     Parameters
     ----------
     number
-        Of the request.
+        Number of the request.
     action
-        What the method was asked to do; None where it was fitted.
+        The requested action; None for a fit.
 
     Raises
     ------
     UnreadableReply
-        The bytes are no reply to the request of that number.
+        The bytes are not a valid reply to that request.
     """
     try:
         content = from_json(header, allow_inf_nan=False)
@@ -265,7 +265,7 @@ def read_reply(header: bytes, model: bytes, number: int, action: Action | None) 
         if status not in ("ok", "invalid", "error", "cannot"):
             raise ValueError("its status is unknown")
         if (answer is not None) != (status == "ok" and action is not None):
-            raise ValueError("it has an answer where none was asked for, or none where one was")
+            raise ValueError("its answer does not fit the request")
         return RunnerOutcome(
             status=status,
             answer=None if answer is None or action is None else _answer(answer, action),
@@ -285,7 +285,7 @@ def _answer(content: Any, action: Action) -> CheckedAnswer:
     text, alarm_ns = content["text"], content["alarm_ns"]
     _TEXTS[action].validate_json(text)
     if alarm_ns is not None and (type(alarm_ns) is not int or not 0 <= alarm_ns < 2**63):
-        raise ValueError("its alarm is no time")
+        raise ValueError("its alarm is not a time")
     return CheckedAnswer(text=text, alarm_ns=alarm_ns, ranking=_RANKING.validate_python(content["ranking"]))
 
 
@@ -298,25 +298,25 @@ def _amount(value: Any) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class RunLimits:
-    """What a baseline may use for one answer."""
+    """Limits for one answer of a baseline."""
 
     timeout_s: float = 60.0
     memory_bytes: int = 2 << 30
 
     def for_fit(self) -> RunLimits:
-        """Limits for learning from many episodes at once."""
+        """Return the limits for a fit, which reads many episodes."""
         return RunLimits(timeout_s=5 * self.timeout_s, memory_bytes=self.memory_bytes)
 
 
 class RunnerStopped(Exception):
-    """The evaluation is being ended; no more requests are taken."""
+    """The evaluation is stopping and accepts no more requests."""
 
 
-def filled_row(row: ResultRow, outcome: RunnerOutcome) -> ResultRow:
-    """Put what came of a request into its row."""
+def fill_row(row: ResultRow, outcome: RunnerOutcome) -> ResultRow:
+    """Return the row with the outcome of its request."""
     answer, status, reason = outcome.answer, outcome.status, outcome.reason
-    if answer is not None and (wrong := _impossible(answer, row.truth)):
-        answer, status, reason = None, "error", f"wrote something else than its answer ({wrong})"
+    if answer is not None and (problem := _impossible(answer, row.truth)):
+        answer, status, reason = None, "error", f"its process sent an invalid reply ({problem})"
     return replace(
         row,
         status=status,
@@ -331,9 +331,12 @@ def filled_row(row: ResultRow, outcome: RunnerOutcome) -> ResultRow:
 
 
 def _impossible(answer: CheckedAnswer, truth: Truth) -> str:
-    """Say what an answer names that the episode does not have: a method that got past its checks has written it."""
+    """Return why an answer cannot belong to the episode; empty if it can.
+
+    The method's process has checked this before, but a hostile method could have bypassed the check.
+    """
     if not answer.ranking.keys() <= {*truth.candidates}:
-        return "it ranks services that are no candidates"
+        return "it ranks services that are not candidates"
     if answer.alarm_ns is not None and not truth.view_start_ns <= answer.alarm_ns <= truth.view_end_ns:
-        return "its alarm lies outside of the view"
+        return "its alarm is outside the view"
     return ""

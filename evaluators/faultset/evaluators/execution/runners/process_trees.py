@@ -1,4 +1,4 @@
-"""Looking at and ending a process with everything it started, also what it tried to detach."""
+"""Inspect and kill a process together with all its descendants, detached ones included."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_SCANS = 50
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below `pid`, parents first; processes that end meanwhile may be missing."""
+    """Return all descendants of `pid`, parents first; processes that end meanwhile may be missing."""
     found: list[int] = []
     waiting = [pid]
     while waiting:
@@ -25,7 +25,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def kill_descendants(pid: int, timeout_s: float = 5.0) -> None:
-    """Kill everything below `pid`, again and again until nothing is left that could start more."""
+    """Kill all descendants of `pid`, repeating until no process is left that could start more."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         living = [child for child in descendants(pid) if not is_zombie(child)]
@@ -37,14 +37,14 @@ def kill_descendants(pid: int, timeout_s: float = 5.0) -> None:
 
 
 def kill_marked(variable: str) -> None:
-    """Kill every process that was started with an environment variable, given as NAME=value, until none is found."""
+    """Kill every process that was started with the environment variable NAME=value; repeat until there is none."""
     for _ in range(_MOST_SCANS):
         found = [pid for pid in _marked(variable) if pid != os.getpid()]
         if not found:
             return
         for pid in found:
             kill(pid)
-        # one of them may have started another while they were looked for
+        # a process may have started another one during the search
         time.sleep(0.02)
 
 
@@ -57,13 +57,13 @@ def _marked(variable: str) -> Iterator[int]:
 
 
 def kill(pid: int) -> None:
-    """Send SIGKILL; a process that is already gone is fine."""
+    """Send SIGKILL; ignore a process that is already gone."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 
 
 def is_zombie(pid: int) -> bool:
-    """Whether a process is gone or only waits to be reaped."""
+    """Return whether a process is gone or waits to be reaped."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -72,7 +72,7 @@ def is_zombie(pid: int) -> bool:
 
 
 def resident_bytes(pids: list[int]) -> int:
-    """Resident memory of several processes; pages that they share are counted once for each."""
+    """Return the resident memory of several processes; shared pages count once per process."""
     total = 0
     for pid in pids:
         try:
@@ -83,7 +83,7 @@ def resident_bytes(pids: list[int]) -> int:
 
 
 def proportional_bytes(pids: list[int]) -> int:
-    """Memory of several processes with shared pages split among their users; slower to read."""
+    """Return the memory of several processes with shared pages divided among them; slower to read."""
     total = 0
     for pid in pids:
         try:
@@ -96,7 +96,7 @@ def proportional_bytes(pids: list[int]) -> int:
 
 
 class PeakMemory:
-    """The peak resident memory of this process; made before it gives up access to files."""
+    """The peak resident memory of this process; create it before access to /proc is given up."""
 
     def __init__(self) -> None:
         self._switch: int | None = None
@@ -104,13 +104,13 @@ class PeakMemory:
             self._switch = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
 
     def reset(self) -> None:
-        """Start a new measurement, where the kernel allows it."""
+        """Start a new measurement, if the kernel allows it."""
         if self._switch is not None:
             with contextlib.suppress(OSError):
                 os.write(self._switch, b"5")
 
     def bytes(self) -> int:
-        """Return the peak since `reset`; 0 where it cannot be read."""
+        """Return the peak since `reset`; 0 if it cannot be read."""
         try:
             status = Path("/proc/self/status").read_text()
         except OSError:

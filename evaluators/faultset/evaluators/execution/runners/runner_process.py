@@ -1,4 +1,4 @@
-"""Runner processes and the watch over them: time, memory, output, and what they leave behind."""
+"""Runner processes, and the supervision of their time, memory, output and leftovers."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ _LOOK_EVERY_S = 0.05
 _START_TIMEOUT_S = 120.0
 _OUTPUT_LIMIT = 8 << 20
 _TRANSFER_TIMEOUT_S = 60
-"""For the rest of a message whose beginning has arrived."""
+"""For the rest of a message once it has begun to arrive."""
 _MESSAGE_BYTES = 1 << 16
 MARK = "FAULTSET_RUNNER"
-"""Environment variable by which processes are found whose fork server was killed."""
+"""Environment variable that identifies processes whose fork server was killed."""
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _numbers = itertools.count(1)
 
 
 class RunnerProcess:
-    """A fork server in a session of its own, below which methods run; started again after every failure.
+    """A fork server in its own session, which runs methods; restarted after every failure.
 
     Not thread-safe except for `stop`.
     """
@@ -67,7 +67,7 @@ class RunnerProcess:
         self._mark = uuid.uuid4().hex
 
     def start(self) -> None:
-        """Start the process without waiting for its imports."""
+        """Start the process; do not wait for its imports."""
         if self._process is not None or self._stopped:
             return
         self._server, theirs = Pipe()
@@ -90,7 +90,7 @@ class RunnerProcess:
         self._tail, self._written = b"", 0
 
     def run(self, request: FitRequest | AnswerRequest, limits: RunLimits) -> RunnerOutcome:
-        """Carry out one request; every way in which foreign code can fail is an outcome, not an exception."""
+        """Serve one request; a crash or an exceeded limit is an outcome, not an exception."""
         self.start()
         if self._stopped or self._process is None:
             raise RunnerStopped
@@ -107,23 +107,24 @@ class RunnerProcess:
         return self._watch(request, limits)
 
     def _without_known_blobs(self, request: FitRequest | AnswerRequest) -> FitRequest | AnswerRequest:
-        """Leave out bytes that the process was sent before."""
+        """Leave out bytes that were sent to the process before."""
         if isinstance(request, FitRequest):
-            return replace(request, spec=self._unless_known(request.spec))
-        return replace(request, spec=self._unless_known(request.spec), model=self._unless_known(request.model))
+            return replace(request, spec=self._unless_sent(request.spec))
+        return replace(request, spec=self._unless_sent(request.spec), model=self._unless_sent(request.model))
 
-    def _unless_known(self, blob: Blob) -> Blob:
-        known = blob.digest in self._sent
+    def _unless_sent(self, blob: Blob) -> Blob:
+        if blob.digest in self._sent:
+            return blob.without_data
         self._sent.add(blob.digest)
-        return blob.without_data if known else blob
+        return blob
 
     def stop(self) -> None:
-        """End the process and everything below it; may be called from any thread, also during `run`."""
+        """Kill the process and its descendants; may be called from any thread, even during `run`."""
         self._stopped = True
         self._kill()
 
     def close(self) -> None:
-        """End the process and release its socket and pipes."""
+        """Kill the process and release its socket and pipes."""
         self.stop()
         self._forget()
 
@@ -178,9 +179,9 @@ class RunnerProcess:
             action = request.action if isinstance(request, AnswerRequest) else None
             reply = read_reply(header, model, request.number, action)
         except UnreadableReply as wrong:
-            reason = f"wrote something else than its answer ({wrong})"
+            reason = f"its process sent an invalid reply ({wrong})"
             return RunnerOutcome(status="error", reason=reason, seconds=elapsed, peak_bytes=sampled_peak)
-        # the method's own process measured: what it says cannot be more than what passed here
+        # the method's process measured these itself; cap them at what was observed here
         seconds = min(reply.seconds, elapsed)
         cpu_seconds = min(reply.cpu_seconds or 0.0, elapsed * (os.cpu_count() or 1))
         peak = max(reply.peak_bytes, sampled_peak)
@@ -220,7 +221,7 @@ class RunnerProcess:
         return RunnerOutcome(status="exit", reason=reason, seconds=time.monotonic() - started, peak_bytes=peak)
 
     def _read(self, wait_s: float) -> tuple[dict[str, Any] | None, bool]:
-        """Return the message that has arrived, if any, and whether the fork server closed its side."""
+        """Return the next message, if any, and whether the fork server closed its side."""
         watched = [
             *([self._server] if self._server is not None else []),
             *([self._output] if self._output >= 0 else []),
@@ -239,20 +240,20 @@ class RunnerProcess:
         return (None, True) if message is None else (json.loads(message), False)
 
     def _read_output(self) -> None:
-        """Take what has been written to standard output and error since the last time."""
+        """Read what was written to standard output and error since the last call."""
         if self._output < 0:
             return
         try:
-            part = os.read(self._output, 1 << 16)
+            output = os.read(self._output, 1 << 16)
         except BlockingIOError:
             return
-        self._written += len(part)
-        self._tail = (self._tail + part)[-4096:]
-        if not part:
+        self._written += len(output)
+        self._tail = (self._tail + output)[-4096:]
+        if not output:
             self._output = -1
 
     def _received(self, most: int) -> bytes | None:
-        """Return the next bytes of the fork server; None when it is gone."""
+        """Return the next bytes from the fork server; None if it is gone."""
         assert self._server is not None
         try:
             return self._server.recv_bytes(most)
@@ -263,20 +264,20 @@ class RunnerProcess:
         return self._process is None or self._process.poll() is not None
 
     def _memory(self, limit: int) -> int:
-        """Return what the processes of the method at work take, without those that wait."""
+        """Return the memory of the method's processes, without idle ones."""
         if self._process is None:
             return 0
         pids = [pid for pid in process_trees.descendants(self._process.pid) if pid not in self._idle]
         resident = process_trees.resident_bytes(pids)
         if resident > limit and len(pids) > 1:
-            # forked processes share most of their pages; count those once before anybody is blamed
+            # forked processes share most pages; count those once before calling it too much
             return process_trees.proportional_bytes(pids)
         return resident
 
     def _restart(self) -> None:
         self._kill()
         self._forget()
-        # the next request will need it soon; its imports run while the row is written
+        # the next request needs it soon, and its imports can run while the row is written
         self.start()
 
     def _kill(self) -> None:
@@ -295,7 +296,7 @@ class RunnerProcess:
             if stream is not None:
                 stream.close()
         process.wait()
-        # the fork server was killed and could not remove its own
+        # the killed fork server could not remove its scratch folder
         remove_abandoned()
         if self._server is not None:
             self._server.close()
@@ -304,7 +305,7 @@ class RunnerProcess:
 
 
 def next_number() -> int:
-    """Give a number that no other request of this process has."""
+    """Return a number that is unique among the requests of this process."""
     return next(_numbers)
 
 
@@ -315,7 +316,7 @@ def _exit_words(code: int) -> str:
 
 
 def limit_transfers(connection: Connection, timeout_s: int) -> None:
-    """Let no message take longer than it may: a process that stops in the middle of one counts as gone."""
+    """Set a timeout for each message; a process that stops in the middle of one counts as gone."""
     with socket.socket(fileno=os.dup(connection.fileno())) as end:
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             end.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", timeout_s, 0))
@@ -324,7 +325,7 @@ def limit_transfers(connection: Connection, timeout_s: int) -> None:
 def _environment() -> dict[str, str]:
     environment = dict(os.environ)
     environment |= dict.fromkeys(_ONE_THREAD, "1")
-    # the order of sets must not differ between two runs of one evaluation
+    # set order must be the same in every run of an evaluation
     environment["PYTHONHASHSEED"] = "0"
     environment["PYTHONPATH"] = import_path()
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -341,7 +342,7 @@ class RunnerPool:
         self._stopped = False
 
     def prestart(self, count: int) -> None:
-        """Have so many processes ahead of the first task, so that their imports overlap with other work."""
+        """Start processes before the first task, so that their imports overlap with other work."""
         with self._lock:
             missing = count - len(self._all)
         for _ in range(missing):
@@ -363,7 +364,7 @@ class RunnerPool:
                 if not stopped:
                     self._free.append((episode, runner))
             if stopped:
-                # `close` could only end its process: the pipes were in use here
+                # `close` could only kill its process because the pipes were in use here
                 runner.close()
 
     def _take(self, episode: str) -> RunnerProcess:
@@ -380,7 +381,7 @@ class RunnerPool:
             return runner
 
     def close(self) -> None:
-        """End every runner, also those that are working."""
+        """Stop every runner, busy ones included."""
         with self._lock:
             self._stopped = True
             runners, self._all, free = self._all, [], {id(runner) for _, runner in self._free}
@@ -397,7 +398,7 @@ _pool_lock = threading.Lock()
 
 
 def machine_pool() -> RunnerPool:
-    """Return the pool of this process, on whichever machine of a dask cluster it runs."""
+    """Return the runner pool of this process, whether it is the evaluation or a dask worker."""
     global _pool
     with _pool_lock:
         if _pool is None:
@@ -407,7 +408,7 @@ def machine_pool() -> RunnerPool:
 
 
 def close_machine_pool() -> None:
-    """End the runners of this process; the next use starts anew."""
+    """Stop the runners of this process; the next use starts new ones."""
     global _pool
     with _pool_lock:
         pool, _pool = _pool, None

@@ -1,4 +1,4 @@
-"""Views that methods are given: frames are made once per episode, and undeclared tables stay closed."""
+"""Views passed to methods: frames are computed once per episode, undeclared tables are refused."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _OBJECT_BYTES = 80
 
 
 class Cache:
-    """A least-recently-used cache of values whose sizes in memory are counted.
+    """A least-recently-used cache, limited by the memory of its values.
 
     Parameters
     ----------
     limit_bytes
-        What all kept values may take together; a single larger one is kept alone.
+        Limit for all values together; a single larger value is cached alone.
     """
 
     def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
@@ -39,11 +39,11 @@ class Cache:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of all kept values, as far as they can be counted."""
+        """Estimated bytes of all cached values."""
         return int(self._values.currsize)
 
     def get_or_compute(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        """Return the value kept under a key, or compute and keep it."""
+        """Return the cached value of a key, or compute and cache it."""
         if key in self._values:
             return self._values[key]
         value = compute()
@@ -51,11 +51,11 @@ class Cache:
         return value
 
     def get(self, key: Hashable) -> Any:
-        """Return the value kept under a key; None where there is none."""
+        """Return the cached value of a key, or None."""
         return self._values.get(key)
 
     def put(self, key: Hashable, value: Any) -> None:
-        """Keep a value in place of the one that was kept under the key."""
+        """Cache a value under a key, replacing an earlier one."""
         self._values[key] = value
 
 
@@ -68,7 +68,7 @@ def _size(value: Any) -> int:
 
 
 def _frame_size(frame: pd.DataFrame) -> int:
-    """Count the bytes of a frame; pandas' own count takes longer for hundreds of columns than methods do."""
+    """Estimate the bytes of a frame; pandas' own count is slower than most methods."""
     rows = len(frame)
     total = int(frame.index.memory_usage())
     for position, kind in enumerate(frame.dtypes):
@@ -84,18 +84,18 @@ REQUESTS = "requests"
 
 
 class UndeclaredTable(Exception):
-    """A baseline asked for a table that it did not declare."""
+    """A baseline read a table that it did not declare."""
 
 
 def readable_tables(spec: BaselineSpec) -> frozenset[str]:
-    """Return the tables that a baseline declares: `tables`, and the clients' requests where it needs `sli`."""
+    """Return the tables that a baseline declares: `tables`, plus the clients' requests if it needs `sli`."""
     return frozenset(spec.tables) | (frozenset({REQUESTS}) if "sli" in spec.needs else frozenset())
 
 
 class SharedView(EpisodeView):
-    """A view whose frames are computed once and shared by all methods that look at the episode.
+    """A view whose frames are computed once and shared by all methods that read the episode.
 
-    Every caller gets a frame of its own: pandas copies on write, so nobody can change what others see.
+    Every caller gets its own frame; pandas' copy-on-write protects the shared data.
     """
 
     def __init__(
@@ -111,20 +111,20 @@ class SharedView(EpisodeView):
 
     def table(
         self, name: str, columns: Sequence[str] | None = None, filters: Any = None
-    ) -> pa.Table:  # Arrow tables cannot be changed, so they need no protection
+    ) -> pa.Table:  # Arrow tables are immutable and need no protection
         self._check(name)
         if filters is not None:
             return super().table(name, columns, filters)
         chosen = self._schema(name).names if columns is None else list(columns)
         key = (self._path, "table", name)
-        known = self._cache.get(key)
-        lacking = chosen if known is None else [column for column in chosen if column not in known.column_names]
-        if known is None or lacking:
-            # methods ask for different columns, and the same ones are long to unpack
-            read = super().table(name, [*dict.fromkeys(lacking)])
-            known = read if known is None else _beside(known, read)
-            self._cache.put(key, known)
-        return known.select(chosen)
+        cached = self._cache.get(key)
+        missing = chosen if cached is None else [column for column in chosen if column not in cached.column_names]
+        if cached is None or missing:
+            # methods read different columns, and decoding a column twice is slow
+            read = super().table(name, [*dict.fromkeys(missing)])
+            cached = read if cached is None else _append_columns(cached, read)
+            self._cache.put(key, cached)
+        return cached.select(chosen)
 
     def pieces(self, name: str, *columns: str) -> Iterator[tuple[pa.ChunkedArray, ...]]:
         self._check(name)
@@ -154,15 +154,15 @@ class SharedView(EpisodeView):
         return self._cache.get_or_compute((self._path, *key), make)
 
 
-def _beside(left: pa.Table, right: pa.Table) -> pa.Table:
-    """Join columns of the same rows."""
+def _append_columns(left: pa.Table, right: pa.Table) -> pa.Table:
+    """Append the columns of a table with the same rows."""
     for field, column in zip(right.schema, right.columns, strict=True):
         left = left.append_column(field, column)
     return left
 
 
 class TrainingSet(Sequence[SharedView]):
-    """Views of training episodes, made when they are looked at: most methods never do."""
+    """Views of training episodes, opened on access because most methods read none."""
 
     def __init__(self, folders: Sequence[str], cache: Cache, *, tables: frozenset[str]) -> None:
         self._folders, self._cache, self._tables = tuple(folders), cache, tables
@@ -177,7 +177,7 @@ class TrainingSet(Sequence[SharedView]):
 
 
 def prepare_pandas() -> None:
-    """Turn on copy-on-write where it is not yet the default; shared frames rely on it."""
+    """Turn on copy-on-write, which shared frames rely on; pandas 3 has it by default."""
     import pandas as pd
 
     if int(pd.__version__.partition(".")[0]) < 3:
