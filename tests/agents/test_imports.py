@@ -139,4 +139,4 @@ def test_answers_in_free_text_that_cannot_be_read_ask_for_candidates(
     file = SAMPLES / "atif" / "shell.trajectory.json"
     result = CliRunner().invoke(import_, ["atif", str(file), str(tmp_path / "runs"), *options])
     assert result.exit_code == 0, result.output
-    assert ("for instance --candidates geo,rate" in result.output) == hinted
+    assert ("for example --candidates geo,rate" in result.output) == hinted

@@ -62,7 +62,7 @@ def test_the_diagnosis_and_not_the_second_submission_is_the_answer(sregym: Path)
         assert "recommendation" in (run.answer or {})["services"]
     assert {run.stop_reason for run in runs.values()} == {
         "the last solution sent by a shell",
-        "the step that Stratus names",
+        "the step named by Stratus",
     }
 
 

@@ -16,9 +16,9 @@ SERVICES = ("geo", "mongodb-geo", "rate")
 
 def trajectory(*steps: tuple[str, dict[str, str], str]) -> Trajectory:
     writer = TrajectoryWriter("a")
-    writer.said("user", "look at geo")
+    writer.add_message("user", "look at geo")
     for name, arguments, result in steps:
-        writer.acted("", calls=[(name, arguments)], results=[result])
+        writer.add_agent_step("", calls=[(name, arguments)], results=[result])
     return writer.trajectory()
 
 
@@ -51,9 +51,9 @@ def test_no_candidates_and_text_of_any_length_are_read() -> None:
 
 def run_of(*texts: str, tool: str = "exec_shell", key: str = "command") -> Trajectory:
     writer = TrajectoryWriter("shell", version="1", model=None)
-    writer.said("user", "repair it")
+    writer.add_message("user", "repair it")
     for text in texts:
-        writer.acted("", calls=[(tool, {key: text})], results=["output"])
+        writer.add_agent_step("", calls=[(tool, {key: text})], results=["output"])
     return writer.trajectory()
 
 
@@ -80,7 +80,7 @@ def test_a_command_is_taken_alone_and_without_the_namespace_of_the_recording(
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("kubectl apply -f - <<EOF\nkind: Service\nEOF", "fed by a document"),
+        ("kubectl apply -f - <<EOF\nkind: Service\nEOF", "here-document"),
         ("kubectl delete pod $(kubectl get pods -o name)", "needs a shell"),
         ("for pod in a b; do kubectl delete pod $pod; done", "needs a shell"),
         ("kubectl get svc geo -o yaml > geo.yaml", "goes to a file"),
@@ -103,5 +103,5 @@ def test_the_command_prints_a_file_of_commands(tmp_path: Path) -> None:
     file.write_bytes(run_of("kubectl get pods", "kubectl delete pod geo-84fb7c8f7b-vvvtz -n test").to_json())
     result = CliRunner().invoke(commands, [str(file), "--namespace", "test"])
     assert result.exit_code == 0
-    assert result.stdout == "# step 2, only reads: kubectl get pods\nkubectl delete pod geo-84fb7c8f7b-vvvtz\n"
+    assert result.stdout == "# step 2, read-only: kubectl get pods\nkubectl delete pod geo-84fb7c8f7b-vvvtz\n"
     assert "1 of 2 commands" in result.stderr

@@ -71,7 +71,7 @@ def test_a_shell_agent_has_kubectl_alone_and_makes_one_call_in_a_reply(tmp_path:
 
 def test_react_is_reminded_of_its_form_after_each_result(tmp_path: Path) -> None:
     _, requests = requests_of(react(), tmp_path, said("look", PODS), DONE)
-    assert requests[-1]["messages"][-1]["content"].startswith("Do not repeat an action whose result you have.")
+    assert requests[-1]["messages"][-1]["content"].startswith("Do not repeat an action whose result you already have.")
 
 
 def test_flash_gives_its_model_the_hint_of_a_second_opinion(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_the_last_reply_may_only_submit(tmp_path: Path) -> None:
 
 def test_a_reply_without_a_call_is_asked_for_one(tmp_path: Path) -> None:
     _, requests = requests_of(react(), tmp_path, said("It is geo."), DONE)
-    assert words_of(requests[-1]["messages"], "user")[-1].startswith("Your reply calls no tool.")
+    assert words_of(requests[-1]["messages"], "user")[-1].startswith("Your reply has no tool call.")
 
 
 def test_a_conversation_that_is_too_long_loses_its_oldest_steps(tmp_path: Path) -> None:

@@ -35,20 +35,20 @@ def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
 
 BROKEN: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "gap": (lambda d: d["steps"][1].update(step_id=3), "count from 1 without gaps"),
-    "foreign call": (lambda d: d["steps"][1]["observation"]["results"][0].update(source_call_id="z"), "does not make"),
-    "key of the agent": (lambda d: d["steps"][0].update(model_name="m"), "only the agent's have model_name"),
+    "foreign call": (lambda d: d["steps"][1]["observation"]["results"][0].update(source_call_id="z"), "is not in it"),
+    "key of the agent": (lambda d: d["steps"][0].update(model_name="m"), "must not have model_name"),
     "no steps": (lambda d: d.update(steps=[]), "steps"),
     "metrics without a model call": (
         lambda d: d["steps"][1].update(llm_call_count=0, metrics={"prompt_tokens": 1}),
-        "made no model call",
+        "without a model call",
     ),
     "nameless inside": (
         lambda d: d.update(subagent_trajectories=[copy.deepcopy(VALID)]),
-        "has a trajectory_id",
+        "must have a trajectory_id",
     ),
     "two contents": (
         lambda d: d["steps"][0].update(message=[{"type": "text", "source": {"media_type": "image/png", "path": "p"}}]),
-        "has text alone",
+        "must have only text",
     ),
     "wrong source": (lambda d: d["steps"][0].update(source="wizard"), "source"),
 }
@@ -103,7 +103,7 @@ def test_values_that_json_lacks_become_text() -> None:
 
 def test_a_written_trajectory_reads_back_equal() -> None:
     writer = TrajectoryWriter("a", version="2", model="m")
-    writer.said("system", "rules")
-    writer.acted("I look", calls=[("f", {"x": 1}), ("g", {})], results=["one", None], errors=[True])
+    writer.add_message("system", "rules")
+    writer.add_agent_step("I look", calls=[("f", {"x": 1}), ("g", {})], results=["one", None], errors=[True])
     trajectory = writer.trajectory(session_id="s")
     assert parse_trajectory(json.loads(trajectory.to_json()), "it") == trajectory

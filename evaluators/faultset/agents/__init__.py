@@ -1,15 +1,15 @@
-"""LLM agents beside algorithms: recorded runs of agents come in, and are scored against their own labels.
+"""LLM agents: import recorded runs, score them by their source's labels, and offer episodes to agents.
 
-`import_runs` reads runs in the formats of other projects, `read_runs` gives them as records, `score_runs` scores them.
-All return records and print nothing.
+`import_runs` imports runs in the formats of other projects, `read_runs` returns them as records, `score_runs` scores
+them. All return records and print nothing.
 
 solvers      agents and controls for Inspect
-interface    the tools of an episode: for Inspect, over MCP, behind AIOpsLab's contract
-trajectory   what an agent did, step by step, as ATIF
-runs         the record of a run, its answer, how it ended, and the tables that hold them
-formats      the formats of other projects, open to other distributions
-testing      the check of what a format promises
-imports      importing and scoring recorded runs
+interface    the tools of an episode: for Inspect, over MCP, and with AIOpsLab's contract
+trajectory   agent trajectories in ATIF
+runs         records of runs: answer, status, usage, and their tables
+formats      formats of recorded runs, extensible by plug-ins
+testing      the contract check for formats
+imports      import and scoring of recorded runs
 cli          the commands
 """
 

@@ -1,4 +1,4 @@
-"""`faultset agents import`, `show` and `commands`: recorded runs of agents as a folder, as text and as commands."""
+"""`faultset agents import`, `show` and `commands`: import recorded runs, print them, extract their commands."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from faultset.core.command_line.output import json_option, show_json
 from faultset.core.plugins import plugins
 
 
-@command("commands", short_help="Print the commands of a run that change something.")
+@command("commands", short_help="Print the kubectl commands of a run that change something.")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--namespace", metavar="NAME", help="The application's namespace in the recording, which is left out.")
-@click.option("--all", "reads", is_flag=True, help="Print commands that only read as well, not as comments.")
+@click.option("--namespace", metavar="NAME", help="The application's namespace in the recording, to leave out.")
+@click.option("--all", "reads", is_flag=True, help="Print read-only commands as commands, not as comments.")
 def commands(run: Path, namespace: str | None, reads: bool) -> None:
-    """Print the commands of kubectl in the trajectory file RUN, one a line, to be carried out again.
+    """Print the kubectl commands in the trajectory file RUN, one per line, to replay them.
 
-    Commands that only read are comments, as are those that cannot be given again without a shell. Names of pods need no
-    change: `faultset mitigate --commands` takes them for the present pods of the same owners.
+    Read-only commands and commands that need a shell are printed as comments. Pod names need no change:
+    `faultset mitigate --commands` replaces them by the current pods of the same owners.
 
     \b
     Example:
@@ -31,32 +31,32 @@ def commands(run: Path, namespace: str | None, reads: bool) -> None:
     from faultset.agents.runs.looks import recorded_commands
     from faultset.agents.trajectory import read_trajectory
 
-    found = recorded_commands(read_trajectory(run), namespace)
-    again = left = 0
-    for one in found:
-        if one.problem:
-            left += one.changes or not one.words
-            click.echo(f"# step {one.step}, not given again because {one.problem}: {one.line}")
-        elif one.changes or reads:
-            again += 1
-            click.echo(one.line)
+    recorded = recorded_commands(read_trajectory(run), namespace)
+    printed = skipped = 0
+    for item in recorded:
+        if item.problem:
+            skipped += item.changes or not item.words
+            click.echo(f"# step {item.step}, cannot be replayed because {item.problem}: {item.line}")
+        elif item.changes or reads:
+            printed += 1
+            click.echo(item.line)
         else:
-            click.echo(f"# step {one.step}, only reads: {one.line}")
-    note = f", {left} cannot be given again" if left else ""
-    click.echo(f"{again} of {len(found)} commands{note}", err=True)
+            click.echo(f"# step {item.step}, read-only: {item.line}")
+    note = f", {skipped} cannot be replayed" if skipped else ""
+    click.echo(f"{printed} of {len(recorded)} commands{note}", err=True)
 
 
 @command(
     "import",
-    short_help="Read recorded runs of LLM agents.",
+    short_help="Import recorded runs of LLM agents.",
     epilog=f"Formats: {', '.join(plugins('faultset.agent_formats'))}.",
 )
 @click.argument("name", metavar="FORMAT")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--skip-bad", is_flag=True, help="Leave out files that cannot be read, instead of writing nothing.")
-@click.option("--agent", help="Name of the agent, where the files do not give it.")
-@click.option("--model", help="Name of the model, where the files do not give it.")
+@click.option("--skip-bad", is_flag=True, help="Skip unreadable files; otherwise they are an error.")
+@click.option("--agent", help="Name of the agent, if the files have none.")
+@click.option("--model", help="Name of the model, if the files have none.")
 @click.option("--candidates", default="", help="Services that an answer may name, comma-separated.")
 @json_option
 def import_(
@@ -69,9 +69,9 @@ def import_(
     candidates: str,
     as_json: bool,
 ) -> None:
-    """Read the runs at PATH, which have FORMAT, into the new folder OUT.
+    """Import the runs at PATH, recorded in FORMAT, into the new folder OUT.
 
-    OUT gets a table of runs, a table of what their source says is true, and a trajectory file for each run.
+    Writes a table of runs, a table of their source's labels and results, and one trajectory file per run.
 
     \b
     Example:
@@ -108,11 +108,11 @@ def import_(
     for reason in done.left_out.values():
         click.echo(f"Left out: {reason}", err=True)
     ends = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
-    left = f" {len(done.left_out)} of {done.files} files were left out." if done.left_out else ""
-    click.echo(f"{len(done.runs)} runs in {out}: {ends}.{left}")
+    skipped = f" {len(done.left_out)} of {done.files} files were left out." if done.left_out else ""
+    click.echo(f"{len(done.runs)} runs in {out}: {ends}.{skipped}")
     if not services and 0 < statuses["unparsed"] == len(done.runs):
-        hint = "No answer could be read. Name the services that answers may contain, for instance --candidates geo,rate"
-        click.echo(f"{hint}; give another OUT or delete this one.", err=True)
+        hint = "No answer could be read. List the services of the system, for example --candidates geo,rate"
+        click.echo(f"{hint}, and choose another OUT or delete this one.", err=True)
     click.echo("Next:")
     click.echo(f"  faultset agents score {shlex.quote(str(out))}")
     click.echo(f"  faultset agents show {shlex.quote(str(out / done.runs[0].trajectory_path))}")
@@ -121,15 +121,15 @@ def import_(
 @command("show", short_help="Print a run step by step.")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
-    "--length", type=click.IntRange(min=0), default=600, show_default=True, help="Characters of a text; 0: all."
+    "--length", type=click.IntRange(min=0), default=600, show_default=True, help="Maximum characters per text; 0: all."
 )
 @json_option
 def show(run: Path, length: int, as_json: bool) -> None:
-    """Print the trajectory file RUN step by step, as wide as the terminal.
+    """Print the trajectory file RUN step by step.
 
-    RUN is a file below "trajectories/" of an imported folder, or any other ATIF file. On a terminal it is paged. Long
-    texts are shortened, with a note of how much was left out. With --json the trajectory is printed whole, with the
-    run's row of the table of runs where RUN lies in an imported folder.
+    RUN is a file below "trajectories/" of an imported folder, or any other ATIF file. Long texts are truncated with a
+    note. A terminal shows a pager. --json prints the whole trajectory, and the run's row if RUN is in an imported
+    folder.
 
     \b
     Example:

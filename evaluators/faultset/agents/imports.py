@@ -1,4 +1,4 @@
-"""Importing recorded runs into one folder, whole or absent, and scoring them by their sources' own labels."""
+"""Import recorded runs into a folder atomically, and score them by their sources' labels."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _SHOWN = 3
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedRuns:
-    """What an import of runs has made."""
+    """The result of an import of runs."""
 
     folder: Path
-    """Where the runs are."""
+    """Folder of the runs."""
     files: int
-    """Files that were found."""
+    """Number of source files."""
     runs: Sequence[AgentRun]
-    """A record of each run."""
+    """The imported runs."""
     left_out: Mapping[str, str]
     """File -> why it could not be read."""
 
@@ -60,17 +60,17 @@ def import_runs(
     name
         Format, a name in the entry-point group `faultset.agent_formats`.
     path
-        File or folder of the recorded runs; it is only read.
+        File or folder of the recorded runs; it is not modified.
     out
-        Folder to make; it must not exist, or be empty.
+        Target folder; must not exist or must be empty.
     agent, model
-        Names for sources that do not give them.
+        Names for sources that have none.
     candidates
         Services that an answer may name.
     skip_bad
-        Leave out files that cannot be read. Otherwise they are an error, and nothing is written.
+        Skip unreadable files. Otherwise they are an error and nothing is written.
     progress
-        Told how many files are finished, and of how many.
+        Called with the number of finished files and their total.
 
     Raises
     ------
@@ -78,9 +78,9 @@ def import_runs(
         A file cannot be read, or there is no run.
     """
     path, out = Path(path), Path(out)
-    found = agent_format(name)
+    source = agent_format(name)
     options = ImportOptions(agent=agent, model=model, candidates=tuple(candidates))
-    files = found.files(path)
+    files = source.files(path)
     root = path if path.is_dir() else path.parent
     runs: list[AgentRun] = []
     truths: list[RunTruth] = []
@@ -92,12 +92,12 @@ def import_runs(
         for file in files:
             key = file.relative_to(root).as_posix()
             try:
-                read = _read(found, file, key, options)
+                imported = _read(source, file, key, options)
             except DataError as error:
                 left_out[key] = str(error)
             else:
-                for one in read:
-                    run, truth = _written(folder, one, taken)
+                for item in imported:
+                    run, truth = _write(folder, item, taken)
                     runs.append(run)
                     truths.append(truth)
             counter.add()
@@ -105,23 +105,23 @@ def import_runs(
             raise DataError(_refusal(left_out, len(files)) + _other_format(root / next(iter(left_out)), name))
         if not runs:
             other = _other_format(root / next(iter(left_out)), name) if left_out else ""
-            raise DataError(f"{printable(path)} holds no {found.title} run that can be read; {_first(left_out)}{other}")
+            raise DataError(f"{printable(path)} holds no readable {source.title} run; {_first(left_out)}{other}")
         write_tables(folder, runs, truths)
     return ImportedRuns(folder=out, files=len(files), runs=runs, left_out=left_out)
 
 
-def _read(found: AgentFormat, file: Path, key: str, options: ImportOptions) -> list[ImportedRun]:
+def _read(source: AgentFormat, file: Path, key: str, options: ImportOptions) -> list[ImportedRun]:
     content_hash = ""
-    read = []
-    for one in found.runs(file, options):
+    runs = []
+    for item in source.runs(file, options):
         content_hash = content_hash or _file_hash(file)
-        run = one.run.model_copy(
-            update={"run": run_name(f"{key}#{one.key}" if one.key else key), "source_file": key[:500]}
+        run = item.run.model_copy(
+            update={"run": run_name(f"{key}#{item.key}" if item.key else key), "source_file": key[:500]}
             | {"source_sha256": content_hash}
         )
-        trajectory = one.trajectory.model_copy(update={"trajectory_id": run.run})
-        read.append(ImportedRun(key=one.key, trajectory=trajectory, run=run, truth=one.truth))
-    return read
+        trajectory = item.trajectory.model_copy(update={"trajectory_id": run.run})
+        runs.append(ImportedRun(key=item.key, trajectory=trajectory, run=run, truth=item.truth))
+    return runs
 
 
 def _file_hash(file: Path) -> str:
@@ -132,7 +132,7 @@ def _file_hash(file: Path) -> str:
 
 
 def run_name(key: str) -> str:
-    """Return the name of a run: what can be read of its key, and enough of its hash to be unique.
+    """Return the name of a run: the readable part of its key, and a hash that makes it unique.
 
     Examples
     --------
@@ -143,21 +143,25 @@ def run_name(key: str) -> str:
     return f"{readable or 'run'}-{hashlib.sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
 
 
-def _written(folder: Path, one: ImportedRun, taken: set[str]) -> tuple[AgentRun, RunTruth]:
-    run = one.run
+def _write(folder: Path, item: ImportedRun, taken: set[str]) -> tuple[AgentRun, RunTruth]:
+    run = item.run
     if run.run in taken:
-        raise DataError(f"two runs are called {printable(run.run)}; import them apart")
+        raise DataError(f"two runs have the name {printable(run.run)}; import them into separate folders")
     taken.add(run.run)
-    content = one.trajectory.to_json()
+    content = item.trajectory.to_json()
     file = trajectory_file(folder, run)
     file.write_bytes(content)
-    place = {"trajectory_path": file.relative_to(folder).as_posix()}
-    run = run.model_copy(update=place | {"trajectory_sha256": hashlib.sha256(content).hexdigest()})
-    return run, one.truth.model_copy(update={"run": run.run})
+    run = run.model_copy(
+        update={
+            "trajectory_path": file.relative_to(folder).as_posix(),
+            "trajectory_sha256": hashlib.sha256(content).hexdigest(),
+        }
+    )
+    return run, item.truth.model_copy(update={"run": run.run})
 
 
 def _other_format(file: Path, name: str) -> str:
-    """Return a hint at the format that can read a file; empty if none can."""
+    """Return a hint about the format that can read a file; empty if none can."""
     for other in agent_format_names():
         with suppress(FaultsetError):
             if other != name and agent_format(other).runs(file, ImportOptions()):
@@ -173,7 +177,7 @@ def _refusal(left_out: Mapping[str, str], files: int) -> str:
     if len(left_out) == 1:
         return _first(left_out)
     shown = "; ".join(list(left_out.values())[:_SHOWN])
-    return f"{len(left_out)} of {files} files cannot be read: {shown}; repair them, or leave them out with --skip-bad"
+    return f"{len(left_out)} of {files} files cannot be read: {shown}; repair them, or skip them with --skip-bad"
 
 
 _MISSES = ("harness_error", "cheated")
@@ -181,58 +185,58 @@ _MISSES = ("harness_error", "cheated")
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredRun:
-    """One run with its result by its source's own labels."""
+    """A run scored by its source's labels."""
 
     run: AgentRun
-    """What the agent did."""
+    """The run."""
     truth: RunTruth
-    """What the source says of it."""
+    """The source's label and result."""
     success: bool | None
-    """None where the source's labels, or a recording, do not tell."""
+    """None if the source's labels, or a recording, cannot decide it."""
     value: float | None
-    """Score from 0 to 1; None where `success` is."""
+    """Score from 0 to 1; None if `success` is None."""
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Name of a part of the score -> its value."""
+    """Name -> value of the parts of the score."""
     difference: str = ""
-    """Why the result is not the recorded one; empty where it is, or where the reason is not known."""
+    """Why the result differs from the recorded one; empty if it does not or the reason is unknown."""
 
     @property
     def agrees(self) -> bool | None:
-        """Whether the result is the recorded one; None where there are not both."""
+        """Return whether the result equals the recorded one; None if either is missing."""
         if self.success is None or self.truth.recorded_success is None:
             return None
         return self.success == self.truth.recorded_success
 
 
 def score_runs(folder: Path | str) -> list[ScoredRun]:
-    """Score the runs of a folder that `import_runs` has made, each against its own source's labels.
+    """Score the runs of a folder written by `import_runs`, each by its source's labels.
 
-    A run without an answer, of a broken harness, or in which the agent cheated, is a miss.
+    A run without an answer, with a harness error, or with cheating is a miss.
 
     Raises
     ------
     DataError
-        It is no such folder, or it is damaged.
+        The folder is damaged or was not written by `import_runs`.
     """
     truths = read_truths(folder)
     formats: dict[str, AgentFormat] = {}
-    found = []
+    scored = []
     for run in read_runs(folder):
         if run.run not in truths:
-            raise DataError(f"{printable(folder)} holds no truth of {printable(run.run)}; import the runs again")
+            raise DataError(f"{printable(folder)} has no label of the run {printable(run.run)}; import the runs again")
         if run.format not in formats:
             formats[run.format] = agent_format(run.format)
-        found.append(_scored(formats[run.format], run, truths[run.run]))
-    return found
+        scored.append(_score(formats[run.format], run, truths[run.run]))
+    return scored
 
 
-def _scored(source: AgentFormat, run: AgentRun, truth: RunTruth) -> ScoredRun:
-    own = source.score(run, truth.truth) if truth.truth is not None else None
-    if own is None:
+def _score(source: AgentFormat, run: AgentRun, truth: RunTruth) -> ScoredRun:
+    score = source.score(run, truth.truth) if truth.truth is not None else None
+    if score is None:
         return ScoredRun(run=run, truth=truth, success=None, value=None)
     missed = run.status in _MISSES or run.answer_json is None
-    success, value = (False, 0.0) if missed else (own.success, own.value)
-    parts = {} if missed else own.parts
+    success, value = (False, 0.0) if missed else (score.success, score.value)
+    parts = {} if missed else score.parts
     difference = ""
     if truth.recorded_success is not None and success != truth.recorded_success:
         difference = _difference(source, run, truth, success)

@@ -1,4 +1,4 @@
-"""What an agent did, step by step, as a trajectory in ATIF: the model, reading and writing."""
+"""Agent trajectories in ATIF, the Agent Trajectory Interchange Format: model, reader and writer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from faultset.core.reading.regular_files import read_regular
 
 SCHEMA_VERSION = "ATIF-v1.7"
 LENIENT = {"lenient": True}
-"""Validation context in which keys that are not known are left out."""
+"""Validation context that ignores unknown keys."""
 Extra = dict[str, JsonValue] | None
 _OF_THE_AGENT = ("model_name", "reasoning_effort", "reasoning_content", "metrics", "tool_calls")
 
@@ -35,7 +35,7 @@ class _Part(BaseModel):
 
 
 class ImageSource(_Part):
-    """Where an image lies."""
+    """The location of an image."""
 
     media_type: Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
     path: str
@@ -59,9 +59,11 @@ class ContentPart(_Part):
 
     @model_validator(mode="after")
     def _one_content(self) -> ContentPart:
-        wanted, other = (self.text, self.source) if self.type == "text" else (self.source, self.text)
-        if wanted is None or other is not None:
-            raise ValueError(f'a part of type "{self.type}" has {"text" if self.type == "text" else "source"} alone')
+        content, other = (self.text, self.source) if self.type == "text" else (self.source, self.text)
+        if content is None or other is not None:
+            raise ValueError(
+                f'a part of type "{self.type}" must have only {"text" if self.type == "text" else "source"}'
+            )
         return self
 
 
@@ -69,7 +71,7 @@ Content = str | list[ContentPart]
 
 
 class AgentIdentity(_Part):
-    """Who acted."""
+    """The agent that acted."""
 
     name: str
     version: str
@@ -79,7 +81,7 @@ class AgentIdentity(_Part):
 
 
 class ToolCall(_Part):
-    """A call of a tool by the agent."""
+    """A tool call of the agent."""
 
     tool_call_id: str
     function_name: str
@@ -88,7 +90,7 @@ class ToolCall(_Part):
 
 
 class TrajectoryReference(_Part):
-    """Which trajectory another agent left."""
+    """A reference to the trajectory of another agent."""
 
     trajectory_id: str | None = None
     session_id: str | None = None
@@ -97,7 +99,7 @@ class TrajectoryReference(_Part):
 
 
 class ToolResult(_Part):
-    """What a call brought back."""
+    """The result of a tool call."""
 
     source_call_id: str | None = None
     content: Content | None = None
@@ -106,13 +108,13 @@ class ToolResult(_Part):
 
 
 class StepObservation(_Part):
-    """What came back in one step."""
+    """The results of one step."""
 
     results: list[ToolResult]
 
 
 class StepMetrics(_Part):
-    """What one model call used; `prompt_tokens` holds the cached ones too."""
+    """Usage of one model call; `prompt_tokens` includes cached tokens."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -125,7 +127,7 @@ class StepMetrics(_Part):
 
 
 class TrajectoryStep(_Part):
-    """One message, with the calls in it and what they brought back."""
+    """One message with its tool calls and their results."""
 
     step_id: int = Field(ge=1)
     timestamp: str | None = None
@@ -145,23 +147,23 @@ class TrajectoryStep(_Part):
     def _consistent(self) -> TrajectoryStep:
         foreign = [key for key in _OF_THE_AGENT if getattr(self, key) is not None]
         if self.source != "agent" and foreign:
-            raise ValueError(f"step {self.step_id} is of the {self.source}, and only the agent's have {foreign[0]}")
+            raise ValueError(f"step {self.step_id} from the {self.source} must not have {foreign[0]}")
         if self.llm_call_count == 0 and (self.metrics or self.reasoning_content is not None):
-            raise ValueError(f"step {self.step_id} made no model call, so it has no metrics and no reasoning_content")
-        known = {call.tool_call_id for call in self.tool_calls or ()}
+            raise ValueError(f"step {self.step_id} without a model call must not have metrics or reasoning_content")
+        call_ids = {call.tool_call_id for call in self.tool_calls or ()}
         for result in self.observation.results if self.observation else ():
-            if result.source_call_id is not None and result.source_call_id not in known:
-                raise ValueError(f"step {self.step_id} has the result of a call that it does not make")
+            if result.source_call_id is not None and result.source_call_id not in call_ids:
+                raise ValueError(f"step {self.step_id} has the result of a call that is not in it")
         return self
 
     @property
     def text(self) -> str:
-        """The message as text."""
+        """Return the message as text."""
         return text_of(self.message)
 
 
 class FinalMetrics(_Part):
-    """Sums over all steps."""
+    """Totals over all steps."""
 
     total_prompt_tokens: int | None = None
     total_completion_tokens: int | None = None
@@ -172,44 +174,44 @@ class FinalMetrics(_Part):
 
 
 class Trajectory(_Part):
-    """What an agent did from its task to its last step."""
+    """The steps of an agent from its task to the end."""
 
     schema_version: Literal["ATIF-v1.7"] = SCHEMA_VERSION
     """Version of ATIF."""
     session_id: str | None = None
     """Id of the run in its source."""
     trajectory_id: str | None = None
-    """Id of this part of a run of several agents."""
+    """Id of this trajectory in a run of several agents."""
     agent: AgentIdentity
-    """Who acted."""
+    """The agent."""
     steps: list[TrajectoryStep] = Field(min_length=1)
-    """What was done, in order."""
+    """The steps in order."""
     notes: str | None = None
     """Remarks of the source."""
     final_metrics: FinalMetrics | None = None
-    """Tokens, cost and number of steps of the whole."""
+    """Total tokens, cost and steps."""
     continued_trajectory_ref: str | None = None
-    """File in which the run goes on."""
+    """File that continues the run."""
     extra: Extra = None
-    """What the source recorded beyond the format."""
+    """Data beyond the format."""
     subagent_trajectories: list[Trajectory] | None = None
-    """What agents did that this one started."""
+    """Trajectories of agents started by this one."""
 
     @model_validator(mode="after")
     def _numbered(self) -> Trajectory:
         for number, step in enumerate(self.steps, start=1):
             if step.step_id != number:
-                raise ValueError(f"step ids count from 1 without gaps, found {step.step_id} at place {number}")
-        embedded = self.subagent_trajectories or []
-        if any(one.trajectory_id is None for one in embedded):
-            raise ValueError("a trajectory inside another one has a trajectory_id")
-        if len({one.trajectory_id for one in embedded}) != len(embedded):
-            raise ValueError("trajectories inside another one have different ids")
+                raise ValueError(f"step ids must count from 1 without gaps, got {step.step_id} at position {number}")
+        ids = [trajectory.trajectory_id for trajectory in self.subagent_trajectories or ()]
+        if None in ids:
+            raise ValueError("a nested trajectory must have a trajectory_id")
+        if len({*ids}) != len(ids):
+            raise ValueError("nested trajectories must have different ids")
         return self
 
     @property
     def agent_steps(self) -> list[TrajectoryStep]:
-        """The steps of the agent itself, without those copied from an earlier trajectory."""
+        """Return the agent's own steps, without those copied from an earlier trajectory."""
         return [step for step in self.steps if step.source == "agent" and not step.is_copied_context]
 
     def to_json(self) -> bytes:
@@ -218,7 +220,7 @@ class Trajectory(_Part):
 
 
 def text_of(content: Content | None) -> str:
-    """Return a message or a result as text; an image is its path in brackets."""
+    """Return a message or a result as text, with an image as its path in brackets."""
     if content is None or isinstance(content, str):
         return content or ""
     parts = (part.text if part.source is None else f"[image: {part.source.path}]" for part in content)
@@ -235,7 +237,7 @@ def read_trajectory(path: Path) -> Trajectory:
     Raises
     ------
     DataError
-        It is no such file, in one sentence.
+        The file is not a valid trajectory.
     """
     return parse_trajectory(parse_object(read_regular(path, limit_bytes=LIMIT_BYTES), str(path)), str(path))
 
@@ -246,15 +248,15 @@ def parse_trajectory(document: dict[str, Any], origin: str) -> Trajectory:
     Parameters
     ----------
     origin
-        Names it in the error.
+        Name of the document in errors.
     """
     version = document.get("schema_version")
     if not isinstance(version, str) or not _VERSION.fullmatch(version):
         raise DataError(
-            f"{printable(origin)} should be ATIF-v1.0 or later, it says {quoted(version)}; give a trajectory"
+            f"{printable(origin)} must have schema_version ATIF-v1.0 or later, got {quoted(version)}; give a trajectory"
         )
     try:
-        content = to_json(_as_written_now(document))
+        content = to_json(_with_current_version(document))
         return Trajectory.model_validate_json(content, context=LENIENT)
     except ValidationError as problem:
         raise DataError(f"{printable(origin)}: {validation_sentence(problem)}; restore the file") from None
@@ -263,12 +265,14 @@ def parse_trajectory(document: dict[str, Any], origin: str) -> Trajectory:
         raise DataError(f"{printable(origin)} cannot be read as a trajectory ({reason}); restore the file") from None
 
 
-def _as_written_now(document: dict[str, Any]) -> dict[str, Any]:
-    """Say the version that we write, also in the trajectories inside."""
+def _with_current_version(document: dict[str, Any]) -> dict[str, Any]:
+    """Set the current schema version, in nested trajectories too."""
     changed = {**document, "schema_version": SCHEMA_VERSION}
-    inside = document.get("subagent_trajectories")
-    if isinstance(inside, list):
-        changed["subagent_trajectories"] = [_as_written_now(one) if isinstance(one, dict) else one for one in inside]
+    nested = document.get("subagent_trajectories")
+    if isinstance(nested, list):
+        changed["subagent_trajectories"] = [
+            _with_current_version(item) if isinstance(item, dict) else item for item in nested
+        ]
     return changed
 
 
@@ -276,13 +280,13 @@ _DEEPEST = 100
 
 
 class TrajectoryWriter:
-    """Takes steps in order, then gives the trajectory."""
+    """Builds a trajectory from steps in order."""
 
     def __init__(self, agent: str, *, version: str = "unknown", model: str | None = None) -> None:
         self._agent = AgentIdentity(name=agent, version=version, model_name=model)
         self._steps: list[TrajectoryStep] = []
 
-    def said(self, source: str, message: str, *, timestamp: str | None = None) -> None:
+    def add_message(self, source: str, message: str, *, timestamp: str | None = None) -> None:
         """Add a message of the system or the user."""
         self._steps.append(
             TrajectoryStep.model_validate(
@@ -291,7 +295,7 @@ class TrajectoryWriter:
             )
         )
 
-    def acted(
+    def add_agent_step(
         self,
         message: str,
         *,
@@ -307,23 +311,23 @@ class TrajectoryWriter:
         Parameters
         ----------
         calls
-            Names and arguments of the tools that it called.
+            Names and arguments of the called tools.
         results
-            What came back: one for each call, or without calls what came back of the message.
+            One result per call; without calls, the result of the message.
         errors
-            Which results are errors.
+            Whether each result is an error.
         """
         number = len(self._steps) + 1
-        made = [
-            ToolCall(tool_call_id=f"{number}.{place}", function_name=plain_text(name), arguments=jsonable(arguments))
-            for place, (name, arguments) in enumerate(calls or (), start=1)
+        tool_calls = [
+            ToolCall(tool_call_id=f"{number}.{i}", function_name=plain_text(name), arguments=jsonable(arguments))
+            for i, (name, arguments) in enumerate(calls or (), start=1)
         ]
-        back = []
-        for place, content in enumerate(results or ()):
-            failed = bool(errors and place < len(errors) and errors[place])
-            back.append(
+        tool_results = []
+        for i, content in enumerate(results or ()):
+            failed = bool(errors and i < len(errors) and errors[i])
+            tool_results.append(
                 ToolResult(
-                    source_call_id=made[place].tool_call_id if place < len(made) else None,
+                    source_call_id=tool_calls[i].tool_call_id if i < len(tool_calls) else None,
                     content=None if content is None else plain_text(content),
                     extra={"error": True} if failed else None,
                 )
@@ -334,8 +338,8 @@ class TrajectoryWriter:
                 source="agent",
                 message=plain_text(message),
                 reasoning_content=None if reasoning is None else plain_text(reasoning),
-                tool_calls=made or None,
-                observation=StepObservation(results=back) if back else None,
+                tool_calls=tool_calls or None,
+                observation=StepObservation(results=tool_results) if tool_results else None,
                 metrics=metrics,
                 extra=jsonable(extra) if extra else None,
             )
@@ -351,19 +355,19 @@ class TrajectoryWriter:
         final_metrics: FinalMetrics | None = None,
         notes: str | None = None,
     ) -> Trajectory:
-        """Return the trajectory; there must be a step."""
+        """Return the trajectory, which must have at least one step."""
         return Trajectory(
             agent=self._agent, steps=self._steps, session_id=session_id, final_metrics=final_metrics, notes=notes
         )
 
 
 def plain_text(text: str) -> str:
-    """Return text that UTF-8 can hold: halves of surrogate pairs are replaced."""
+    """Replace lone surrogates, which UTF-8 cannot encode."""
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 def jsonable(value: Any, depth: int = 0) -> Any:
-    """Return a value of Python literals as JSON has it; what JSON lacks becomes its text."""
+    """Convert a Python value to JSON types; values without a counterpart become text."""
     if isinstance(value, str):
         return plain_text(value)
     if value is None or isinstance(value, bool):
@@ -375,9 +379,9 @@ def jsonable(value: Any, depth: int = 0) -> Any:
     if depth >= _DEEPEST:
         return "..."
     if isinstance(value, Mapping):
-        return {plain_text(str(key)): jsonable(one, depth + 1) for key, one in value.items()}
+        return {plain_text(str(key)): jsonable(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [jsonable(one, depth + 1) for one in value]
+        return [jsonable(item, depth + 1) for item in value]
     if isinstance(value, set | frozenset):
-        return sorted((jsonable(one, depth + 1) for one in value), key=repr)
+        return sorted((jsonable(item, depth + 1) for item in value), key=repr)
     return plain_text(repr(value)[:1000])

@@ -19,7 +19,7 @@ from faultset.agents.formats.aiopslab.session import (
     ActionCall,
     ActionError,
     grammar_at,
-    parsed,
+    parse_action,
     submitted,
 )
 from tests.agents.conftest import START_S, Session, said
@@ -56,7 +56,7 @@ ROWS = [
 @pytest.mark.parametrize(("text", "new", "old"), ROWS)
 def test_a_message_is_read_as_its_grammar_reads_it(text: str, new: object, old: object) -> None:
     for grammar, wanted in (("new", new), ("old", old)):
-        found = parsed(text, grammar)  # type: ignore[arg-type]
+        found = parse_action(text, grammar)  # type: ignore[arg-type]
         assert (found.reason if isinstance(found, ActionError) else found) == wanted
 
 
@@ -72,7 +72,7 @@ def test_a_message_is_read_as_its_grammar_reads_it(text: str, new: object, old: 
     ],
 )
 def test_any_text_is_a_call_or_an_error(code: str) -> None:
-    assert isinstance(parsed(f"```\n{code}\n```", "new"), ActionCall | ActionError)
+    assert isinstance(parse_action(f"```\n{code}\n```", "new"), ActionCall | ActionError)
 
 
 def test_the_grammar_follows_the_day() -> None:
@@ -96,7 +96,7 @@ DAY_S = 86_400.0
 AFTER_S = START_S + 120 * DAY_S
 
 
-def scored(file: Path, tmp_path: Path, **options: Any) -> ScoredRun:
+def score_answer(file: Path, tmp_path: Path, **options: Any) -> ScoredRun:
     import_runs("aiopslab", file, tmp_path / "runs", **options)
     return score_runs(tmp_path / "runs")[0]
 
@@ -151,18 +151,18 @@ def test_an_unknown_problem_has_a_fault_unless_it_is_noop() -> None:
 def test_an_answer_is_scored_by_the_label_of_its_problem(
     problem_id: str, call: str, status: str, success: bool | None, session: Session, tmp_path: Path
 ) -> None:
-    found = scored(session(said(call), problem_id=problem_id), tmp_path)
+    found = score_answer(session(said(call), problem_id=problem_id), tmp_path)
     assert (found.run.status, found.success) == (status, success)
 
 
 def test_the_right_service_among_others_is_worth_its_share(session: Session, tmp_path: Path) -> None:
     file = session(said('submit(["geo", "rate"])'), problem_id="misconfig_app_hotel_res-localization-1")
-    found = scored(file, tmp_path)
+    found = score_answer(file, tmp_path)
     assert (found.success, found.value) == (False, 0.5)
 
 
 def test_the_last_of_two_answers_counts(session: Session, tmp_path: Path) -> None:
-    assert scored(session(said('submit("No")'), said('submit("Yes")')), tmp_path).run.answer == {"fault": True}
+    assert score_answer(session(said('submit("No")'), said('submit("Yes")')), tmp_path).run.answer == {"fault": True}
 
 
 def test_a_label_that_changed_since_explains_another_result(session: Session, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_label_that_changed_since_explains_another_result(session: Session, tm
         problem_id="revoke_auth_mongodb-localization-1",
         results={"success": False, "Localization Accuracy": 0.0},
     )
-    found = scored(file, tmp_path)
+    found = score_answer(file, tmp_path)
     assert (found.success, found.agrees) == (True, False)
     assert found.difference.startswith("label changed on 2025-10-11")
 
@@ -184,7 +184,7 @@ def test_a_label_that_changed_before_explains_nothing(session: Session, tmp_path
         end_time=AFTER_S + 5,
         results={"success": False},
     )
-    assert scored(file, tmp_path).difference == ""
+    assert score_answer(file, tmp_path).difference == ""
 
 
 def test_the_moved_system_level_explains_another_result(session: Session, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_the_moved_system_level_explains_another_result(session: Session, tmp_pa
         problem_id="auth_miss_mongodb-analysis-1",
         results={"success": True},
     )
-    found = scored(file, tmp_path)
+    found = score_answer(file, tmp_path)
     assert (found.success, found.difference[:27]) == (False, "label changed on 2025-11-06")
 
 
@@ -203,7 +203,7 @@ def test_an_answer_by_keyword_is_read_though_its_source_loses_it(session: Sessio
         problem_id="misconfig_app_hotel_res-localization-1",
         results={"success": False},
     )
-    found = scored(file, tmp_path)
+    found = score_answer(file, tmp_path)
     assert (found.success, found.truth.recorded["answer_read_by_source"]) == (True, [])
     assert "keyword" in found.difference
 
@@ -215,7 +215,7 @@ def test_every_call_is_a_tool_call_with_its_reply(session: Session, tmp_path: Pa
         said('submit("Yes")'),
         replies=("pods", "Error parsing response: No API call found!", "1"),
     )
-    found = scored(file, tmp_path)
+    found = score_answer(file, tmp_path)
     trajectory = read_trajectory(tmp_path / "runs" / found.run.trajectory_path)
     calls = [call for step in trajectory.steps for call in step.tool_calls or ()]
     assert [(call.function_name, call.arguments) for call in calls] == [
@@ -237,7 +237,7 @@ def test_the_prompt_of_a_conversation_is_the_first_step(session: Session, tmp_pa
         variant_context=None,
         results={"Detection Accuracy": "Correct", "supervisor_result": True},
     )
-    found = scored(file, tmp_path)
+    found = score_answer(file, tmp_path)
     trajectory = read_trajectory(tmp_path / "runs" / found.run.trajectory_path)
     assert (trajectory.steps[0].source, trajectory.steps[0].text) == ("system", "You are an operator.")
     assert found.agrees
@@ -253,7 +253,7 @@ def test_what_the_service_writes_has_prompts_in_front_and_no_last_reply(session:
     ]
     del document["session_id"]
     file.write_text(json.dumps(document))
-    found = scored(file, tmp_path)
+    found = score_answer(file, tmp_path)
     trajectory = read_trajectory(tmp_path / "runs" / found.run.trajectory_path)
     assert [step.source for step in trajectory.steps] == ["system", "user", "agent"]
     assert found.success
@@ -289,7 +289,7 @@ def test_what_the_service_writes_has_prompts_in_front_and_no_last_reply(session:
 def test_the_status_says_how_a_run_ended(
     messages: list[str], replies: tuple[str, ...], status: str, session: Session, tmp_path: Path
 ) -> None:
-    found = scored(session(*messages, replies=replies), tmp_path)
+    found = score_answer(session(*messages, replies=replies), tmp_path)
     assert found.run.status == status
     if status in ("harness_error", "cheated"):
         assert found.success is False
@@ -298,4 +298,4 @@ def test_the_status_says_how_a_run_ended(
 
 def test_a_service_that_is_no_candidate_is_invalid(session: Session, tmp_path: Path) -> None:
     file = session(said('submit(["geo2"])'), problem_id="misconfig_app_hotel_res-localization-1")
-    assert scored(file, tmp_path, candidates=["geo", "rate"]).run.status == "invalid"
+    assert score_answer(file, tmp_path, candidates=["geo", "rate"]).run.status == "invalid"

@@ -56,7 +56,7 @@ def test_an_agent_of_aiopslab_s_contract_finds_the_fault(session) -> None:
     [
         ("no call", "Error parsing response"),
         (said("delete_all()"), "Invalid action: delete_all"),
-        (said("get_logs()"), "other arguments"),
+        (said("get_logs()"), "wrong arguments"),
         (said('get_logs("default", "geo")'), "does not exist"),
         (said('read_metrics("/etc/passwd")'), "not found"),
         (said('read_traces("/etc/passwd")'), "not found"),
@@ -78,5 +78,5 @@ def test_an_agent_that_never_answers_runs_out_of_steps(session) -> None:
 
 
 def test_one_task_is_asked_at_a_time(session) -> None:
-    with pytest.raises(UsageError, match="one task"):
+    with pytest.raises(UsageError, match="one of the tasks"):
         AIOpsLabEnvironment(session("all"))

@@ -46,7 +46,7 @@ def test_a_word_outside_the_vocabulary_gets_the_vocabulary(session) -> None:
 
 
 def test_an_unknown_task_is_refused(session) -> None:
-    with pytest.raises(UsageError, match="tasks are"):
+    with pytest.raises(UsageError, match="the task must be one of"):
         session("mitigation")
 
 
@@ -64,5 +64,5 @@ def test_an_answer_that_names_no_candidate_is_reported_as_invalid_with_its_momen
     for _ in range(2):
         one.call("submit_localization", {"services": ["nobody"]})
     report = one.report()
-    assert (report["status"], report["status_reason"]) == ("invalid", "1 of 1 names are no candidates")
+    assert (report["status"], report["status_reason"]) == ("invalid", "1 of 1 names are not candidates")
     assert report["answered_ns"] == one.tools.clock.now_ns

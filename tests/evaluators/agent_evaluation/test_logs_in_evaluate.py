@@ -260,7 +260,7 @@ def test_the_command_takes_logs_and_names_a_path_without_any(logs: Path, tmp_pat
     assert result.exit_code == 0, result.output
     assert "agents · localization, given the true onset" in result.output
     wrong = CliRunner().invoke(command, [*arguments, "--agents", "react"])
-    assert "there is nothing at react; give a folder of Inspect's logs" in str(wrong.exception) + wrong.output
+    assert "react does not exist; give a folder of Inspect's logs" in str(wrong.exception) + wrong.output
 
 
 def test_logs_hold_no_path_or_name_that_a_model_saw(logs: Path) -> None:

@@ -33,7 +33,7 @@ def test_a_model_is_scored_by_what_it_submitted_and_not_by_what_it_says(run: Run
     assert values_of(log) == {"ac1": 0.0, "ac3": 1.0, "ac5": 1.0, "mrr": 0.5}
     messages = log.samples[0].messages  # type: ignore[index]
     conversation = "".join(shown_text(message) for message in messages)
-    assert "is no candidate; answer once more" in conversation
+    assert "is not a candidate; answer again" in conversation
     assert FAULTY not in conversation
     assert str(SAMPLE) not in conversation
 

@@ -1,1 +1,1 @@
-"""Formats of recorded runs, one module or package each, and what a format has to offer."""
+"""Formats of recorded runs, one module or package each, and their contract."""

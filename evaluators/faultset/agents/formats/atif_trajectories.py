@@ -1,9 +1,8 @@
-"""Where an answer stands in a trajectory: ATIF has no place for one.
+"""Trajectory files in ATIF, and the rules that find the answer in one, since ATIF has no field for it.
 
-In this order: what faultset wrote itself; the call in the step that Stratus names; the last call of a tool for
-submitting; the last body with a solution that a shell sent to an address `/submit`; the last message of the agent.
-Agents that diagnose and then mitigate submit twice, and the second submission, often empty, only ends the mitigation:
-the diagnosis is the last one that says something.
+The rules in order: the answer written by faultset; the call in the step named by Stratus; the last call of a submit
+tool; the last non-empty solution that a shell command sent to `/submit`; the agent's last message. Agents that diagnose
+and then mitigate submit twice; the second submission is often empty, so empty solutions are skipped.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from faultset.agents.formats.contract import ImportedRun, ImportOptions, OwnScore, files_below
-from faultset.agents.runs.answers import ReadAnswer, counted_run, decided, from_text, understood
+from faultset.agents.formats.contract import ImportedRun, ImportOptions, SourceScore, files_below
+from faultset.agents.runs.answers import ReadAnswer, build_run, decide_status, from_text, interpret_answer
 from faultset.agents.runs.record import STATUSES, TASKS, AgentRun, RunTruth
 from faultset.agents.trajectory import AgentIdentity, ToolCall, Trajectory, read_trajectory
 
@@ -37,24 +36,24 @@ _DATA = ("-d", "--data", "--data-raw", "--data-binary", "--json")
 
 @dataclass(frozen=True)
 class SubmittedAnswer:
-    """What was submitted, and by which rule it was found."""
+    """A submitted answer, and the rule that found it."""
 
     value: Any
     rule: str
 
 
 def submitted_answer(trajectory: Trajectory) -> SubmittedAnswer | None:
-    """Return the answer of a trajectory; None where the agent said nothing."""
-    own = (trajectory.extra or {}).get("faultset")
-    if isinstance(own, dict) and own.get("answer") is not None:
-        return SubmittedAnswer(own["answer"], "written by faultset")
+    """Return the answer of a trajectory; None if there is none."""
+    extra = (trajectory.extra or {}).get("faultset")
+    if isinstance(extra, dict) and extra.get("answer") is not None:
+        return SubmittedAnswer(extra["answer"], "written by faultset")
     steps = trajectory.agent_steps
     stratus = (trajectory.extra or {}).get("stratus")
     named = stratus.get("diagnosis_submitted_step") if isinstance(stratus, dict) else None
     for step in steps:
         calls = [call for call in step.tool_calls or () if call.function_name in _TOOLS]
         if step.step_id == named and calls:
-            return SubmittedAnswer(_argument(calls[-1]), "the step that Stratus names")
+            return SubmittedAnswer(_argument(calls[-1]), "the step named by Stratus")
     every = [call for step in steps for call in step.tool_calls or ()]
     for tool in _TOOLS:
         calls = [call for call in every if call.function_name == tool]
@@ -62,14 +61,14 @@ def submitted_answer(trajectory: Trajectory) -> SubmittedAnswer | None:
             return SubmittedAnswer(_argument(calls[-1]), f"the last call of {tool}")
     solutions = [solution for call in every if (solution := _solution(call)) is not None]
     if solutions:
-        said = [solution for solution in solutions if solution.strip()]
-        return SubmittedAnswer(said[-1] if said else "", "the last solution sent by a shell")
+        nonempty = [solution for solution in solutions if solution.strip()]
+        return SubmittedAnswer(nonempty[-1] if nonempty else "", "the last solution sent by a shell")
     texts = [step.text for step in steps if step.text.strip()]
     return SubmittedAnswer(texts[-1], "the last message") if texts else None
 
 
 def _argument(call: ToolCall) -> Any:
-    """Return the first argument of a call, which is the answer whatever it is called."""
+    """Return the first argument of a call, the answer under any name."""
     return next(iter(call.arguments.values()), "")
 
 
@@ -80,11 +79,11 @@ def _solution(call: ToolCall) -> str | None:
         return None
     for body in _bodies(command):
         try:
-            found = json.loads(body, strict=False)
+            content = json.loads(body, strict=False)
         except (ValueError, RecursionError):
             continue
-        if isinstance(found, dict) and isinstance(found.get("solution"), str):
-            return found["solution"]
+        if isinstance(content, dict) and isinstance(content.get("solution"), str):
+            return content["solution"]
     written = _BODY.search(command)
     return written[1].replace("'\\''", "'") if written else None
 
@@ -101,29 +100,29 @@ _KNOWN_TASKS = ("detection", "localization", "diagnosis", "mitigation")
 
 
 class ATIFTrajectories:
-    """Trajectory files in ATIF 1.0 to 1.8. They hold no label, so nothing is scored."""
+    """Trajectory files in ATIF 1.0 to 1.8; they have no labels, so nothing is scored."""
 
     name = "atif"
     title = "ATIF"
 
     def files(self, path: Path) -> Sequence[Path]:
-        """Find the files that are called trajectories, or all JSON files where none is."""
-        found = files_below(path, lambda file: file.suffix == ".json", "a folder of ATIF files")
-        return [file for file in found if "trajectory" in file.name] or found
+        """Return the files with "trajectory" in their name, or all JSON files if there are none."""
+        files = files_below(path, lambda file: file.suffix == ".json", "a folder of ATIF files")
+        return [file for file in files if "trajectory" in file.name] or files
 
     def runs(self, file: Path, options: ImportOptions) -> Sequence[ImportedRun]:
         """Read one trajectory."""
         trajectory = _with_names(read_trajectory(file), options)
-        own = (trajectory.extra or {}).get("faultset")
-        stated = own if isinstance(own, dict) else {}
+        extra = (trajectory.extra or {}).get("faultset")
+        stated = extra if isinstance(extra, dict) else {}
         task = stated["task"] if stated.get("task") in TASKS else "root_cause"
         submitted = submitted_answer(trajectory)
-        found = _as_stated(decided(trajectory, _answer(submitted, str(task), options)), stated)
+        answer = _as_stated(decide_status(trajectory, _answer(submitted, str(task), options)), stated)
         times = _times(trajectory)
-        run = counted_run(
+        run = build_run(
             self.name,
             trajectory,
-            found,
+            answer,
             dataset=_text(stated, "dataset"),
             version=_text(stated, "dataset_version"),
             episode=_text(stated, "episode") or (trajectory.session_id or "")[:500] or None,
@@ -138,12 +137,12 @@ class ATIFTrajectories:
         truth = RunTruth(cluster=(run.episode or file.stem)[:500])
         return [ImportedRun(key="", trajectory=trajectory, run=run, truth=truth)]
 
-    def score(self, run: AgentRun, truth: Mapping[str, Any]) -> OwnScore | None:
-        """Nothing: the format has no label."""
+    def score(self, run: AgentRun, truth: Mapping[str, Any]) -> SourceScore | None:
+        """Return None, because the format has no labels."""
         return None
 
     def difference(self, run: AgentRun, truth: RunTruth, success: bool) -> str:
-        """Nothing: the format has no result."""
+        """Return nothing, because the format has no results."""
         return ""
 
 
@@ -161,18 +160,17 @@ def _answer(submitted: SubmittedAnswer | None, task: str, options: ImportOptions
     if submitted.rule == "written by faultset" and isinstance(submitted.value, dict):
         return ReadAnswer(status="ok", answer=submitted.value)
     if task in _KNOWN_TASKS:
-        return understood(task, submitted.value, options.candidates)
+        return interpret_answer(task, submitted.value, options.candidates)
     return from_text(submitted.value if isinstance(submitted.value, str) else str(submitted.value), options.candidates)
 
 
-def _as_stated(found: ReadAnswer, stated: Mapping[str, Any]) -> ReadAnswer:
-    """Keep the status that faultset itself gave when it made the run."""
+def _as_stated(answer: ReadAnswer, stated: Mapping[str, Any]) -> ReadAnswer:
+    """Keep the status that faultset recorded with the run."""
     for status in STATUSES:
-        if stated.get("status") == status and (status != "ok" or found.answer is not None):
-            return replace(
-                found, status=status, reason=found.reason if found.status == status else "stated by faultset"
-            )
-    return found
+        if stated.get("status") == status and (status != "ok" or answer.answer is not None):
+            reason = answer.reason if answer.status == status else "stated by faultset"
+            return replace(answer, status=status, reason=reason)
+    return answer
 
 
 def _text(stated: Mapping[str, Any], name: str) -> str | None:
@@ -186,15 +184,15 @@ def _seed(stated: Mapping[str, Any]) -> int | None:
 
 
 def _times(trajectory: Trajectory) -> list[datetime]:
-    found = []
+    times = []
     for step in trajectory.steps:
         try:
             time = datetime.fromisoformat(step.timestamp) if step.timestamp else None
         except ValueError:
             continue
         if time is not None and time.tzinfo is not None and 1971 <= time.year <= 2200:
-            found.append(time)
-    return sorted(found)
+            times.append(time)
+    return sorted(times)
 
 
 def _model_calls(trajectory: Trajectory) -> int:

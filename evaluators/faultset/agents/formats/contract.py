@@ -1,4 +1,4 @@
-"""What a format of recorded runs has to offer so that its runs can be imported and scored."""
+"""The contract of a format of recorded runs."""
 
 from __future__ import annotations
 
@@ -18,91 +18,91 @@ from faultset.core.printable import printable
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions:
-    """What the user says that the files do not."""
+    """Information from the user that the files may lack."""
 
     agent: str | None = None
-    """Name of the agent, for sources that do not give it."""
+    """Name of the agent, for sources that have none."""
     model: str | None = None
-    """Name of the model, for sources that do not give it."""
+    """Name of the model, for sources that have none."""
     candidates: tuple[str, ...] = ()
-    """Services that an answer may name; needed to find services in free text."""
+    """Services that an answer may name; needed to recognise services in free text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedRun:
-    """One run as a format has read it."""
+    """One run as read by a format."""
 
     key: str
-    """Unique within its file and the same in every import; the run's name is made from it."""
+    """Unique within its file and stable across imports; determines the run's name."""
     trajectory: Trajectory
     run: AgentRun
-    """Without name, paths and hashes, which the import gives."""
+    """Without name, paths and hashes, which the import adds."""
     truth: RunTruth
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnScore:
-    """What an answer is worth against its source's label, by the source's rule."""
+class SourceScore:
+    """The score of an answer by its source's label and rule."""
 
     success: bool
     value: float
     """From 0 to 1; 1 for a success."""
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Further numbers, for instance of single fields."""
+    """Further scores, for example of single fields."""
 
 
 class AgentFormat(Protocol):
-    """A layout of recorded runs. Made without arguments; holds no data."""
+    """A format of recorded runs; created without arguments and stateless."""
 
     name: str
-    """As the user types it: `aiopslab`."""
+    """Name on the command line, such as `aiopslab`."""
     title: str
-    """As people know it: `AIOpsLab`."""
+    """Display name, such as `AIOpsLab`."""
 
     def files(self, path: Path) -> Sequence[Path]:
-        """Find the files below a folder that hold runs, or the file itself, in a stable order; never read them."""
+        """Return the files with runs below a folder, or the file itself, in a stable order, without reading them."""
         ...
 
     def runs(self, file: Path, options: ImportOptions) -> Sequence[ImportedRun]:
-        """Read the runs of one file; raise DataError, naming it, for one that cannot be imported."""
+        """Read the runs of one file; raise DataError with its name if it cannot be imported."""
         ...
 
-    def score(self, run: AgentRun, truth: Mapping[str, Any]) -> OwnScore | None:
-        """Score an answer against the label that `runs` gave; None where that cannot be done from a recording.
+    def score(self, run: AgentRun, truth: Mapping[str, Any]) -> SourceScore | None:
+        """Score an answer by the label that `runs` returned; None if a recording cannot decide it.
 
-        A run without an answer is a miss before this is asked.
+        Not called for a run without an answer, which is a miss.
         """
         ...
 
     def difference(self, run: AgentRun, truth: RunTruth, success: bool) -> str:
-        """Say why our result is not the recorded one, in a few words; empty when that is not known."""
+        """Explain in a few words why the result differs from the recorded one; empty if unknown."""
         ...
 
 
 _MOST_FILES = 1_000_000
 
 
-def files_below(path: Path, wanted: Callable[[Path], bool], what: str) -> list[Path]:
-    """Return the file itself, or all files below a folder that are wanted, sorted; links to folders are not followed.
+def files_below(path: Path, accept: Callable[[Path], bool], expected: str) -> list[Path]:
+    """Return the file itself, or all accepted files below a folder, sorted; links to folders are not followed.
 
     Raises
     ------
     DataError
-        There is none.
+        There is no such file; the message says what was expected.
     """
     if not path.exists():
-        raise DataError(f"there is nothing at {printable(path)}; give {what}")
+        raise DataError(f"{printable(path)} does not exist; give {expected}")
     if not path.is_dir():
         return [path]
-    found = []
+    files = []
     for folder, folders, names in os.walk(path):
         folders.sort()
-        found += [file for name in names if wanted(file := Path(folder) / name)]
-        if len(found) > _MOST_FILES:
+        files += [file for name in names if accept(file := Path(folder) / name)]
+        if len(files) > _MOST_FILES:
             raise DataError(f"{printable(path)} holds more than {_MOST_FILES:,} files; give a smaller folder")
-    if not found:
-        raise DataError(f"{printable(path)} holds no runs; give {what}")
-    return sorted(found)
+    if not files:
+        raise DataError(f"{printable(path)} holds no runs; give {expected}")
+    return sorted(files)
 
 
 GROUP = "faultset.agent_formats"
@@ -116,38 +116,38 @@ def agent_format_names() -> list[str]:
 
 
 def agent_format(name: str) -> AgentFormat:
-    """Return a format; raise UsageError for a name that is not known or a plug-in that cannot be loaded."""
-    return load_plugin(GROUP, name, kind="format of runs", accept=_made)
+    """Return a format; raise UsageError for an unknown name or a plug-in that cannot be loaded."""
+    return load_plugin(GROUP, name, kind="format of runs", accept=_build)
 
 
-def _made(name: str, loaded: Any) -> AgentFormat:
+def _build(name: str, loaded: Any) -> AgentFormat:
     require_class(loaded, "files", "runs", "score", "difference")
-    made: AgentFormat = loaded()
-    if made.name != name:
-        raise UsageError(f'the format calls itself "{made.name}", and both names must be the same')
-    return _GuardedAgentFormat(made)
+    built: AgentFormat = loaded()
+    if built.name != name:
+        raise UsageError(f'the format must have the name "{name}" of its entry point, got "{built.name}"; rename one')
+    return _GuardedAgentFormat(built)
 
 
 class _GuardedAgentFormat:
-    """A format whose every failure is one sentence about the data, whatever its reader did not foresee."""
+    """Wraps a format and turns every unexpected error into one sentence about the data."""
 
     def __init__(self, inner: AgentFormat) -> None:
         self._inner = inner
         self.name, self.title = inner.name, inner.title
 
     def files(self, path: Path) -> Sequence[Path]:
-        return self._named(path, lambda: self._inner.files(path))
+        return self._guard(path, lambda: self._inner.files(path))
 
     def runs(self, file: Path, options: ImportOptions) -> Sequence[ImportedRun]:
-        return self._named(file, lambda: self._inner.runs(file, options))
+        return self._guard(file, lambda: self._inner.runs(file, options))
 
-    def score(self, run: AgentRun, truth: Mapping[str, Any]) -> OwnScore | None:
-        return self._named(run.run, lambda: self._inner.score(run, truth))
+    def score(self, run: AgentRun, truth: Mapping[str, Any]) -> SourceScore | None:
+        return self._guard(run.run, lambda: self._inner.score(run, truth))
 
     def difference(self, run: AgentRun, truth: RunTruth, success: bool) -> str:
-        return self._named(run.run, lambda: self._inner.difference(run, truth, success))
+        return self._guard(run.run, lambda: self._inner.difference(run, truth, success))
 
-    def _named(self, origin: Path | str, read: Callable[[], T]) -> T:
+    def _guard(self, origin: Path | str, read: Callable[[], T]) -> T:
         try:
             return read()
         except FaultsetError:

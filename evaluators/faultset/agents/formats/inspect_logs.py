@@ -1,8 +1,8 @@
-"""Logs of Inspect, read through Inspect's own library; one run for each sample and epoch.
+"""Read Inspect logs with Inspect's library: one run per sample and epoch.
 
-Samples of our tasks hold their question and the session's report; `evaluate --agents` scores them. For other samples
-our result says whether the answer is one of the sample's targets, without regard to case. The log's scorers may judge
-in another way; theirs is the recorded result.
+Samples of faultset tasks contain their question and the session's report; `evaluate --agents` scores them. For other
+samples, the score says whether the answer equals one of the sample's targets, ignoring case. The result of the log's
+own scorers is the recorded result.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faultset.agents.formats.contract import ImportedRun, ImportOptions, OwnScore, files_below
-from faultset.agents.runs.answers import ReadAnswer, cheating, counted_run, decided
+from faultset.agents.formats.contract import ImportedRun, ImportOptions, SourceScore, files_below
+from faultset.agents.runs.answers import ReadAnswer, build_run, cheating, decide_status
 from faultset.agents.runs.record import AGENT, QUESTION, REPORT, AgentRecord, AgentRun, AskedQuestion, RunTruth
 from faultset.agents.trajectory import LIMIT_BYTES, FinalMetrics, Trajectory, TrajectoryWriter, jsonable
 from faultset.core.errors import DataError
@@ -29,12 +29,12 @@ _SPEAKERS = {"system": "system", "developer": "system", "user": "user"}
 
 
 def add_messages(writer: TrajectoryWriter, messages: Sequence[Any], origin: str) -> None:
-    """Add messages to a trajectory; results of tools go to the step that called them.
+    """Add messages to a trajectory; tool results are added to the step that called the tool.
 
     Raises
     ------
     DataError
-        A message is no object, or of a role that is not known.
+        A message is not an object or has an unknown role.
     """
     results = {m.get("tool_call_id"): m for m in messages if isinstance(m, dict) and m.get("role") == "tool"}
     for message in messages:
@@ -42,35 +42,35 @@ def add_messages(writer: TrajectoryWriter, messages: Sequence[Any], origin: str)
         if role == "assistant":
             _add_step(writer, message, results)
         elif role in _SPEAKERS:
-            writer.said(_SPEAKERS[role], content_text(message.get("content")))
+            writer.add_message(_SPEAKERS[role], content_text(message.get("content")))
         elif role != "tool":
-            raise DataError(f"{origin} has a message of the role {quoted(role)}, which is not known; restore the file")
+            raise DataError(f"{origin} has a message with the unknown role {quoted(role)}; restore the file")
 
 
 def _add_step(writer: TrajectoryWriter, message: Mapping[str, Any], results: Mapping[Any, Any]) -> None:
-    calls, back, failed = [], [], []
-    made = message.get("tool_calls")
-    for call in made if isinstance(made, list) else ():
+    calls, contents, failed = [], [], []
+    tool_calls = message.get("tool_calls")
+    for call in tool_calls if isinstance(tool_calls, list) else ():
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict):
             continue
         calls.append((str(function.get("name", "")), _arguments(function.get("arguments"))))
         key = call.get("id")
         result = results.get(key) if isinstance(key, str) else None
-        back.append(content_text(result.get("content")) if result else None)
+        contents.append(content_text(result.get("content")) if result else None)
         failed.append(bool(result and result.get("error")))
     reasoning = message.get("reasoning_content")
-    writer.acted(
+    writer.add_agent_step(
         content_text(message.get("content")),
         calls=calls,
-        results=back,
+        results=contents,
         errors=failed,
         reasoning=reasoning if isinstance(reasoning, str) else None,
     )
 
 
 def _arguments(value: Any) -> dict[str, Any]:
-    """Return the arguments of a call, which models write as JSON text that may be none."""
+    """Return the arguments of a call, which models write as JSON text, sometimes invalid."""
     if isinstance(value, str):
         try:
             parsed = json.loads(value)
@@ -81,7 +81,7 @@ def _arguments(value: Any) -> dict[str, Any]:
 
 
 def content_text(content: Any) -> str:
-    """Return the text of a message, whose content may be a list of parts."""
+    """Return the text of a message; its content may be a list of parts."""
     if isinstance(content, list):
         parts = (part.get("text") for part in content if isinstance(part, dict))
         return "\n".join(part for part in parts if isinstance(part, str))
@@ -102,13 +102,13 @@ _LABELS = "target in the log"
 
 
 class InspectLogs:
-    """Logs `*.eval` and `*.json` of Inspect."""
+    """Inspect logs, `*.eval` and `*.json`."""
 
     name = "inspect"
     title = "Inspect"
 
     def files(self, path: Path) -> Sequence[Path]:
-        """Find the logs."""
+        """Return the logs."""
         return files_below(path, lambda file: file.suffix in (".eval", ".json"), "a folder of Inspect's logs")
 
     def runs(self, file: Path, options: ImportOptions) -> Sequence[ImportedRun]:
@@ -118,30 +118,30 @@ class InspectLogs:
         regular_stat(file, limit_bytes=LIMIT_BYTES)
         log = read_eval_log(str(file), resolve_attachments=True)
         if not log.samples and log.status == "success":
-            raise DataError(f"{printable(file)} holds no samples; give a log that was not made with headers alone")
+            raise DataError(f"{printable(file)} holds no samples; give a complete log, not one with headers only")
         return [_run(self.name, log, sample, f"{file}, sample {sample.id}", options) for sample in log.samples or ()]
 
-    def score(self, run: AgentRun, truth: Mapping[str, Any]) -> OwnScore | None:
-        """Say whether the answer is one of the targets."""
+    def score(self, run: AgentRun, truth: Mapping[str, Any]) -> SourceScore | None:
+        """Compare the answer with the targets."""
         right = _plain((run.answer or {}).get("text", "")) in {_plain(target) for target in truth["targets"]}
-        return OwnScore(success=right, value=float(right))
+        return SourceScore(success=right, value=float(right))
 
     def difference(self, run: AgentRun, truth: RunTruth, success: bool) -> str:
-        """The log was judged by its scorer, ours is equality."""
+        """Name the log's scorer, whose rule differs from equality with a target."""
         names = ", ".join(truth.recorded.get("scores", {})) or "unknown"
-        return f"the log's scorer ({names}) judges otherwise than by equality with a target"
+        return f"the log's scorer ({names}) uses another rule than equality with a target"
 
 
 def _run(source: str, log: EvalLog, sample: EvalSample, origin: str, options: ImportOptions) -> ImportedRun:
     record = AgentRecord.model_validate(sample.store[AGENT]) if AGENT in sample.store else None
     question = AskedQuestion.model_validate(sample.metadata[QUESTION]) if QUESTION in sample.metadata else None
-    named = record.name if record else log.eval.solver or "inspect"
-    # a control asks no model, whichever the log names
+    name = record.name if record else log.eval.solver or "inspect"
+    # controls call no model, even if the log names one
     model = None if record and record.kind == "control" else log.eval.model or options.model
-    writer = TrajectoryWriter(options.agent or named, version=record.version if record else "unknown", model=model)
-    add_messages(writer, [_message(one) for one in sample.messages], printable(origin))
+    writer = TrajectoryWriter(options.agent or name, version=record.version if record else "unknown", model=model)
+    add_messages(writer, [_message(message) for message in sample.messages], printable(origin))
     if not len(writer):
-        writer.said("user", sample.input if isinstance(sample.input, str) else "")
+        writer.add_message("user", sample.input if isinstance(sample.input, str) else "")
     trajectory = writer.trajectory(session_id=sample.uuid, final_metrics=_usage(sample))
     limit = sample.limit.type if sample.limit else None
     fields = {
@@ -158,21 +158,22 @@ def _run(source: str, log: EvalLog, sample: EvalSample, origin: str, options: Im
         answer = ReadAnswer(status="ok", answer={"text": jsonable(text)}) if text and text.strip() else None
         stopped_by = _LIMITS.get(limit or "")
     else:
-        # a retry of the evaluation has the same task id, so its samples replace those of the first try
+        # a retried evaluation keeps its task id, so that its samples replace those of the first try
         key = f"{log.eval.task_id}/{key}"
         report = sample.store.get(REPORT) or {}
-        answer, stopped_by = _own_answer(report), _LIMITS.get(limit or "", report.get("stopped_by"))
-        fields |= _own_fields(question, report, sample)
+        answer, stopped_by = _session_answer(report), _LIMITS.get(limit or "", report.get("stopped_by"))
+        fields |= _session_fields(question, report, sample)
     if sample.error:
         reason = printable(sample.error.message.splitlines()[0][:300] if sample.error.message else "unknown")
-        ending = ReadAnswer(status="harness_error", reason=f"the sample ended in an error: {reason}")
+        final = ReadAnswer(status="harness_error", reason=f"the sample ended in an error: {reason}")
     else:
-        ending = decided(trajectory, answer, stopped_by=stopped_by, cheats=cheating if question is None else _never)
-    run = counted_run(source, trajectory, ending, **fields)
+        cheats = cheating if question is None else _never
+        final = decide_status(trajectory, answer, stopped_by=stopped_by, cheats=cheats)
+    run = build_run(source, trajectory, final, **fields)
     return ImportedRun(key=key, trajectory=trajectory, run=run, truth=_truth(sample, labelled=question is None))
 
 
-def _own_answer(report: Mapping[str, Any]) -> ReadAnswer | None:
+def _session_answer(report: Mapping[str, Any]) -> ReadAnswer | None:
     """Return the answer in a session's report."""
     if not isinstance(report.get("answer"), dict):
         return None
@@ -180,8 +181,8 @@ def _own_answer(report: Mapping[str, Any]) -> ReadAnswer | None:
     return ReadAnswer(status=status, reason=str(report.get("status_reason", "")), answer=jsonable(report["answer"]))
 
 
-def _own_fields(question: AskedQuestion, report: Mapping[str, Any], sample: EvalSample) -> dict[str, Any]:
-    """Return what the metadata and the store of a sample of our tasks say."""
+def _session_fields(question: AskedQuestion, report: Mapping[str, Any], sample: EvalSample) -> dict[str, Any]:
+    """Return the fields recorded in the metadata and store of a sample of a faultset task."""
     statuses = report.get("statuses") or {}
     counts = {name: statuses.get(name, 0) for name in ("not_recorded", "refused")}
     fields: dict[str, Any] = {
@@ -198,23 +199,23 @@ def _own_fields(question: AskedQuestion, report: Mapping[str, Any], sample: Eval
 
 
 def _never(trajectory: Trajectory) -> str:
-    """The tools of our tasks reach neither files nor the injector."""
+    """Report no cheating: tools of faultset tasks access neither files nor the injector."""
     return ""
 
 
 def _usage(sample: EvalSample) -> FinalMetrics:
     usage = list((sample.model_usage or {}).values())
-    costs = [one.total_cost for one in usage if one.total_cost is not None]
+    costs = [model.total_cost for model in usage if model.total_cost is not None]
     return FinalMetrics(
-        total_prompt_tokens=_sum([_prompt_tokens(one) for one in usage]),
-        total_completion_tokens=_sum([one.output_tokens for one in usage]),
-        total_cached_tokens=_sum([one.input_tokens_cache_read for one in usage]),
+        total_prompt_tokens=_sum([_prompt_tokens(model) for model in usage]),
+        total_completion_tokens=_sum([model.output_tokens for model in usage]),
+        total_cached_tokens=_sum([model.input_tokens_cache_read for model in usage]),
         total_cost_usd=sum(costs) if costs else None,
     )
 
 
 def _seconds(sample: EvalSample) -> float | None:
-    """Return the time of a sample without waiting for other samples, if the log has it."""
+    """Return the working time of a sample, or its total time if the log has no other."""
     seconds = sample.working_time if sample.working_time is not None else sample.total_time
     return None if seconds is None else float(seconds)
 
@@ -232,17 +233,17 @@ def _message(message: Any) -> dict[str, Any]:
 
 
 def _prompt_tokens(usage: Any) -> int:
-    """Return the tokens of prompts with the cached ones, which Inspect counts apart."""
+    """Return prompt tokens including cached ones, which Inspect counts separately."""
     return usage.input_tokens + (usage.input_tokens_cache_read or 0) + (usage.input_tokens_cache_write or 0)
 
 
 def _sum(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if numbers else None
 
 
 def _truth(sample: EvalSample, *, labelled: bool) -> RunTruth:
-    """Return target and scores; the target of our own tasks is for people, and is not scored here."""
+    """Return targets and scores; targets of faultset tasks are for readers and are not scored here."""
     targets = [] if not labelled else [sample.target] if isinstance(sample.target, str) else list(sample.target)
     targets = [target for target in targets if target.strip()]
     values = {name: score.value for name, score in (sample.scores or {}).items()}
@@ -259,7 +260,7 @@ def _truth(sample: EvalSample, *, labelled: bool) -> RunTruth:
 
 
 def _number(value: Any) -> float | None:
-    """Return a score from 0 to 1, the first of several; letters are correct, partial, incorrect and no answer."""
+    """Return the first score as a number from 0 to 1; letters mean correct, partial, incorrect, no answer."""
     if isinstance(value, dict):
         return _number(next(iter(value.values()), None))
     if isinstance(value, str):

@@ -1,8 +1,8 @@
-"""The true causes of OpenRCA's queries, put together from the rows of an archive.
+"""Read archives of OpenRCA runs, and reconstruct the true causes of each query.
 
-A row states one cause in full, also where its query asks for several, and what was asked for: the criteria that passed
-and failed, as sets of values without names. The other causes are those of other rows of the archive, near in time, with
-which the asked values are exactly those of the criteria.
+A row contains one complete cause, even if its query asks for several, and the criteria that passed and failed, as
+values without field names. The other causes are found among rows close in time: those with which the requested values
+equal the criteria exactly.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from faultset.agents.formats.contract import ImportedRun, ImportOptions, OwnScore, files_below
-from faultset.agents.runs.answers import ReadAnswer, counted_run, decided
+from faultset.agents.formats.contract import ImportedRun, ImportOptions, SourceScore, files_below
+from faultset.agents.runs.answers import ReadAnswer, build_run, decide_status
 from faultset.agents.runs.record import AgentRun, RunTruth
 from faultset.agents.trajectory import LIMIT_BYTES, TrajectoryWriter, jsonable
 from faultset.core.errors import DataError
@@ -25,7 +25,7 @@ from faultset.core.json_text import canonical_json
 from faultset.core.printable import printable
 from faultset.core.reading.regular_files import read_regular
 
-ASKED = {
+REQUESTED = {
     "task_1": ("time",),
     "task_2": ("reason",),
     "task_3": ("component",),
@@ -43,41 +43,43 @@ Cause = dict[str, str]
 
 
 def stated_cause(text: str) -> Cause | None:
-    """Return the cause that a row states, None where something is missing."""
-    parts = (line.partition(":") for line in text.splitlines())
-    found = {name: value.strip() for name, colon, value in parts if colon}
-    if not {"component", "reason", "datetime"} <= set(found) or moment(found["datetime"]) is None:
+    """Return the cause stated in a row; None if a field is missing."""
+    lines = (line.partition(":") for line in text.splitlines())
+    fields = {name: value.strip() for name, colon, value in lines if colon}
+    if not {"component", "reason", "datetime"} <= set(fields) or parse_time(fields["datetime"]) is None:
         return None
-    return {"time": found["datetime"], "component": found["component"], "reason": found["reason"]}
+    return {"time": fields["datetime"], "component": fields["component"], "reason": fields["reason"]}
 
 
-def causes_of(row: Mapping[str, str], own: Cause, pool: Sequence[Cause]) -> list[Cause] | None:
-    """Return all causes that a query asks for; None where the archive does not tell them.
+def causes_of(row: Mapping[str, str], stated: Cause, pool: Sequence[Cause]) -> list[Cause] | None:
+    """Return all causes that a query asks for; None if they cannot be reconstructed.
 
     Parameters
     ----------
-    own
-        The cause that the row states.
+    stated
+        The cause in the row.
     pool
-        The different causes of the archive.
+        The distinct causes in the archive.
     """
-    asked = ASKED[row["task_index"].strip()]
-    wanted = {line.strip() for name in ("passed", "failed") for line in row.get(name, "").splitlines() if line.strip()}
-    if wanted in (set(), {"N/A"}):
-        return [own]
+    requested = REQUESTED[row["task_index"].strip()]
+    criteria = {
+        line.strip() for name in ("passed", "failed") for line in row.get(name, "").splitlines() if line.strip()
+    }
+    if criteria in (set(), {"N/A"}):
+        return [stated]
     number = _stated_number(row["instruction"])
-    others = [cause for cause in pool if cause != own and _seconds_apart(cause, own) <= _NEAR_S]
-    others.sort(key=lambda cause: _seconds_apart(cause, own))
+    others = [cause for cause in pool if cause != stated and _seconds_apart(cause, stated) <= _NEAR_S]
+    others.sort(key=lambda cause: _seconds_apart(cause, stated))
     for more in range(number - 1, _MOST_OTHERS + 1):
         for chosen in itertools.combinations(others, more):
-            causes = [own, *chosen]
-            if {cause[name] for cause in causes for name in asked} == wanted:
+            causes = [stated, *chosen]
+            if {cause[name] for cause in causes for name in requested} == criteria:
                 return causes
     return None
 
 
-def moment(text: Any) -> datetime | None:
-    """Return a time as OpenRCA writes it."""
+def parse_time(text: Any) -> datetime | None:
+    """Parse a time in OpenRCA's format; None if it is invalid."""
     try:
         return datetime.strptime(text.strip(), "%Y-%m-%d %H:%M:%S") if isinstance(text, str) else None
     except ValueError:
@@ -85,12 +87,12 @@ def moment(text: Any) -> datetime | None:
 
 
 def _stated_number(instruction: str) -> int:
-    found = _COUNT.search(instruction) or _COUNT_AFTER.search(instruction)
-    return _NUMBERS[found[1].lower()] if found else 1
+    match = _COUNT.search(instruction) or _COUNT_AFTER.search(instruction)
+    return _NUMBERS[match[1].lower()] if match else 1
 
 
-def _seconds_apart(one: Cause, other: Cause) -> float:
-    first, second = moment(one["time"]), moment(other["time"])
+def _seconds_apart(left: Cause, right: Cause) -> float:
+    first, second = parse_time(left["time"]), parse_time(right["time"])
     return abs((first - second).total_seconds()) if first and second else float("inf")
 
 
@@ -112,18 +114,17 @@ class OpenRCAArchives:
     title = "OpenRCA"
 
     def files(self, path: Path) -> Sequence[Path]:
-        """Find the archives."""
+        """Return the archives."""
         return files_below(path, lambda file: file.suffix == ".csv", "a folder of OpenRCA's archives")
 
     def runs(self, file: Path, options: ImportOptions) -> Sequence[ImportedRun]:
         """Read the rows of one archive."""
         rows = _rows(file)
-        stated = [_stated(row, f"row {number} of {printable(file)}") for number, row in enumerate(rows, start=1)]
-        pool = [dict(one) for one in dict.fromkeys(tuple(cause.items()) for cause in stated)]
-        found = zip(rows, stated, strict=True)
+        causes = [_stated(row, f"row {number} of {printable(file)}") for number, row in enumerate(rows, start=1)]
+        pool = [dict(items) for items in dict.fromkeys(tuple(cause.items()) for cause in causes)]
         return [
-            self._run(row, number, causes_of(row, own, pool), own, file, options)
-            for number, (row, own) in enumerate(found)
+            self._run(row, number, causes_of(row, stated, pool), stated, file, options)
+            for number, (row, stated) in enumerate(zip(rows, causes, strict=True))
         ]
 
     def _run(
@@ -131,21 +132,20 @@ class OpenRCAArchives:
         row: Mapping[str, str],
         number: int,
         causes: list[Cause] | None,
-        own: Cause,
+        stated: Cause,
         file: Path,
         options: ImportOptions,
     ) -> ImportedRun:
         system = file.stem.partition("-")[2] or file.stem
-        truth = None if causes is None else {"causes": causes, "asked": list(ASKED[row["task_index"].strip()])}
+        truth = None if causes is None else {"causes": causes, "asked": list(REQUESTED[row["task_index"].strip()])}
         writer = TrajectoryWriter(options.agent or "RCA-agent", model=options.model)
-        writer.said("user", row["instruction"])
-        writer.acted(row["prediction"])
+        writer.add_message("user", row["instruction"])
+        writer.add_agent_step(row["prediction"])
         trajectory = writer.trajectory()
-        found = decided(trajectory, _answer(row["prediction"]))
-        run = counted_run(
+        run = build_run(
             self.name,
             trajectory,
-            found,
+            decide_status(trajectory, _answer(row["prediction"])),
             dataset=system[:500],
             episode=f"{system}/{row.get('row_id', number)}"[:500],
             task="root_cause",
@@ -153,30 +153,30 @@ class OpenRCAArchives:
         )
         recorded = {name: row[name] for name in ("passed", "failed", "score") if name in row}
         score = _number(row["score"])
-        place = "+".join(sorted(f"{cause['component']}:{cause['reason']}" for cause in causes or [own]))
-        own_truth = RunTruth(
-            cluster=f"{system}/{place}"[:500],
+        cluster = "+".join(sorted(f"{cause['component']}:{cause['reason']}" for cause in causes or [stated]))
+        run_truth = RunTruth(
+            cluster=f"{system}/{cluster}"[:500],
             label_version=_LABELS if truth else None,
             truth_json=canonical_json(jsonable(truth)) if truth else None,
             recorded_success=None if score is None else score == 1.0,
             recorded_value=score,
             recorded_json=canonical_json(jsonable(recorded)),
         )
-        return ImportedRun(key=f"{number:05d}", trajectory=trajectory, run=run, truth=own_truth)
+        return ImportedRun(key=f"{number:05d}", trajectory=trajectory, run=run, truth=run_truth)
 
-    def score(self, run: AgentRun, truth: Mapping[str, Any]) -> OwnScore | None:
+    def score(self, run: AgentRun, truth: Mapping[str, Any]) -> SourceScore | None:
         """Score a prediction as OpenRCA does."""
         predicted = (run.answer or {}).get("root_causes", [])
         causes, asked = truth["causes"], truth["asked"]
         if len(predicted) != len(causes):
-            return OwnScore(success=False, value=0.0)
+            return SourceScore(success=False, value=0.0)
         passed = _best_assignment(predicted, causes, asked)
         value = round(passed / (len(causes) * len(asked)), 2)
-        return OwnScore(success=value == 1.0, value=value)
+        return SourceScore(success=value == 1.0, value=value)
 
     def difference(self, run: AgentRun, truth: RunTruth, success: bool) -> str:
-        """OpenRCA reads predictions with one regular expression, which wants the keys in one order."""
-        return "OpenRCA's reader wants three keys in one order" if (run.answer or {}).get("other_layout") else ""
+        """Explain answers that OpenRCA's regular expression misses, because their keys are in another order."""
+        return "OpenRCA's reader requires three keys in one order" if (run.answer or {}).get("other_layout") else ""
 
 
 def _rows(file: Path) -> list[dict[str, str]]:
@@ -189,19 +189,19 @@ def _rows(file: Path) -> list[dict[str, str]]:
         table = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False, na_filter=False)
     except (ValueError, pd.errors.ParserError, UnicodeDecodeError, MemoryError) as problem:
         reason = printable(str(problem).partition("\n")[0][:200])
-        raise DataError(f"{printable(file)} is no CSV table ({reason}); restore the file") from None
+        raise DataError(f"{printable(file)} is not a CSV table ({reason}); restore the file") from None
     missing = [name for name in _COLUMNS if name not in table.columns]
     if missing:
         raise DataError(f"{printable(file)} lacks the column {missing[0]} of an OpenRCA archive; give another file")
     rows: list[dict[str, str]] = table.to_dict("records")  # type: ignore[assignment]
     if not rows:
-        raise DataError(f"{printable(file)} has no row; give another file")
+        raise DataError(f"{printable(file)} has no rows; give another file")
     return rows
 
 
 def _stated(row: Mapping[str, str], origin: str) -> Cause:
-    if row["task_index"].strip() not in ASKED:
-        raise DataError(f"{origin} is of an unknown task {printable(row['task_index'][:40])}; restore the file")
+    if row["task_index"].strip() not in REQUESTED:
+        raise DataError(f"{origin} has the unknown task {printable(row['task_index'][:40])}; restore the file")
     cause = stated_cause(row["groundtruth"])
     if cause is None:
         raise DataError(f"{origin} has no ground truth with component, reason and datetime; restore the file")
@@ -213,35 +213,37 @@ def _answer(text: str) -> ReadAnswer:
         return ReadAnswer(status="no_answer", reason="the prediction is empty")
     inside = text[text.find("{") : text.rfind("}") + 1]
     try:
-        found = json.loads(inside)
+        content = json.loads(inside)
     except (ValueError, RecursionError):
-        return ReadAnswer(status="unparsed", reason="the prediction is no JSON")
-    objects = [found] if any(key in _KEYS for key in found) else list(found.values())
-    causes = [one for one in objects if isinstance(one, dict)][: _MOST_CAUSES + 1]
+        return ReadAnswer(status="unparsed", reason="the prediction is not JSON")
+    objects = [content] if any(key in _KEYS for key in content) else list(content.values())
+    causes = [item for item in objects if isinstance(item, dict)][: _MOST_CAUSES + 1]
     if not causes:
         return ReadAnswer(status="invalid", reason="the prediction names no cause")
-    other = any([*one] != [key for key in _KEYS if key in one] for one in causes)
-    answer: dict[str, Any] = {"root_causes": [{_KEYS[key]: one[key] for key in _KEYS if key in one} for one in causes]}
-    return ReadAnswer(status="ok", answer=answer | ({"other_layout": True} if other else {}))
+    other = any([*cause] != [key for key in _KEYS if key in cause] for cause in causes)
+    root_causes = [{_KEYS[key]: cause[key] for key in _KEYS if key in cause} for cause in causes]
+    return ReadAnswer(status="ok", answer={"root_causes": root_causes} | ({"other_layout": True} if other else {}))
 
 
-def _best_assignment(predicted: Sequence[Any], causes: Sequence[Any], asked: Sequence[str]) -> int:
+def _best_assignment(predicted: Sequence[Any], causes: Sequence[Any], requested: Sequence[str]) -> int:
     import numpy as np
     from scipy.optimize import linear_sum_assignment
 
-    held = np.array([[sum(_holds(name, one, cause) for name in asked) for cause in causes] for one in predicted])
-    rows, columns = linear_sum_assignment(held, maximize=True)
-    return int(held[rows, columns].sum())
+    matches = np.array(
+        [[sum(_matches(name, guess, cause) for name in requested) for cause in causes] for guess in predicted]
+    )
+    rows, columns = linear_sum_assignment(matches, maximize=True)
+    return int(matches[rows, columns].sum())
 
 
-def _holds(name: str, predicted: Mapping[str, Any], cause: Mapping[str, str]) -> bool:
+def _matches(name: str, predicted: Mapping[str, Any], cause: Mapping[str, str]) -> bool:
     value = predicted.get(name)
     if name != "time":
         return value == cause[name]
-    moments = [moment(value), moment(cause[name])]
-    if moments[0] is None or moments[1] is None:
+    guess, true = parse_time(value), parse_time(cause[name])
+    if guess is None or true is None:
         return False
-    return abs((moments[0] - moments[1]).total_seconds()) <= TOLERANCE_S
+    return abs((guess - true).total_seconds()) <= TOLERANCE_S
 
 
 def _number(text: str) -> float | None:

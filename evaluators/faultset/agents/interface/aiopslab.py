@@ -1,7 +1,7 @@
-"""A recorded episode behind AIOpsLab's contract: text actions, and agents with `init_context` and `get_action`.
+"""A recorded episode with AIOpsLab's contract: text actions, and agents with `init_context` and `get_action`.
 
-The names, arguments and answers of the actions follow AIOpsLab (MIT licence); the texts are our own. Files that an
-action says it has exported lie in memory under the paths it names.
+Names, arguments and answers of the actions follow AIOpsLab (MIT licence); the texts are original. Exported files exist
+only in memory, under the paths that the actions return.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from faultset.agents.formats.aiopslab.session import ActionError, parsed
+from faultset.agents.formats.aiopslab.session import ActionError, parse_action
 from faultset.agents.interface.session import AgentSession, SessionTask
-from faultset.agents.runs.answers import FAULT_TYPES, SYSTEM_LEVELS, understood
+from faultset.agents.runs.answers import FAULT_TYPES, SYSTEM_LEVELS, interpret_answer
 from faultset.core.errors import UsageError
 from faultset.datasets.kubectl.answers import folded_table
 from faultset.datasets.kubectl.printing import stamp
@@ -21,43 +21,45 @@ NEXT_ACTION = "Please take the next action"
 ACCEPTED = "1"
 _FOLDER = "/recording"
 _MOST_FILE_ROWS = 400
-_INSTRUCTIONS = """You act through calls of functions, one in each reply. Write the call in a code block of its own:
+_INSTRUCTIONS = """Act by calling functions, one per reply. Write the call in its own code block:
 ```
 name("text argument", 5)
 ```
-Before the block you may say why. Functions whose names are not listed do not exist."""
+You may explain the call before the block. Only the listed functions exist."""
 _ANSWERS: dict[SessionTask, str] = {
-    "detection": 'submit(has_anomaly: str): end with "Yes" where there is a fault and "No" where there is none.',
-    "localization": "submit(faulty_components: list[str]): end with the faulty services; [] where there is no fault.",
+    "detection": 'submit(has_anomaly: str): end with "Yes" if there is a fault, otherwise "No".',
+    "localization": "submit(faulty_components: list[str]): end with the faulty services; [] if there is no fault.",
     "diagnosis": 'submit(analysis: dict): end with {"system_level": ..., "fault_type": ...}; levels are '
     f"{', '.join(SYSTEM_LEVELS)}; types are {', '.join(FAULT_TYPES)}.",
 }
 
 
 class AIOpsLabAgent(Protocol):
-    """An agent as AIOpsLab's orchestrator drives it."""
+    """The interface of agents for AIOpsLab's orchestrator."""
 
     def init_context(self, problem_desc: str, instructions: str, apis: Mapping[str, str]) -> None:
-        """Hear the problem, how to act, and the actions with their descriptions."""
+        """Receive the problem, the instructions, and the actions with their descriptions."""
         ...
 
     async def get_action(self, input: str) -> str:  # noqa: A002
-        """Return the next message for what was observed."""
+        """Return the next message, given the result of the previous one."""
         ...
 
 
 class AIOpsLabEnvironment:
-    """One session behind text actions.
+    """One session, controlled by text actions.
 
     Attributes
     ----------
     steps
-        Messages of the agent so far, those that cannot be read included.
+        Messages of the agent so far, unreadable ones included.
     """
 
     def __init__(self, session: AgentSession) -> None:
         if session.task not in _ANSWERS:
-            raise UsageError(f"AIOpsLab asks one task at a time, {', '.join(_ANSWERS)}; choose one of them")
+            raise UsageError(
+                f'AIOpsLab needs one of the tasks {", ".join(_ANSWERS)}, got "{session.task}"; choose one of them'
+            )
         self.session = session
         self.steps = 0
         self._exports = 0
@@ -73,7 +75,7 @@ class AIOpsLabEnvironment:
 
     @property
     def description(self) -> str:
-        """The problem in words."""
+        """Return the problem description."""
         recording = self.session.tools.recording
         return (
             f"You operate the application {recording.context.app}.\nService Name: {recording.context.app}\n"
@@ -83,35 +85,35 @@ class AIOpsLabEnvironment:
 
     @property
     def instructions(self) -> str:
-        """How to act."""
+        """Return the instructions."""
         return _INSTRUCTIONS
 
     @property
     def apis(self) -> dict[str, str]:
-        """Name of each action and what it does."""
+        """Return action -> description."""
         return {
             "get_logs": "get_logs(namespace: str, service: str): the log lines of a service.",
             "get_metrics": "get_metrics(namespace: str, duration: int = 5): export the metrics of the last minutes.",
             "read_metrics": "read_metrics(file_path: str): show an exported metric.",
             "get_traces": "get_traces(namespace: str, duration: int = 5): export the spans of the last minutes.",
             "read_traces": "read_traces(file_path: str): show exported spans.",
-            "exec_shell": "exec_shell(command: str): run a kubectl command that reads; there is no other shell.",
+            "exec_shell": "exec_shell(command: str): run a read-only kubectl command; no other command exists.",
             "submit": _ANSWERS[self.session.task],
         }
 
     async def run(self, agent: AIOpsLabAgent, most_steps: int = MOST_STEPS) -> dict[str, Any]:
-        """Let an agent act until it has answered or is out of steps, and return the session's report."""
+        """Run an agent until it answers or reaches the step limit, and return the session's report."""
         agent.init_context(self.description, self.instructions, self.apis)
-        observed = NEXT_ACTION
+        observation = NEXT_ACTION
         while self.session.answer is None and self.steps < most_steps:
-            observed = f"{self.act(await agent.get_action(observed))}\n{NEXT_ACTION}"
+            observation = f"{self.act(await agent.get_action(observation))}\n{NEXT_ACTION}"
         report = self.session.report() | {"steps": self.steps}
         return report if self.session.answer is not None else report | {"status": "step_limit"}
 
     def act(self, message: str) -> str:
-        """Carry out the action in a message and return what is observed."""
+        """Execute the action in a message and return its result."""
         self.steps += 1
-        call = parsed(message, "new")
+        call = parse_action(message, "new")
         if isinstance(call, ActionError):
             return f"Error parsing response: {call.reason}"
         if call.name not in self._actions:
@@ -119,7 +121,7 @@ class AIOpsLabEnvironment:
         try:
             return self._actions[call.name](*call.args, **call.kwargs)
         except TypeError:
-            return f"{call.name} was called with other arguments than it takes: {self.apis[call.name]}"
+            return f"{call.name} was called with wrong arguments; expected {self.apis[call.name]}"
 
     def _ask(self, name: str, **arguments: Any) -> str:
         return self.session.call(name, arguments).text.rpartition("\n[")[0]
@@ -161,10 +163,10 @@ class AIOpsLabEnvironment:
         return text if answer.status == "ok" else f"[ERROR] Command execution failed: {text}"
 
     def _submit(self, *values: Any, **named: Any) -> str:
-        given = [*values, *named.values()]
-        if len(given) != 1:
+        answers = [*values, *named.values()]
+        if len(answers) != 1:
             return f"submit takes one answer: {_ANSWERS[self.session.task]}"
-        read = understood(self.session.task, given[0], self.session.candidates)
+        read = interpret_answer(self.session.task, answers[0], self.session.candidates)
         if read.answer is None:
             return f"Invalid answer: {read.reason}. {_ANSWERS[self.session.task]}"
         answer = self.session.call(self.session.submission, read.answer)

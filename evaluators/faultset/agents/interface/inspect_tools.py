@@ -1,4 +1,4 @@
-"""The tools of a session as tools of Inspect; the session's report is kept in the store of the sample."""
+"""Offer the tools of a session as Inspect tools; the session's report is kept in the sample's store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from faultset.agents.runs.record import REPORT
 
 @dataclass(frozen=True, kw_only=True)
 class ToolReply:
-    """What a call returned, and the report of the session after it."""
+    """The result of a call, and the session's report after it."""
 
     text: str
     failed: bool
@@ -27,11 +27,11 @@ class ToolReply:
 
 
 class ToolHost(Protocol):
-    """A session, in this process or in that of a live episode."""
+    """A session in this process or in the process of a live episode."""
 
     @property
     def schemas(self) -> Sequence[Mapping[str, Any]]:
-        """Name, description and parameters (JSON Schema) of each tool."""
+        """Return name, description and parameters (JSON Schema) of each tool."""
         ...
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolReply:
@@ -40,7 +40,7 @@ class ToolHost(Protocol):
 
 
 class LocalToolHost:
-    """A session in this process; its calls run in a thread, one at a time."""
+    """A session in this process; calls run in a thread, one at a time."""
 
     def __init__(self, session: AgentSession) -> None:
         self._session, self._lock = session, anyio.Lock()
@@ -68,22 +68,22 @@ def _tool(host: ToolHost, schema: Mapping[str, Any]) -> Tool:
         return reply.text
 
     parameters = ToolParams.model_validate(schema["parameters"])
-    # the tools limit their answers themselves
+    # the tools limit the size of their answers themselves
     return ToolDef(execute, name, str(schema["description"]), parameters, max_output=0).as_tool()
 
 
 def session_report(kept: Store) -> Mapping[str, Any]:
-    """Return the latest report of a sample's session; empty if the task is not one of ours."""
+    """Return the latest report of a sample's session; empty for other tasks."""
     return kept.get(REPORT, {})
 
 
 def is_answered(state: TaskState) -> bool:
-    """Return whether the session has taken an answer."""
+    """Return whether the session has an answer."""
     return session_report(state.store).get("answer") is not None
 
 
 async def call_tool(state: TaskState, name: str, arguments: Mapping[str, Any] | None = None) -> str:
-    """Call a tool without a model, as a message of the assistant, and return the text of its result."""
+    """Call a tool on behalf of the assistant, without a model, and return the text of its result."""
     call = ToolCall(id=f"call-{len(state.messages)}", function=name, arguments=dict(arguments or {}))
     state.messages.append(ChatMessageAssistant(content="", tool_calls=[call]))
     messages, _ = await execute_tools(state.messages, state.tools)
@@ -92,6 +92,6 @@ async def call_tool(state: TaskState, name: str, arguments: Mapping[str, Any] | 
 
 
 def shown_text(message: ChatMessage) -> str:
-    """Return the text of a message as the model sees it; that of a failed call is its error."""
+    """Return the text of a message as the model sees it; for a failed call, the error."""
     error = message.error if isinstance(message, ChatMessageTool) else None
     return error.message if error is not None else message.text

@@ -1,4 +1,4 @@
-"""The tools of a session as a server of the Model Context Protocol, over standard input and output or on loopback."""
+"""Serve the tools of a session over the Model Context Protocol, on standard streams or on loopback."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LOOPBACK = "127.0.0.1"
 
 
 def mcp_server(session: AgentSession, answered: Callable[[], None] | None = None) -> Server[Any]:
-    """Return a server of a session's tools; it needs the extra `mcp`.
+    """Return a server for a session's tools; requires the extra `mcp`.
 
     Parameters
     ----------
     answered
-        Called when the answer is there, before the client hears of it: clients may end a server without notice.
+        Called after the answer was submitted and before the client is told, because clients may kill a server then.
     """
     import anyio
     from mcp import types
@@ -57,7 +57,7 @@ def mcp_server(session: AgentSession, answered: Callable[[], None] | None = None
 
 
 def serve_on_standard_streams(session: AgentSession, answered: Callable[[], None] | None = None) -> None:
-    """Serve until the client closes the input; nothing else may write to the output meanwhile."""
+    """Serve until the client closes standard input; nothing else may write to standard output."""
     import anyio
     from mcp.server.stdio import stdio_server
 
@@ -71,20 +71,20 @@ def serve_on_standard_streams(session: AgentSession, answered: Callable[[], None
 
 
 def serve_on_loopback(session: AgentSession, port: int, token: str, answered: Callable[[], None] | None = None) -> None:
-    """Serve HTTP on 127.0.0.1 at the path /mcp to who has the token, until interrupted."""
+    """Serve HTTP on 127.0.0.1 at the path /mcp to clients with the token, until interrupted."""
     import uvicorn
 
     uvicorn.run(loopback_app(session, token, answered), host=LOOPBACK, port=port, log_level="warning")
 
 
 def loopback_app(session: AgentSession, token: str, answered: Callable[[], None] | None = None) -> Any:
-    """Return the ASGI application that `serve_on_loopback` serves."""
+    """Return the ASGI application for `serve_on_loopback`."""
     app = mcp_server(session, answered).streamable_http_app(host=LOOPBACK)
-    wanted = f"Bearer {token}".encode()
+    expected = f"Bearer {token}".encode()
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
-        given = dict(scope.get("headers") or ()).get(b"authorization", b"")
-        if scope["type"] == "http" and not hmac.compare_digest(given, wanted):
+        authorization = dict(scope.get("headers") or ()).get(b"authorization", b"")
+        if scope["type"] == "http" and not hmac.compare_digest(authorization, expected):
             headers = [(b"content-type", b"text/plain"), (b"www-authenticate", b"Bearer")]
             await send({"type": "http.response.start", "status": 401, "headers": headers})
             await send({"type": "http.response.body", "body": b"the token is missing or wrong\n"})

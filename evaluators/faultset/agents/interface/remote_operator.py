@@ -1,7 +1,8 @@
-"""The repair of a live system by a program elsewhere: the episode's process connects to the program's Unix socket.
+"""Repair of a live system by another program, over that program's Unix socket.
 
-Messages are JSON, one a line. The episode sends a greeting with the tools; then each request names a tool, and each
-reply has its result. The repair ends with the submission, or when the program closes the connection.
+Messages are JSON, one per line. The episode's process connects and sends a greeting with the tools. Each request then
+names a tool, and each reply contains its result. The repair ends with the submission, or when the program closes the
+connection.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _LONGEST_LINE = 1 << 22
 
 
 class RemoteOperator:
-    """Lets the program at a Unix socket repair; the mitigator `operator` of the group `faultset.mitigators`."""
+    """Delegates the repair to a program on a Unix socket; the mitigator `operator` of `faultset.mitigators`."""
 
     def mitigate(self, tools: EpisodeTools, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Serve the tools of a live episode to the program, and return the report of the session.
@@ -45,12 +46,12 @@ class RemoteOperator:
 
 
 class OperatorConnection:
-    """The program's end of the connection; a host of tools for Inspect.
+    """The program's end of the connection; a tool host for Inspect.
 
     Parameters
     ----------
     connection
-        Accepted from the episode's process.
+        Socket accepted from the episode's process.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -70,11 +71,11 @@ class OperatorConnection:
         return ToolReply(**reply)
 
     def close(self) -> None:
-        """Hand the system back; the oracle judges it from now on."""
+        """End the repair; the oracle then judges the system."""
         try:
             self._connection.shutdown(socket.SHUT_RDWR)
         except OSError:
-            # the episode has ended already
+            # the episode has already ended
             return
         finally:
             self._connection.close()
@@ -86,7 +87,7 @@ class OperatorConnection:
     def _read(self) -> dict[str, Any]:
         line = self._lines.readline(_LONGEST_LINE)
         if not line:
-            raise PlatformError("the live episode has ended; its time for the repair may be over")
+            raise PlatformError("the live episode has ended, perhaps by its time limit; raise --within for more time")
         return json.loads(line)
 
 

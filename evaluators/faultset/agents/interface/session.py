@@ -1,4 +1,4 @@
-"""One attempt of an agent at one recorded episode: its tools, its one answer, and what was counted."""
+"""The session of an agent on one episode: its tools, its single answer, and usage counts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from faultset.datasets.tools.toolset import TOOLS_VERSION, EpisodeTools, tool_of
 
 RecordedTask = Literal["detection", "localization", "diagnosis", "all"]
 SESSION_TASKS: tuple[RecordedTask, ...] = get_args(RecordedTask)
-"""What can be asked of a recording."""
+"""Tasks on a recorded episode."""
 SessionTask = Literal["detection", "localization", "diagnosis", "all", "mitigation"]
-"""What can be asked; mitigation of a live system only."""
+"""All tasks; mitigation needs a live system."""
 _SUBMISSIONS: dict[RecordedTask, str] = {
     "detection": "submit_detection",
     "localization": "submit_localization",
@@ -26,52 +26,52 @@ _SUBMISSIONS: dict[RecordedTask, str] = {
     "all": "submit_all",
 }
 _QUESTIONS: dict[RecordedTask, str] = {
-    "detection": "Does the system have a fault at this moment or has it had one?",
-    "localization": "Which service is the root cause of the trouble, if there is any?",
-    "diagnosis": "On which level of the system is the fault, and of which type is it?",
-    "all": "Is there a fault; which service is its root cause; on which level of the system is it, and of which type?",
+    "detection": "Does the system have a fault now, or did it have one before?",
+    "localization": "Which service is the root cause of the problem, if there is one?",
+    "diagnosis": "What are the system level and the type of the fault?",
+    "all": "Is there a fault, which service is its root cause, and what are its system level and type?",
 }
 _RETRIES = 1
-ANSWER_TAKEN = "The answer is taken."
-"""What a submission that ends the session is told."""
+ANSWER_TAKEN = "The answer is accepted."
+"""Reply to a submission that ends the session."""
 
 Fault = Annotated[bool, Field(description="Whether there is a fault.")]
 Services = Annotated[
-    list[str], Field(max_length=200, description="Root cause services, best first; empty where there is no fault.")
+    list[str], Field(max_length=200, description="Root cause services, best first; empty if there is no fault.")
 ]
-Ordered = Annotated[bool, Field(description="Whether the order counts; otherwise all are equally likely.")]
-Level = Annotated[str | None, Field(description=f"One of: {', '.join(SYSTEM_LEVELS)}; null where there is no fault.")]
-Type = Annotated[str | None, Field(description=f"One of: {', '.join(FAULT_TYPES)}; null where there is no fault.")]
+Ordered = Annotated[bool, Field(description="Whether the order matters; otherwise all are equally likely.")]
+Level = Annotated[str | None, Field(description=f"One of: {', '.join(SYSTEM_LEVELS)}; null if there is no fault.")]
+Type = Annotated[str | None, Field(description=f"One of: {', '.join(FAULT_TYPES)}; null if there is no fault.")]
 
 
 class AgentSession:
-    """What an agent may do with an episode, until it has answered.
+    """The actions of an agent on an episode, until it has answered.
 
     Parameters
     ----------
     tools
-        Of the episode; the submission of the task is added to them.
+        Tools of the episode; the submission of the task is added to them.
     task
-        What is asked.
+        The task.
 
     Attributes
     ----------
     instructions
-        The task in words.
+        Instructions for the agent.
     submission
-        Name of the tool that ends the attempt.
+        Name of the tool that ends the session.
     answer
-        What was submitted, as `faultset.agents.runs.answers` writes answers; None before. A session of task "all" has
-        the keys of all three.
+        The submitted answer, in the form of `faultset.agents.runs.answers`; None before. With task "all" it has the
+        keys of all three tasks.
     answered_ns
-        Moment of the recording at which the answer was given, UTC nanoseconds; None before.
+        Time of the recording at which the answer was given, UTC nanoseconds; None before.
     retries
-        Submissions that named what cannot be named, after which the agent could answer again.
+        Submissions with invalid names, after which the agent could answer again.
     """
 
     def __init__(self, tools: EpisodeTools, task: RecordedTask = "all") -> None:
         if task not in SESSION_TASKS:
-            raise UsageError(f'the task "{task}" is unknown; tasks are {", ".join(SESSION_TASKS)}')
+            raise UsageError(f'the task must be one of {", ".join(SESSION_TASKS)}, got "{task}"; choose one of them')
         self._begin(tools, task, _SUBMISSIONS[task])
         self.instructions = task_instructions(task)
 
@@ -86,17 +86,17 @@ class AgentSession:
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """Services that may be named."""
+        """Return the services that an answer may name."""
         return self.tools.recording.context.services
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> ToolAnswer:
-        """Call a tool; after the answer nothing more is told."""
+        """Call a tool; refused after the answer."""
         if self.answer is not None:
-            return refused("the answer has been given")
+            return refused("the session has ended with the answer")
         return self.tools.call(name, arguments)
 
     def report(self) -> dict[str, Any]:
-        """Return the answer and what was counted, as JSON."""
+        """Return the answer and usage counts, ready for JSON."""
         tools = self.tools
         problem = "" if self.answer is None else answer_problem(self.answer, self.candidates)
         return {
@@ -114,21 +114,21 @@ class AgentSession:
         }
 
     def submit_detection(self, fault: Fault) -> ToolAnswer:
-        """Answer whether there is a fault, and end."""
+        """Submit whether there is a fault, and end the session."""
         return self._done({"fault": fault})
 
     def submit_localization(self, services: Services, ordered: Ordered = True) -> ToolAnswer:
-        """Answer which services are the root cause, and end."""
+        """Submit the root cause services, and end the session."""
         return self._unknown(services) or self._done({"services": services, "ordered": ordered})
 
     def submit_rca(self, system_level: Level, fault_type: Type) -> ToolAnswer:
-        """Answer on which level of the system the fault is and of which type, and end."""
+        """Submit the system level and the type of the fault, and end the session."""
         return self._unknown_words(system_level, fault_type) or self._done(_pair(system_level, fault_type))
 
     def submit_all(
         self, fault: Fault, services: Services, system_level: Level, fault_type: Type, ordered: Ordered = True
     ) -> ToolAnswer:
-        """Answer everything at once, and end."""
+        """Submit the complete answer, and end the session."""
         problem = self._unknown(services) or self._unknown_words(system_level, fault_type)
         answer = {"fault": fault, "services": services, "ordered": ordered} | _pair(system_level, fault_type)
         return problem or self._done(answer)
@@ -142,31 +142,29 @@ class AgentSession:
         if not unknown or self.retries >= _RETRIES:
             return None
         self.retries += 1
-        known = ", ".join(self.candidates)
-        return invalid(f'"{unknown[0][:60]}" is no candidate; answer once more, with names from: {known}.')
+        names = ", ".join(self.candidates)
+        return invalid(f'"{unknown[0][:60]}" is not a candidate; answer again with names from: {names}.')
 
     def _unknown_words(self, level: str | None, fault_type: str | None) -> ToolAnswer | None:
-        for word, known in ((level, SYSTEM_LEVELS), (fault_type, FAULT_TYPES)):
-            if word is not None and word.strip().lower() not in known and self.retries < _RETRIES:
+        for word, allowed in ((level, SYSTEM_LEVELS), (fault_type, FAULT_TYPES)):
+            if word is not None and word.strip().lower() not in allowed and self.retries < _RETRIES:
                 self.retries += 1
-                return invalid(
-                    f'"{word[:60]}" is not a possible answer; answer once more, with one of: {", ".join(known)}.'
-                )
+                return invalid(f'"{word[:60]}" is not allowed; answer again with one of: {", ".join(allowed)}.')
         return None
 
 
 def task_instructions(task: RecordedTask) -> str:
-    """Return what an agent is told about a task."""
+    """Return the instructions for a task."""
     return (
-        f"You diagnose a recorded system of microservices. {_QUESTIONS[task]} Look at it with the tools; they "
-        "only read. The clock stands at the moment at which you are called; wait moves it on, if there is more to "
-        'come. "No rows" means that nothing was there, "Not recorded" says nothing about the system. End with one '
-        f"call of {_SUBMISSIONS[task]}; a system without a fault is possible."
+        f"You diagnose a recorded microservice system. {_QUESTIONS[task]} Inspect it with the read-only tools. The "
+        "clock is paused at the time at which you were called; wait advances it if the recording continues. "
+        '"No rows" means that there was nothing. "Not recorded" says nothing about the system. The system may be '
+        f"healthy. End with one call of {_SUBMISSIONS[task]}."
     )
 
 
 def problem_text(task: RecordedTask, clock: ViewClock, alarm_ns: int | None = None) -> str:
-    """Return the task with the alarm, if there is one, and the time at which the agent is called."""
+    """Return the instructions with the alarm, if any, and the current time."""
     alarm = "" if alarm_ns is None else f" An alarm was raised at {stamp(alarm_ns, 'seconds')}; it may be false."
     return f"{task_instructions(task)}{alarm} It is {clock} now."
 
@@ -175,11 +173,11 @@ def answer_problem(answer: Mapping[str, Any], candidates: Sequence[str]) -> str:
     """Return why an answer cannot be scored; empty if it can."""
     services = answer.get("services", ())
     if services and not any(name in candidates for name in services):
-        return f"{len(services)} of {len(services)} names are no candidates"
+        return f"{len(services)} of {len(services)} names are not candidates"
     for key, words in (("system_level", SYSTEM_LEVELS), ("fault_type", FAULT_TYPES)):
         word = answer.get(key)
         if word is not None and word.strip().lower() not in words:
-            return f"{key} is none of the allowed words"
+            return f"{key} is not an allowed value"
     return ""
 
 
@@ -187,25 +185,24 @@ def _pair(level: str | None, fault_type: str | None) -> dict[str, str | None]:
     return {"system_level": level, "fault_type": fault_type}
 
 
-Summary = Annotated[str, Field(max_length=4000, description="What was broken, and what you did about it.")]
+Summary = Annotated[str, Field(max_length=4000, description="The root cause, and what you changed.")]
 
 
 INSTRUCTIONS = (
-    "You operate a live system of microservices in which something is broken. Find the root cause and repair it: "
-    "clients must be served again, and every object must be specified as it was while all was healthy, with nothing "
-    "missing. The tools show the system up to the present moment; kubectl reads it and changes it, within the "
-    "application's namespace only. Change as little as you can, and look whether it helped. End with one call of "
-    "submit_mitigation, with which the system is handed back."
+    "You operate a live microservice system with a fault. Find the root cause and repair it: clients must be served "
+    "again, and every object must exist with the specification it had while the system was healthy. The tools show the "
+    "system up to now; kubectl reads and changes it, only within the application's namespace. Change as little as "
+    "possible, and check whether it helped. End with one call of submit_mitigation."
 )
 
 
 class MitigationSession(AgentSession):
-    """What an agent may do with a live system, until it says that it is done.
+    """The actions of an agent on a live system, until it submits.
 
     Parameters
     ----------
     tools
-        Of the episode that goes on, of which kubectl changes the system.
+        Tools of the live episode; their kubectl changes the system.
     """
 
     def __init__(self, tools: EpisodeTools) -> None:
@@ -213,5 +210,5 @@ class MitigationSession(AgentSession):
         self.instructions = INSTRUCTIONS
 
     def submit_mitigation(self, summary: Summary = "") -> ToolAnswer:
-        """Say that the work is done, and end."""
+        """Report that the repair is complete, and end the session."""
         return self._done({"summary": summary})

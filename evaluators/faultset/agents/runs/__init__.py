@@ -1,1 +1,1 @@
-"""Runs of agents as rows: what each did and answered, how it ended, and, apart from that, what is true."""
+"""Records of agent runs: answer, status and usage of each, and separately its ground truth."""

@@ -1,4 +1,4 @@
-"""Answers of agents in one form, how their runs ended, and what they cost."""
+"""Interpret answers of agents, decide how runs ended, and count what they used."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ FAULT_TYPES = (
 
 @dataclass(frozen=True, kw_only=True)
 class ReadAnswer:
-    """What an agent answered, as far as it can be understood."""
+    """An agent's answer as interpreted."""
 
     status: Status
     reason: str = ""
     answer: dict[str, Any] | None = None
 
 
-def understood(task: str, value: Any, candidates: Sequence[str] = ()) -> ReadAnswer:
-    """Return a submitted value as an answer of a task.
+def interpret_answer(task: str, value: Any, candidates: Sequence[str] = ()) -> ReadAnswer:
+    """Interpret a submitted value as an answer to a task.
 
     Parameters
     ----------
     task
         Detection, localization, diagnosis or mitigation.
     value
-        What was submitted, as a Python value.
+        The submitted Python value.
     candidates
-        Services that may be named; without any, every name may.
+        Services that may be named; empty for any.
     """
     if task == "detection":
         word = value.strip().lower() if isinstance(value, str) else ""
@@ -47,30 +47,30 @@ def understood(task: str, value: Any, candidates: Sequence[str] = ()) -> ReadAns
     if task == "localization":
         names = [value] if isinstance(value, str) else value
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-            return ReadAnswer(status="invalid", reason="the answer is no list of service names")
+            return ReadAnswer(status="invalid", reason="the answer is not a list of service names")
         answer = {"services": list(names), "ordered": False}
         unknown = [name for name in names if candidates and name not in candidates]
         if unknown:
-            reason = f"{len(unknown)} of {len(names)} names are no candidates"
+            reason = f"{len(unknown)} of {len(names)} names are not candidates"
             return ReadAnswer(status="invalid", reason=reason, answer=answer)
         return ReadAnswer(status="ok", answer=answer)
     if task == "diagnosis":
         parts = {key: value.get(key) for key in ("system_level", "fault_type")} if isinstance(value, dict) else {}
         if not parts or not all(isinstance(part, str) for part in parts.values()):
-            return ReadAnswer(status="invalid", reason="the answer is no pair of system level and fault type")
+            return ReadAnswer(status="invalid", reason="the answer is not a pair of system level and fault type")
         words = [str(part).strip().lower() for part in parts.values()]
         if words[0] not in SYSTEM_LEVELS or words[1] not in FAULT_TYPES:
             return ReadAnswer(
-                status="invalid", reason="a part of the answer is none of the allowed words", answer=parts
+                status="invalid", reason="the system level or fault type is not an allowed value", answer=parts
             )
         return ReadAnswer(status="ok", answer=parts)
     return ReadAnswer(status="ok", answer={})
 
 
 def services_in_text(text: str, candidates: Sequence[str]) -> list[str]:
-    """Return the services that a text names, in the order of the candidates.
+    """Return the services named in a text, in the order of the candidates.
 
-    A name counts where it is a word of its own; longer names are looked for first, so that `mongodb-geo` is no `geo`.
+    Only whole words count, and longer names match first, so that `mongodb-geo` does not count as `geo`.
 
     Examples
     --------
@@ -81,26 +81,26 @@ def services_in_text(text: str, candidates: Sequence[str]) -> list[str]:
         return []
     longest_first = sorted(set(candidates), key=lambda name: (-len(name), name))
     pattern = rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest_first))})(?![\w-])"
-    found = set(re.findall(pattern, text))
-    return [name for name in dict.fromkeys(candidates) if name in found]
+    matches = set(re.findall(pattern, text))
+    return [name for name in dict.fromkeys(candidates) if name in matches]
 
 
 def from_text(text: str, candidates: Sequence[str]) -> ReadAnswer:
-    """Return free text as an answer: the candidates that it names, tied."""
-    named = services_in_text(text, candidates)
-    if named:
-        answer = {"services": named, "ordered": False, "text": text}
-        return ReadAnswer(status="ok", reason="services were found in free text", answer=answer)
+    """Interpret free text as an answer: the candidates it names, tied."""
+    services = services_in_text(text, candidates)
+    if services:
+        answer = {"services": services, "ordered": False, "text": text}
+        return ReadAnswer(status="ok", reason="services extracted from free text", answer=answer)
     if not text.strip():
         return ReadAnswer(status="no_answer", reason="the answer is empty")
-    why = "free text names no candidate" if candidates else "free text, and no candidates were given"
-    return ReadAnswer(status="unparsed", reason=why, answer={"text": text})
+    reason = "free text names no candidate" if candidates else "free text without a list of candidates"
+    return ReadAnswer(status="unparsed", reason=reason, answer={"text": text})
 
 
 HARNESS_SHARE = 0.5
-"""From this share of empty or failed messages on, a run says nothing about its model."""
+"""With at least this share of empty or failed messages, a run does not reflect its model."""
 _LONGEST_COMMAND = 8000
-"""Characters of a command that are looked at: the patterns take the square of its length."""
+"""Characters of a command that are searched; the patterns take quadratic time."""
 _FAILED_CALL = re.compile(r"Error occurred while calling|Error code: [45]")
 _REPAIR_SCRIPT = re.compile(r"(?:^|[\s;&|\"'])(?:\.?/)?(?:[\w.-]+/)*scripts/[\w.-]*(?:mitigate|recover|undo)[\w.-]*")
 _ONLY_LOOKS = re.compile(r"\b(?:cat|ls|head|tail|less|grep|find|stat|wc|file)\b[^;&|]*$")
@@ -114,11 +114,11 @@ _NOTHING = re.compile(
 
 
 def harness_failure(trajectory: Trajectory) -> str:
-    """Say why a run says nothing about its model; empty when it does."""
+    """Return why a run does not reflect its model; empty if it does."""
     messages = trajectory.agent_steps
     silent = [step for step in messages if _is_silent(step)]
     if messages and len(silent) >= HARNESS_SHARE * len(messages):
-        return f"{len(silent)} of {len(messages)} messages of the agent are empty or failed calls of its model"
+        return f"{len(silent)} of {len(messages)} messages of the agent are empty or failed model calls"
     return ""
 
 
@@ -128,7 +128,7 @@ def _is_silent(step: TrajectoryStep) -> bool:
 
 
 def cheating(trajectory: Trajectory) -> str:
-    """Say what an agent did that no operator could: it ran the benchmark's repair, or reached the injector."""
+    """Return how an agent cheated: it ran the benchmark's repair or accessed the injector; empty if it did not."""
     for step in trajectory.agent_steps:
         results = {r.source_call_id: text_of(r.content) for r in (step.observation.results if step.observation else ())}
         for call in step.tool_calls or ():
@@ -139,7 +139,7 @@ def cheating(trajectory: Trajectory) -> str:
             if _INJECTOR.search(command) and not _is_submission(call.function_name, command):
                 answered = results.get(call.tool_call_id, "")
                 if not _NOTHING.search(answered):
-                    return f"step {step.step_id} reaches the objects of the fault injector"
+                    return f"step {step.step_id} accesses the objects of the fault injector"
     return ""
 
 
@@ -147,62 +147,62 @@ def _is_submission(name: str, command: str) -> bool:
     return "submit" in name or "/submit" in command
 
 
-def decided(
+def decide_status(
     trajectory: Trajectory,
-    found: ReadAnswer | None,
+    submitted: ReadAnswer | None,
     *,
     step_limits: Sequence[int] = (),
     stopped_by: str | None = None,
     cheats: Callable[[Trajectory], str] = cheating,
 ) -> ReadAnswer:
-    """Return the status of a run with its reason.
+    """Return the answer with the final status of the run and its reason.
 
-    In this order: harness_error, cheated, what the answer is (ok, invalid, unparsed, no_answer), and without an answer
-    what ended the run (token_limit, timeout, step_limit) where it is known.
+    The first that applies: harness_error, cheated, the status of the answer (ok, invalid, unparsed, no_answer). Without
+    an answer: the limit that ended the run (token_limit, timeout, step_limit), if known.
 
     Parameters
     ----------
-    found
-        The answer that was read; None without one.
+    submitted
+        The submitted answer; None without one.
     step_limits
         Numbers of steps at which the source's harness stops.
     stopped_by
-        A status that the source states itself.
+        Status stated by the source.
     """
-    answer = found or ReadAnswer(status="no_answer", reason="the agent submitted nothing")
+    answer = submitted or ReadAnswer(status="no_answer", reason="the agent submitted nothing")
     failure = harness_failure(trajectory)
     if failure:
         return replace(answer, status="harness_error", reason=failure)
     cheat = cheats(trajectory)
     if cheat:
         return replace(answer, status="cheated", reason=cheat)
-    if found is not None and found.status != "no_answer":
-        return found
+    if submitted is not None and submitted.status != "no_answer":
+        return submitted
     if stopped_by in ("token_limit", "cost_limit", "timeout", "step_limit", "harness_error"):
         return replace(
-            answer, status=stopped_by, reason=f"the source says that a {stopped_by.replace('_', ' ')} ended it"
+            answer, status=stopped_by, reason=f"ended by a {stopped_by.replace('_', ' ')}, according to the source"
         )
     steps = len(trajectory.agent_steps)
     if steps in step_limits:
-        return replace(answer, status="step_limit", reason=f"{steps} steps without an answer, the limit of the harness")
+        return replace(answer, status="step_limit", reason=f"no answer after {steps} steps, the limit of the harness")
     return answer
 
 
 _LONGEST = 500
-"""Characters of a name."""
+"""Maximum characters of a name."""
 
 
-def counted_run(source: str, trajectory: Trajectory, found: ReadAnswer, **fields: Any) -> AgentRun:
-    """Return a run as a row, without its name, paths and hashes.
+def build_run(source: str, trajectory: Trajectory, answer: ReadAnswer, **fields: Any) -> AgentRun:
+    """Build the record of a run, without its name, paths and hashes.
 
     Parameters
     ----------
     source
         Name of the format.
-    found
-        Status and answer, from `faultset.agents.runs.answers.decided`.
+    answer
+        Answer with the final status, from `decide_status`.
     **fields
-        Fields of `AgentRun`, which stand above what was counted.
+        Fields of `AgentRun`, which override the counts from the trajectory.
     """
     agent = trajectory.agent
     record = {
@@ -211,9 +211,9 @@ def counted_run(source: str, trajectory: Trajectory, found: ReadAnswer, **fields
         "agent": agent.name[:_LONGEST],
         "agent_version": None if agent.version == "unknown" else agent.version[:_LONGEST],
         "model": agent.model_name and agent.model_name[:_LONGEST],
-        "status": found.status,
-        "status_reason": found.reason,
-        "answer_json": None if found.answer is None else canonical_json(jsonable(found.answer)),
+        "status": answer.status,
+        "status_reason": answer.reason,
+        "answer_json": None if answer.answer is None else canonical_json(jsonable(answer.answer)),
     }
     return AgentRun.model_validate(record | _counts(trajectory) | fields)
 
@@ -225,10 +225,10 @@ def _counts(trajectory: Trajectory) -> dict[str, Any]:
     seen: set[tuple[str, str]] = set()
     repeats = 0
     for step in steps:
-        said = (step.text, canonical_json([[call.function_name, call.arguments] for call in step.tool_calls or ()]))
-        if any(said) and said != ("", "[]"):
-            repeats += said in seen
-            seen.add(said)
+        message = (step.text, canonical_json([[call.function_name, call.arguments] for call in step.tool_calls or ()]))
+        if message != ("", "[]"):
+            repeats += message in seen
+            seen.add(message)
     return {
         "steps": len(steps),
         "tool_calls": len(calls),
@@ -239,16 +239,16 @@ def _counts(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def _tokens(trajectory: Trajectory) -> dict[str, Any]:
-    """Return the sums that the file states, else the sums of its steps; nothing is estimated here."""
+    """Return the totals stated in the file, otherwise the sums over its steps."""
     final, steps = trajectory.final_metrics, [step.metrics for step in trajectory.agent_steps if step.metrics]
 
     def total(name: str) -> Any:
         stated = getattr(final, f"total_{name}", None) if final else None
-        parts = [value for metrics in steps if (value := getattr(metrics, name)) is not None]
-        found = stated if stated is not None else sum(parts) if parts else None
-        return found if found is not None and 0 <= found < 2**63 else None
+        values = [value for metrics in steps if (value := getattr(metrics, name)) is not None]
+        result = stated if stated is not None else sum(values) if values else None
+        return result if result is not None and 0 <= result < 2**63 else None
 
     tokens = {name: total(name) for name in ("prompt_tokens", "cached_tokens", "completion_tokens")}
     cost = total("cost_usd")
-    known = any(value is not None for value in tokens.values())
-    return {**tokens, "cost_usd": None if cost is None else float(cost), "tokens_source": "api" if known else "none"}
+    source = "api" if any(value is not None for value in tokens.values()) else "none"
+    return {**tokens, "cost_usd": None if cost is None else float(cost), "tokens_source": source}

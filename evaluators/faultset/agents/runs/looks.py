@@ -1,4 +1,4 @@
-"""What an agent did in a run: what it looked at, its commands, and every step as text."""
+"""Views of a trajectory: what the agent inspected, its kubectl commands, and its steps as text."""
 
 from __future__ import annotations
 
@@ -16,36 +16,35 @@ from faultset.datasets.kubectl.commands import CommandError, Token, tokens
 
 SUBMISSION = "submit"
 _LONGEST = 200_000
-"""Characters of an observation that are looked at."""
+"""Characters of an observation that are searched."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunLook:
-    """What one run looked at."""
+    """The services that one run inspected."""
 
     calls: Mapping[str, int]
-    """Tool -> calls, without submissions."""
+    """Tool -> number of calls, without submissions."""
     asked: frozenset[str]
-    """Candidates that a call names, alone or as one of their pods."""
+    """Candidates named in calls, directly or as one of their pods."""
     shown: frozenset[str]
-    """Candidates that an observation names."""
+    """Candidates named in observations."""
 
 
 def look_of(trajectory: Trajectory, candidates: Sequence[str]) -> RunLook:
-    """Read from a trajectory what was looked at.
+    """Find out which services a trajectory inspected.
 
     Parameters
     ----------
     candidates
-        Services of the system; a list of all of them, as `describe_system` gives it, shows none.
+        Services of the system. An observation that names all of them, such as that of `describe_system`, is ignored.
     """
     calls: Counter[str] = Counter()
     asked: set[str] = set()
     shown: set[str] = set()
     pattern = _pattern(candidates)
     for step in trajectory.agent_steps:
-        made = {call.tool_call_id: call for call in step.tool_calls or ()}
-        for call in made.values():
+        for call in step.tool_calls or ():
             if not call.function_name.startswith(SUBMISSION):
                 calls[call.function_name] += 1
                 asked |= _named(json.dumps(call.arguments, ensure_ascii=False), pattern)
@@ -68,7 +67,7 @@ CHANGES = frozenset({
     "annotate", "apply", "autoscale", "cordon", "create", "delete", "drain", "edit", "exec", "expose", "label", "patch",
     "replace", "rollout", "run", "scale", "set", "taint", "uncordon", "wait",
 })  # fmt: skip
-"""Verbs that change a system, act inside it, or wait for it."""
+"""kubectl verbs that change a system, act inside it, or wait for it."""
 _READING = frozenset({("rollout", "history"), ("rollout", "status")})
 _SEPARATORS = frozenset({"&&", ";", "||"})
 _MOST = 5000
@@ -83,9 +82,9 @@ class RecordedCommand:
     step
         Number of the step in the trajectory.
     line
-        The command alone, without pipes and redirections of errors.
+        The command without pipes and redirections.
     problem
-        Why it cannot be given again; empty when it can.
+        Why it cannot be replayed; empty if it can.
     """
 
     step: int
@@ -95,7 +94,7 @@ class RecordedCommand:
 
     @property
     def changes(self) -> bool:
-        """Whether it changes something, or waits."""
+        """Return whether it changes something or waits."""
         rest = list(self.words[1:])
         while rest and rest[0].startswith("-"):
             del rest[: 2 if rest[0] in ("-n", "--namespace", "--context", "--kubeconfig") else 1]
@@ -104,26 +103,25 @@ class RecordedCommand:
 
 
 def recorded_commands(trajectory: Trajectory, namespace: str | None = None) -> list[RecordedCommand]:
-    """Return all commands of kubectl, and waits between them, that the agent's calls hold.
+    """Return all kubectl commands in the agent's calls, and the waits between them.
 
     Parameters
     ----------
     namespace
-        Name of the application's namespace in the recording; commands that name it lose it, those that name another
-        one keep it.
+        The application's namespace in the recording, which is removed from commands; other namespaces are kept.
     """
-    found: list[RecordedCommand] = []
+    commands: list[RecordedCommand] = []
     for step in trajectory.agent_steps:
         for call in step.tool_calls or ():
             for value in call.arguments.values():
                 if isinstance(value, str) and ("kubectl" in value or value.lstrip().startswith("sleep ")):
-                    found += _commands(step.step_id, value, namespace)
-    return found[:_MOST]
+                    commands += _commands(step.step_id, value, namespace)
+    return commands[:_MOST]
 
 
 def _commands(step: int, text: str, namespace: str | None) -> Iterator[RecordedCommand]:
     if "<<" in text:
-        yield RecordedCommand(step=step, line=_one_line(text), problem="it is fed by a document in the shell")
+        yield RecordedCommand(step=step, line=_one_line(text), problem="it reads a here-document")
         return
     for line in text.replace("\\\n", " ").splitlines():
         try:
@@ -136,7 +134,7 @@ def _commands(step: int, text: str, namespace: str | None) -> Iterator[RecordedC
             words = _without_namespace(_before_pipe(part), namespace)
             if words[:1] in (["kubectl"], ["sleep"]):
                 operators = {token.text for token in part if token.is_operator}
-                problem = "its output goes to a file" if not _to_nowhere(part) else ""
+                problem = "its output goes to a file" if not _discards_output(part) else ""
                 problem = "it needs a shell" if operators - {"|", ">", ">>", ">&"} else problem
                 yield RecordedCommand(step=step, line=_joined(words), words=tuple(words), problem=problem)
             elif any(token.text == "kubectl" for token in part):
@@ -145,9 +143,9 @@ def _commands(step: int, text: str, namespace: str | None) -> Iterator[RecordedC
                 )
 
 
-def _split(found: list[Token]) -> list[list[Token]]:
+def _split(line: list[Token]) -> list[list[Token]]:
     parts: list[list[Token]] = [[]]
-    for token in found:
+    for token in line:
         if token.is_operator and token.text in _SEPARATORS:
             parts.append([])
         else:
@@ -157,36 +155,36 @@ def _split(found: list[Token]) -> list[list[Token]]:
 
 def _before_pipe(part: list[Token]) -> list[str]:
     words: list[str] = []
-    for place, token in enumerate(part):
+    for position, token in enumerate(part):
         if token.is_operator:
             if token.text.startswith(">") and words[-1:] in (["2"], ["1"]):
                 words.pop()
             break
-        if token.text in ("1", "2") and place + 1 < len(part) and part[place + 1].is_operator:
+        if token.text in ("1", "2") and position + 1 < len(part) and part[position + 1].is_operator:
             break
         words.append(token.text)
     return words
 
 
-def _to_nowhere(part: list[Token]) -> bool:
-    after = [part[place + 1].text for place, token in enumerate(part[:-1]) if token.text.startswith(">")]
-    return all(text in ("/dev/null", "1") for text in after)
+def _discards_output(part: list[Token]) -> bool:
+    targets = [part[position + 1].text for position, token in enumerate(part[:-1]) if token.text.startswith(">")]
+    return all(text in ("/dev/null", "1") for text in targets)
 
 
 def _without_namespace(words: list[str], namespace: str | None) -> list[str]:
     if namespace is None:
         return words
-    kept: list[str] = []
-    waiting = list(words)
-    while waiting:
-        word = waiting.pop(0)
+    result: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
         if word == "--":
-            return [*kept, word, *waiting]
-        if word in ("-n", "--namespace") and waiting[:1] == [namespace]:
-            waiting.pop(0)
+            return [*result, word, *rest]
+        if word in ("-n", "--namespace") and rest[:1] == [namespace]:
+            rest.pop(0)
         elif word not in (f"-n={namespace}", f"-n{namespace}", f"--namespace={namespace}"):
-            kept.append(word)
-    return kept
+            result.append(word)
+    return result
 
 
 def _joined(words: list[str]) -> str:
@@ -213,11 +211,11 @@ def trajectory_text(trajectory: Trajectory, run: AgentRun | None, *, width: int,
     Parameters
     ----------
     run
-        Its row, if there is one.
+        Its record, if available.
     width
         Columns of the terminal.
     length
-        Characters of a message or result that are shown; None for all.
+        Maximum characters per message or result; None for all.
     """
     lines = [*_head(trajectory, run)]
     for step in trajectory.steps:
@@ -231,12 +229,12 @@ def _head(trajectory: Trajectory, run: AgentRun | None) -> Iterator[str]:
     yield f"{agent.name} {agent.version}{model}: {len(trajectory.steps)} steps"
     if run is None:
         return
-    yield f"{run.format} · {run.episode or 'no problem named'} · {run.task}"
+    yield f"{run.format} · {run.episode or 'unnamed problem'} · {run.task}"
     yield f"status: {run.status}{f' ({run.status_reason})' if run.status_reason else ''}"
     yield f"answer: {run.answer_json or 'none'}"
     tokens = f"{run.prompt_tokens or 0:,} prompt and {run.completion_tokens or 0:,} completion tokens"
-    known = "tokens unknown" if run.tokens_source == "none" else f"{tokens} ({run.tokens_source})"
-    yield f"{run.tool_calls} calls, {run.tool_errors} errors, {run.repeats} repeats, {known}"
+    usage = "tokens unknown" if run.tokens_source == "none" else f"{tokens} ({run.tokens_source})"
+    yield f"{run.tool_calls} calls, {run.tool_errors} errors, {run.repeats} repeats, {usage}"
 
 
 def _step(step: TrajectoryStep, length: int | None) -> Iterator[str]:
@@ -252,7 +250,7 @@ def _step(step: TrajectoryStep, length: int | None) -> Iterator[str]:
 
 
 def shortened(text: str, length: int | None) -> str:
-    """Return the beginning of a text, with how much is left out."""
+    """Truncate a text and note how much is missing."""
     if length is None or len(text) <= length:
         return text
     return f"{text[:length]}\n[{len(text) - length:,} of {len(text):,} characters more]"

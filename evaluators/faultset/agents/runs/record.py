@@ -1,4 +1,4 @@
-"""One run of an agent as a row of `runs.parquet`, and what is known of the truth as a row of `truth.parquet`."""
+"""Records of agent runs: rows of `runs.parquet`, and their ground truth as rows of `truth.parquet`."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ class _Row(BaseModel):
 
 
 class AgentRun(_Row):
-    """One run: who acted on what, how it ended, what it answered and what it cost."""
+    """One run: agent, problem, status, answer and usage."""
 
     run: RunId
-    """Unique in its folder, and the name of its trajectory file."""
+    """Unique name within the folder, also of its trajectory file."""
     format: Name
-    """Format that it was recorded in."""
+    """Format of the recording."""
     agent: Name
     """Name of the agent."""
     agent_version: Name | None = None
-    """Version of the agent; null where the source does not say."""
+    """Version of the agent; null if unknown."""
     model: Name | None = None
     """Name of the language model."""
     settings_hash: Name | None = None
@@ -62,19 +62,19 @@ class AgentRun(_Row):
     version: Name | None = None
     """Version of the dataset."""
     episode: Name | None = None
-    """Of a recording of ours the episode; of another benchmark its problem or case."""
+    """Episode of a faultset dataset, or problem of another benchmark."""
     task: Literal["detection", "localization", "diagnosis", "mitigation", "root_cause", "other", "all"]
-    """What the agent was asked for; "all" is detection, localization and diagnosis in one answer."""
+    """The task; "all" is detection, localization and diagnosis in one answer."""
     protocol: Name | None = None
-    """What the agent was told of the time of the fault."""
+    """Information about the time of the fault that the agent received."""
     trial: Count | None = None
-    """Number of the attempt at the problem, as the source counts."""
+    """Number of the attempt at the problem, as counted by the source."""
     seed: int | None = None
     """Seed of the attempt."""
     status: Status
     """How the run ended; see `faultset.agents.runs.answers`."""
     status_reason: str = ""
-    """Why it ended so, in one sentence; empty where it answered."""
+    """Reason of the status in one sentence; empty for "ok"."""
     answer_json: str | None = None
     """The answer as canonical JSON; see `faultset.agents.runs.answers`."""
     steps: Count
@@ -86,78 +86,78 @@ class AgentRun(_Row):
     tool_errors: Count
     """Calls of tools that ended in an error."""
     not_recorded: Count | None = None
-    """Requests that a recording could not answer; null where the agent acted on a running system."""
+    """Requests that a recording could not answer; null for a live system."""
     refused: Count | None = None
-    """Requests that were refused; null where the source does not say."""
+    """Refused requests; null if unknown."""
     repeats: Count
-    """Messages of the agent that say and call exactly what an earlier one did."""
+    """Messages of the agent that are identical to an earlier one."""
     prompt_tokens: Count | None = None
-    """Tokens that were sent to the model."""
+    """Tokens sent to the model."""
     cached_tokens: Count | None = None
-    """Those of them that came from a cache."""
+    """Prompt tokens that came from a cache."""
     completion_tokens: Count | None = None
-    """Tokens that the model wrote."""
+    """Tokens written by the model."""
     tokens_source: Literal["api", "estimated", "none"] = "none"
-    """api as the API reported them, estimated as the source counted the texts, or none."""
+    """api: reported by the API; estimated: counted by the source from texts; none: unknown."""
     cost_usd: float | None = None
-    """What the calls of the model cost in US dollars."""
+    """Cost of the model calls in US dollars."""
     seconds_model: float | None = None
-    """Time in calls of the model."""
+    """Time in model calls."""
     seconds_tools: float | None = None
-    """Time in calls of tools."""
+    """Time in tool calls."""
     seconds: float | None = None
-    """From the first to the last moment of the run, model and tools together."""
+    """Duration of the whole run."""
     started_ns: int | None = None
-    """When the run began, UTC nanoseconds."""
+    """Start of the run, UTC nanoseconds."""
     alarm_ns: int | None = None
-    """Alarm that the agent was told, UTC nanoseconds; null without one."""
+    """Alarm passed to the agent, UTC nanoseconds; null without one."""
     answered_ns: int | None = None
-    """Moment of the recording at which it answered, UTC nanoseconds; null without an answer."""
+    """Time of the recording at which it answered, UTC nanoseconds; null without an answer."""
     stop_reason: Name | None = None
-    """Why it stopped, in the word of the source, or where the answer was found."""
+    """Why the run stopped, as stated by the source, or the rule that found the answer."""
     trajectory_path: Name = ""
-    """Relative to the folder of the runs."""
+    """Trajectory file, relative to the folder of the runs."""
     trajectory_sha256: Name = ""
     """Hash of the trajectory file."""
     contamination: Literal["possible", "none", "unknown"] = "possible"
-    """Whether the model may have learnt from the problem's publication."""
+    """Whether the model may have been trained on the published problem."""
     source_file: Name = ""
-    """Relative to what was imported."""
+    """Source file, relative to the imported path."""
     source_sha256: Name = ""
-    """Hash of that file."""
+    """Hash of the source file."""
 
     @property
     def answer(self) -> dict[str, Any] | None:
-        """The answer, parsed."""
+        """Return the parsed answer."""
         return None if self.answer_json is None else json.loads(self.answer_json)
 
 
 class RunTruth(_Row):
-    """What a source says of a run: its label, and its own result. Stored apart from what the agent did."""
+    """The source's label and result of a run, stored separately from the run."""
 
     run: RunId = "unnamed"
-    """The run that it is about."""
+    """Name of the run."""
     cluster: Name
-    """Runs of one cluster ask about the same fault at the same place, so they are nearly one observation."""
+    """Fault and target; runs of one cluster are not independent."""
     label_version: Name | None = None
-    """Which state of the source's labels `truth_json` is; null without a label."""
+    """Version of the source's labels; null without a label."""
     truth_json: str | None = None
-    """The label as JSON; null where the source has none."""
+    """The label as JSON; null without a label."""
     recorded_success: bool | None = None
-    """Whether the source counted the run as a success; null where it does not say."""
+    """Whether the source counted the run as a success; null if unknown."""
     recorded_value: float | None = None
-    """The source's own score of the run, from 0 to 1."""
+    """The source's score of the run, from 0 to 1."""
     recorded_json: str = "{}"
-    """The source's own result, as it stands there."""
+    """The source's result as JSON."""
 
     @property
     def truth(self) -> dict[str, Any] | None:
-        """The label, parsed."""
+        """Return the parsed label."""
         return None if self.truth_json is None else json.loads(self.truth_json)
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """The source's result, parsed."""
+        """Return the source's parsed result."""
         return json.loads(self.recorded_json)
 
 
@@ -165,7 +165,7 @@ _ARROW = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_
 
 
 def _schema(record: type[BaseModel]) -> pa.Schema:
-    """Return a table's schema: a column for each field of its record."""
+    """Return the schema of a table with one column per field of the record."""
     columns = []
     for name, field in record.model_fields.items():
         kinds = {*_plain_types(field.annotation)}
@@ -175,14 +175,14 @@ def _schema(record: type[BaseModel]) -> pa.Schema:
 
 
 def _plain_types(annotation: Any) -> Iterator[type]:
-    """Yield the types that the values of a field may have; words of a Literal are texts."""
+    """Yield the types of a field's values; a Literal is text."""
     if get_origin(annotation) is Literal:
         yield str
     elif get_origin(annotation) is Annotated:
         yield from _plain_types(get_args(annotation)[0])
     elif get_args(annotation):
-        for part in get_args(annotation):
-            yield from _plain_types(part)
+        for argument in get_args(annotation):
+            yield from _plain_types(argument)
     else:
         yield annotation
 
@@ -197,13 +197,13 @@ T = TypeVar("T", bound=BaseModel)
 
 
 def write_tables(folder: Path, runs: Iterable[AgentRun], truths: Iterable[RunTruth]) -> None:
-    """Write both tables into a folder that nobody reads yet."""
+    """Write both tables into a new folder."""
     write_runs(folder, runs)
     _write(folder / TRUTH_FILE, TRUTH, truths)
 
 
 def write_runs(folder: Path, runs: Iterable[AgentRun]) -> None:
-    """Write the table of runs alone."""
+    """Write only the table of runs."""
     _write(folder / RUNS_FILE, RUNS, runs)
 
 
@@ -214,46 +214,48 @@ def _write(path: Path, schema: pa.Schema, rows: Iterable[BaseModel]) -> None:
 
 
 def read_runs(folder: Path | str) -> list[AgentRun]:
-    """Return the runs of a folder that an import has made, in its order.
+    """Return the runs of an imported folder, in its order.
 
     Raises
     ------
     DataError
-        It is no such folder, or a file in it is damaged or of another layout.
+        The folder was not written by an import, or a file in it is damaged or has another layout.
     """
     return _read(Path(folder) / RUNS_FILE, RUNS, AgentRun)
 
 
 def read_truths(folder: Path | str) -> dict[str, RunTruth]:
-    """Return what the sources say of the runs of a folder, by run; see `read_runs`."""
+    """Return run -> label and result of its source; see `read_runs`."""
     path = Path(folder)
     if (path / RUNS_FILE).is_file() and not (path / TRUTH_FILE).exists():
         raise DataError(
-            f"{printable(path)} holds runs without their labels, as an evaluation writes them; score them with "
-            f"evaluate DATASET --agents {printable(path)}"
+            f"{printable(path)} holds runs without labels; score them with evaluate DATASET --agents {printable(path)}"
         )
     return {truth.run: truth for truth in _read(path / TRUTH_FILE, TRUTH, RunTruth)}
 
 
 def trajectory_file(folder: Path | str, run: AgentRun) -> Path:
-    """Return where the trajectory of a run lies."""
+    """Return the trajectory file of a run."""
     return Path(folder) / TRAJECTORIES / f"{run.run}.json"
 
 
 def _read(path: Path, schema: pa.Schema, kind: type[T]) -> list[T]:
     if not path.parent.is_dir():
-        raise DataError(f"there is no folder {printable(path.parent)}; give one that faultset agents import has made")
+        raise DataError(f"{printable(path.parent)} is not a folder; give one written by faultset agents import")
     regular_stat(path, limit_bytes=_LARGEST_BYTES)
     with translate_damage(path):
         file = pq.ParquetFile(parquet_path(path))
         with file:
             if file.metadata.num_rows > _MOST_ROWS:
-                raise DataError(f"{printable(path)} says it has {file.metadata.num_rows:,} rows; import the runs again")
-            found = (file.schema_arrow.metadata or {}).get(b"faultset.agent_runs", b"none")
-            if found != str(RUNS_VERSION).encode() or file.schema_arrow.names != schema.names:
                 raise DataError(
-                    f"{printable(path)} holds runs in layout {printable(found[:20].decode('utf-8', 'replace'))}, this "
-                    f"release reads {RUNS_VERSION}; import the runs again"
+                    f"{printable(path)} has {file.metadata.num_rows:,} rows, the limit is {_MOST_ROWS:,}; import the "
+                    "runs again"
+                )
+            layout = (file.schema_arrow.metadata or {}).get(b"faultset.agent_runs", b"none")
+            if layout != str(RUNS_VERSION).encode() or file.schema_arrow.names != schema.names:
+                raise DataError(
+                    f"{printable(path)} holds runs in layout {printable(layout[:20].decode('utf-8', 'replace'))}, "
+                    f"expected {RUNS_VERSION}; import the runs again"
                 )
             rows = file.read().to_pylist()
     try:
@@ -263,7 +265,7 @@ def _read(path: Path, schema: pa.Schema, kind: type[T]) -> list[T]:
 
 
 def record_beside(trajectory: Path) -> AgentRun | None:
-    """Return the run of a trajectory file where it lies in an imported folder, and None elsewhere."""
+    """Return the record of a trajectory file in an imported folder; None for a file elsewhere."""
     folder = trajectory.resolve().parent.parent
     if trajectory.resolve().parent.name != TRAJECTORIES or not (folder / RUNS_FILE).is_file():
         return None
@@ -275,7 +277,7 @@ QUESTION = "faultset"
 CANDIDATES = "candidates"
 """Key of the services that an answer may name."""
 CLUSTER = "cluster"
-"""Key of the fault and its place; samples of one cluster are nearly one observation."""
+"""Key of the fault and its target; samples of one cluster are not independent."""
 REPORT = "faultset"
 """Key of the session's report in the store of a sample."""
 AGENT = "faultset_agent"

@@ -1,4 +1,4 @@
-"""Controls without a model: a fixed runbook and a random guess; live, they restart the service that they blame."""
+"""Controls without a model: a fixed runbook and a random guess; on a live system they restart the blamed service."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from faultset.agents.runs.record import AGENT, CANDIDATES
 
 _NOT_READY, _WARNING, _FAILED_CALLS, _LOUD_LOGS = 1000.0, 100.0, 10.0, 1.0
 _LEAST_ERROR_SHARE = 1.0
-"""Percentage of failed calls above which a called service is blamed."""
+"""Percentage of failed calls from which a called service is blamed."""
 _CALL = re.compile(r"^(\S+)\s+(\S+)\s+[\d.,]+\s+([\d.]+) %", re.MULTILINE)
 
 
 @solver(name="random-agent")
 def random_agent(seed: int = 0) -> Solver:
-    """Name a random candidate, level and type without looking; half of the time answer that there is no fault."""
+    """Answer with a random candidate, level and type; in detection, report no fault half of the time."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         state.store.set(AGENT, {"name": "random-agent", "version": "2", "kind": "control"})
@@ -41,7 +41,10 @@ def random_agent(seed: int = 0) -> Solver:
 
 @solver
 def scripted() -> Solver:
-    """Follow a fixed runbook and blame the loudest service: pods, warnings, failed calls, error logs, in this order."""
+    """Follow a fixed runbook and blame the service with the worst symptoms.
+
+    In this order: pods that are not ready, warning events, failed calls, error logs.
+    """
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         state.store.set(AGENT, {"name": "scripted", "version": "2", "kind": "control"})
@@ -77,7 +80,7 @@ def _submission(state: TaskState) -> str:
 
 
 async def _submit(state: TaskState, services: list[str], level: str | None, fault_type: str | None) -> TaskState:
-    """Give the answer in the form of the task."""
+    """Submit the answer in the form of the task."""
     answers: dict[str, dict[str, Any]] = {
         "submit_detection": {"fault": bool(services)},
         "submit_localization": {"services": services},
@@ -102,21 +105,21 @@ async def _repair(state: TaskState, services: list[str]) -> None:
 
 
 def _states(table: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return service and state of each line of a list of objects."""
-    found = []
+    """Return (service, state) for each line of an object list."""
+    states = []
     for line in table.splitlines():
         parts = line.split(maxsplit=2)
         if len(parts) == 3 and parts[2].startswith("{"):
             try:
-                found.append((parts[1], json.loads(parts[2])))
+                states.append((parts[1], json.loads(parts[2])))
             except ValueError:
-                # an answer that was cut ends within a state
+                # a truncated answer ends within a state
                 continue
-    return found
+    return states
 
 
 def _named(text: str, candidates: tuple[str, ...]) -> Counter[str]:
-    """Count the lines in which a pod of each service is the first that is named."""
+    """Count, for each service, the lines whose first pod belongs to it."""
     pods = re.compile(
         rf"(?:^|[\s/])({'|'.join(map(re.escape, sorted(candidates, key=len, reverse=True)))})-[a-z0-9]+-[a-z0-9]+\b"
     )
@@ -124,7 +127,7 @@ def _named(text: str, candidates: tuple[str, ...]) -> Counter[str]:
 
 
 def _failing(graph: str) -> dict[str, float]:
-    """Return the services that fail themselves: their callers see errors, and none that they call fails as well."""
+    """Return the services whose callers see errors while none of the services they call fails."""
     shares: dict[str, float] = {}
     callers: dict[str, set[str]] = {}
     for caller, callee, share in _CALL.findall(graph):
@@ -136,7 +139,7 @@ def _failing(graph: str) -> dict[str, float]:
 
 
 def _kind(logs: str, warnings: str, loud: Mapping[str, float]) -> tuple[str | None, str | None]:
-    """Guess level and type by words in logs and events."""
+    """Guess level and type from words in logs and events."""
     if not loud:
         return None, None
     if re.search(r"not authorized|authentication|no permissions|password", logs, re.IGNORECASE):

@@ -1,4 +1,4 @@
-"""ReAct, GPT with a shell, FLASH and Stratus as solvers of Inspect; the prompts are ours.
+"""ReAct, GPT with a shell, FLASH and Stratus as Inspect solvers, with original prompts.
 
 Sources: AIOpsLab (MIT licence) for the first three, SREGym (MIT licence) for Stratus.
 """
@@ -24,7 +24,7 @@ _STRATUS_TOOLS = (
     "describe_system", "kubectl", "list_metrics", "get_metric", "get_spans", "get_trace", "service_graph", "wait",
 )  # fmt: skip
 _TRIMS = 5
-_NO_CALL = "Your reply calls no tool. Continue with a call; when you know the answer, call {submission}."
+_NO_CALL = "Your reply has no tool call. Continue with a call; when you know the answer, call {submission}."
 _LAST = "This is your last reply. Answer now with a call of {submission}."
 _HINT_MESSAGES, _MESSAGE_CHARACTERS, _NEWEST_CHARACTERS = 5, 300, 1000
 AfterStep = Callable[[TaskState, str], Awaitable[str]]
@@ -33,7 +33,7 @@ AfterStep = Callable[[TaskState, str], Awaitable[str]]
 
 @solver
 def react(max_steps: int = MAX_STEPS) -> Solver:
-    """ReAct: thought and action in turns (Yao et al. 2023, as in AIOpsLab)."""
+    """ReAct: alternate thought and action (Yao et al. 2023, as in AIOpsLab)."""
 
     async def remind(state: TaskState, observation: str) -> str:
         return _prompt("react_reminder.md")
@@ -43,7 +43,7 @@ def react(max_steps: int = MAX_STEPS) -> Solver:
 
 @solver(name="gpt-w-shell")
 def gpt_w_shell(max_steps: int = MAX_STEPS) -> Solver:
-    """GPT-w-shell of AIOpsLab: a model with kubectl only."""
+    """AIOpsLab's GPT-w-shell: a model with only kubectl."""
     return _tool_loop("gpt-w-shell", "gpt_w_shell.md", max_steps, tools=("kubectl",), one_call=True)
 
 
@@ -58,7 +58,7 @@ def flash(max_steps: int = MAX_STEPS) -> Solver:
 
 @solver
 def stratus(max_steps: int = _STRATUS_STEPS) -> Solver:
-    """Stratus (Chen et al. 2025, as in SREGym): its stage for diagnosis, or live its stage for mitigation."""
+    """Stratus (Chen et al. 2025, as in SREGym): its diagnosis stage, or on a live system its mitigation stage."""
     return _tool_loop(
         "stratus", "stratus.md", max_steps, live_prompt="stratus_mitigation.md", tools=_STRATUS_TOOLS, one_call=True
     )
@@ -83,7 +83,7 @@ def _tool_loop(
     live_prompt
         System prompt for repairing a live system; `prompt` by default.
     tools
-        Tools to use besides the submission; all by default.
+        Tools to use in addition to the submission; all by default.
     one_call
         Whether only the first call of a reply is executed.
     """
@@ -141,11 +141,12 @@ async def _generate(state: TaskState, tools: Sequence[Tool]) -> ModelOutput:
 
 
 async def _hindsight(state: TaskState, observation: str) -> str:
-    recent = [f"{one.role}: {shown_text(one)[:_MESSAGE_CHARACTERS]}" for one in state.messages[2:][-_HINT_MESSAGES:]]
+    messages = state.messages[2:][-_HINT_MESSAGES:]
+    recent = [f"{message.role}: {shown_text(message)[:_MESSAGE_CHARACTERS]}" for message in messages]
     excerpt = "\n".join([*recent, f"Newest observation: {observation[:_NEWEST_CHARACTERS]}"])
     question = f"{state.input_text}\n\nThe end of the conversation:\n{excerpt}"
-    asked = [ChatMessageSystem(content=_prompt("flash_hindsight.md")), ChatMessageUser(content=question)]
-    hint = (await get_model().generate(asked)).completion[:_NEWEST_CHARACTERS]
+    prompt = [ChatMessageSystem(content=_prompt("flash_hindsight.md")), ChatMessageUser(content=question)]
+    hint = (await get_model().generate(prompt)).completion[:_NEWEST_CHARACTERS]
     return f"Hint: {hint}" if hint.strip() else ""
 
 

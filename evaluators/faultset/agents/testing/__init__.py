@@ -1,4 +1,4 @@
-"""The check of what a format of recorded runs promises, for the tests of any distribution that has one."""
+"""The contract check for formats of recorded runs, for the tests of plug-ins."""
 
 from faultset.agents.testing.agent_format import check_agent_format
 

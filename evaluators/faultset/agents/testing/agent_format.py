@@ -1,4 +1,4 @@
-"""What every format of recorded runs promises, as a check that needs the format's name and a small sample."""
+"""The contract check for formats of recorded runs."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ from faultset.core.errors import DataError, FaultsetError
 from faultset.datasets.testing.mutations import mutated, mutation_seeds
 
 LONGEST_S = 60.0
-"""How long one damaged sample may take."""
+"""Time limit for one damaged sample."""
 
 
 def check_agent_format(name: str, sample: Path | str) -> None:
-    """Check a format of runs that is installed under `name` with a small sample of runs in its format.
+    """Check an installed format with a small sample of its runs.
 
-    The checks: files are found in the same order each time, and none in an empty folder; runs have unique keys; an
-    import makes valid ATIF v1.7 files whose hashes are those of the table, is the same when it is repeated, and can be
-    scored; an import that fails leaves nothing behind;
-    and whatever is changed at random in a file, the import works, or ends in one sentence. The environment variable
-    `FAULTSET_MUTATIONS` says how many changes are tried, or which: `2000-3000`.
+    1. Files are found in a stable order, and none in an empty folder.
+    2. Runs have unique keys.
+    3. An import writes valid ATIF v1.7 files with the hashes in the table, is repeatable, and can be scored.
+    4. A failed import leaves nothing behind.
+    5. With random changes in a file, an import succeeds or fails with one sentence. The environment variable
+       `FAULTSET_MUTATIONS` sets the number of changes, or which to try: `2000-3000`.
 
     Parameters
     ----------
     name
         Name in the entry-point group `faultset.agent_formats`.
     sample
-        Folder or file with at least one run that can be imported. It is only read.
+        Folder or file with at least one valid run; it is not modified.
 
     Raises
     ------
     AssertionError
-        With a sentence on what the format does not keep.
+        A check failed; the message says which.
     """
     sample = Path(sample)
     with tempfile.TemporaryDirectory() as scratch:
@@ -50,40 +51,40 @@ def check_agent_format(name: str, sample: Path | str) -> None:
 
 
 def _check_files(name: str, sample: Path, folder: Path) -> None:
-    found = agent_format(name)
-    files = found.files(sample)
+    source = agent_format(name)
+    files = source.files(sample)
     assert files, f"{name} finds no file in {sample}"
-    assert [*files] == [*found.files(sample)], f"{name} finds other files, or another order, the second time"
+    assert [*files] == [*source.files(sample)], f"{name} finds other files, or another order, the second time"
     for file in files:
-        keys = [one.key for one in found.runs(file, ImportOptions())]
-        assert len(set(keys)) == len(keys), f"{name} gives one key to several runs of {file.name}"
+        keys = [run.key for run in source.runs(file, ImportOptions())]
+        assert len(set(keys)) == len(keys), f"{name} uses one key for several runs of {file.name}"
     empty = folder / "empty"
     empty.mkdir()
     try:
-        found.files(empty)
+        source.files(empty)
     except DataError:
         return
     raise AssertionError(f"{name} finds runs in an empty folder; it must raise DataError")
 
 
 def _check_import(name: str, sample: Path, folder: Path) -> None:
-    one, two = folder / "one", folder / "two"
-    done = import_runs(name, sample, one)
-    import_runs(name, sample, two)
-    contents = [{p.relative_to(out): p.read_bytes() for p in out.rglob("*") if p.is_file()} for out in (one, two)]
-    assert contents[0] == contents[1], f"{name} makes other files when the import is repeated"
-    assert read_runs(one) == [*done.runs], f"{name} gives records that are not those of its table"
-    for run in done.runs:
-        content = trajectory_file(one, run).read_bytes()
+    first, second = folder / "first", folder / "second"
+    imported = import_runs(name, sample, first)
+    import_runs(name, sample, second)
+    contents = [{p.relative_to(out): p.read_bytes() for p in out.rglob("*") if p.is_file()} for out in (first, second)]
+    assert contents[0] == contents[1], f"{name} writes other files when the import is repeated"
+    assert read_runs(first) == [*imported.runs], f"{name} returns records that differ from its table"
+    for run in imported.runs:
+        content = trajectory_file(first, run).read_bytes()
         Trajectory.model_validate_json(content)
         assert hashlib.sha256(content).hexdigest() == run.trajectory_sha256, f"{name}: the hash of {run.run} is wrong"
         assert run.format == name, f'{name} says that a run is of the format "{run.format}"'
         if run.status == "ok":
-            assert run.answer_json is not None, f"{name} says that {run.run} is ok, and it has no answer"
-    truths = read_truths(one)
-    for scored in score_runs(one):
+            assert run.answer_json is not None, f"{name} says that {run.run} is ok, but it has no answer"
+    truths = read_truths(first)
+    for scored in score_runs(first):
         truth = truths[scored.run.run]
-        assert truth.truth_json is None or truth.label_version, f"{name} gives a label without its version"
+        assert truth.truth_json is None or truth.label_version, f"{name} returns a label without its version"
         if scored.success and scored.value is not None:
             assert scored.value == 1.0, f"{name} scores a success with {scored.value}"
 
@@ -107,9 +108,9 @@ def _check_mutations(name: str, sample: Path, folder: Path) -> None:
             import_runs(name, copy, out)
         except FaultsetError as error:
             if not str(error).isprintable():
-                raise AssertionError(f"{name} says more than a sentence of mutation {seed}: {error}") from error
-            left = [path.name for path in folder.iterdir() if "from-mutated" in path.name]
-            assert not left, f"{name} leaves {left} behind after mutation {seed}"
+                raise AssertionError(f"{name} reports mutation {seed} with more than a sentence: {error}") from error
+            leftovers = [path.name for path in folder.iterdir() if "from-mutated" in path.name]
+            assert not leftovers, f"{name} leaves {leftovers} behind after mutation {seed}"
         except Exception as error:
             where = f"mutation {seed} of {file.name}"
             raise AssertionError(f"{name} ends in {type(error).__name__} with {where}: {error}") from error

@@ -1,1 +1,1 @@
-"""Sessions of AIOpsLab: its grammar of actions, its labels and their changes, and its session files."""
+"""Sessions of AIOpsLab: action grammar, labels with their history, and session files."""

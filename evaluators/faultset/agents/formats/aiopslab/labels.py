@@ -25,7 +25,7 @@ TASK_WORDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemLabel:
-    """What one problem expects."""
+    """The expected answer to one problem."""
 
     stem: str
     task: str
@@ -40,7 +40,7 @@ class ProblemLabel:
 
     @property
     def cluster(self) -> str:
-        """The fault and where it is: problems that share both are nearly one."""
+        """Return the fault and its target; problems that share both are not independent."""
         return f"{self.app}/{self.stem}/{self.service}"
 
 
@@ -59,7 +59,7 @@ CHANGES = (
         date(2025, 10, 11),
         ("revoke_auth_mongodb", "user_unregistered_mongodb"),
         "localization",
-        "the service beside the store counts too",
+        "the service that owns the store counts too",
     ),
     LabelChange(
         date(2025, 11, 6), ("auth_miss_mongodb",), "diagnosis", "the system level was Virtualization and is Application"
@@ -68,10 +68,9 @@ CHANGES = (
 
 
 def task_of(problem_id: str) -> str:
-    """Return the task of a problem id, in our words; `other` when it names none.
+    """Return the task named in a problem id, in faultset's terms; `other` if there is none.
 
-    Ids cannot be split at hyphens: stems have hyphens, underscores and capitals, and `noop_detection_<app>-1` has the
-    task inside.
+    Ids cannot be split at hyphens, because stems contain hyphens, and `noop_detection_<app>-1` has the task inside.
     """
     words = re.findall("|".join(TASK_WORDS), problem_id)
     return TASK_WORDS[words[-1]] if words else "other"
@@ -96,17 +95,20 @@ def _labels() -> dict[str, ProblemLabel]:
 
 
 def label_of(problem_id: str) -> ProblemLabel | None:
-    """Return today's label of a problem; for unknown ids only whether there is a fault, and None without a task."""
-    known = _labels().get(problem_id)
+    """Return the current label of a problem.
+
+    For an unknown id, the label only says whether there is a fault; without a task it is None.
+    """
+    label = _labels().get(problem_id)
     task = task_of(problem_id)
-    if known is not None or task == "other":
-        return known
+    if label is not None or task == "other":
+        return label
     stem = re.sub(rf"[-_]({'|'.join(TASK_WORDS)}).*", "", problem_id)
     return ProblemLabel(stem=stem, task=task, fault="noop" not in problem_id, version=RULE_VERSION)
 
 
 def changes_since(label: ProblemLabel, time_s: float) -> list[LabelChange]:
-    """Return the changes that a label has seen since a time."""
+    """Return the changes of a label since a time."""
     day = datetime.fromtimestamp(time_s, UTC).date()
     return [
         change for change in CHANGES if label.stem in change.stems and label.task == change.task and day < change.day
@@ -114,7 +116,7 @@ def changes_since(label: ProblemLabel, time_s: float) -> list[LabelChange]:
 
 
 def before(label: ProblemLabel, change: LabelChange) -> ProblemLabel:
-    """Return a label as it was before a change."""
+    """Return the label from before a change."""
     if change.task == "localization":
         return replace(label, alias="")
     return replace(label, system_level="Virtualization")

@@ -1,4 +1,4 @@
-"""AIOpsLab's session files as runs."""
+"""Read AIOpsLab's session files as runs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from faultset.agents.formats.aiopslab.labels import ProblemLabel, before, changes_since, label_of, task_of
-from faultset.agents.formats.contract import ImportedRun, ImportOptions, OwnScore, files_below
-from faultset.agents.runs.answers import ReadAnswer, counted_run, decided, understood
+from faultset.agents.formats.contract import ImportedRun, ImportOptions, SourceScore, files_below
+from faultset.agents.runs.answers import ReadAnswer, build_run, decide_status, interpret_answer
 from faultset.agents.runs.record import AgentRun, RunTruth
 from faultset.agents.trajectory import LIMIT_BYTES, FinalMetrics, Trajectory, TrajectoryWriter, jsonable, plain_text
 from faultset.core.errors import DataError
@@ -26,9 +26,9 @@ from faultset.core.reading.regular_files import read_regular
 
 Grammar = Literal["old", "new"]
 CHANGED_S = datetime(2025, 9, 23, tzinfo=UTC).timestamp()
-"""When the new grammar came."""
+"""When AIOpsLab introduced the new grammar."""
 NO_CALL = "No API call found!"
-ONE_BLOCK = "Format validation failure: exactly one code block is wanted"
+ONE_BLOCK = "Format validation failure: the reply must have exactly one code block"
 QUOTED = "commands must be quoted strings"
 NODE = "unsupported value in a call"
 _LONGEST = 1_000_000
@@ -39,7 +39,7 @@ _NAME = re.compile(r"\s*([A-Za-z_]\w*)\s*\(")
 
 @dataclass(frozen=True)
 class ActionCall:
-    """A call as the environment understood it."""
+    """An action as parsed by the environment."""
 
     name: str
     args: tuple[Any, ...] = ()
@@ -48,42 +48,42 @@ class ActionCall:
 
 @dataclass(frozen=True)
 class ActionError:
-    """A message that the environment could not read as a call."""
+    """A message that the environment could not parse as a call."""
 
     reason: str
     name: str = ""
-    """The function, where that much can be told."""
+    """The function, if it was recognised."""
 
 
 def grammar_at(time_s: float) -> Grammar:
-    """Return the grammar of a session by the time at which it started."""
+    """Return the grammar of a session by its start time."""
     return "new" if time_s >= CHANGED_S else "old"
 
 
-def parsed(text: str, grammar: Grammar) -> ActionCall | ActionError:
-    """Return the action of a message.
+def parse_action(text: str, grammar: Grammar) -> ActionCall | ActionError:
+    """Parse the action in a message.
 
     Examples
     --------
-    >>> parsed('I look.\\n```\\nget_logs("ns", "geo")\\n```', "new")
+    >>> parse_action('I look.\\n```\\nget_logs("ns", "geo")\\n```', "new")
     ActionCall(name='get_logs', args=('ns', 'geo'), kwargs={})
     """
     code = _code(text, grammar)
     if isinstance(code, ActionError):
         return code
-    named = _NAME.match(code)
-    if named is None:
+    match = _NAME.match(code)
+    if match is None:
         return ActionError(NO_CALL)
-    if named[1] == "exec_shell":
+    if match[1] == "exec_shell":
         return _shell_call(code)
     try:
         return _call(code)
     except _Unsupported as problem:
-        return ActionError(str(problem), named[1])
+        return ActionError(str(problem), match[1])
 
 
 def submitted(call: ActionCall) -> tuple[Any, ...]:
-    """Return what a call of `submit` hands in, as the agent meant it: the first argument, else the one with a name."""
+    """Return the value that a call of `submit` passes: its first argument, or its only keyword argument."""
     if call.args:
         return call.args[:1]
     return tuple(call.kwargs.values()) if len(call.kwargs) == 1 else ()
@@ -117,7 +117,7 @@ def _call(code: str) -> ActionCall:
         raise _Unsupported(f"a call of {len(code):,} characters")
     try:
         with warnings.catch_warnings():
-            # a wrong escape sequence in a text of the agent
+            # the agent's text may have invalid escape sequences
             warnings.simplefilter("ignore")
             node = ast.parse(code, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -136,7 +136,7 @@ def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.List | ast.Tuple):
-        return [_value(one) for one in node.elts]
+        return [_value(element) for element in node.elts]
     if isinstance(node, ast.Dict) and None not in node.keys:
         keys = [_value(key) for key in node.keys if key is not None]
         if all(isinstance(key, str | int | float | bool) for key in keys):
@@ -145,43 +145,43 @@ def _value(node: ast.expr) -> Any:
 
 
 def truth_of(label: ProblemLabel) -> dict[str, Any]:
-    """Return a label as it is stored beside a run."""
+    """Return a label in its stored form."""
     return asdict(label)
 
 
-def scored(answer: Mapping[str, Any] | None, label: ProblemLabel) -> OwnScore | None:
-    """Score an answer, None for none at all; the result is None where the label does not say what is right.
+def score_answer(answer: Mapping[str, Any] | None, label: ProblemLabel) -> SourceScore | None:
+    """Score an answer; None if the label does not say what is right.
 
-    Localization counts an exact list as a success; the right service among n answers is worth 1/n and no success.
+    A localization succeeds only with the exact list. The right service among n gives the value 1/n.
     """
     answer = answer or {}
     if label.task == "detection":
         right = answer.get("fault") == label.fault
-        return OwnScore(success=right, value=float(right))
+        return SourceScore(success=right, value=float(right))
     if label.task == "localization" and label.service:
         return _localized(answer.get("services"), [name for name in (label.service, label.alias) if name])
     if label.task == "diagnosis" and label.system_level and label.fault_type:
         level = _same(answer.get("system_level"), label.system_level)
         kind = _same(answer.get("fault_type"), label.fault_type)
         parts = {"system_level": float(level), "fault_type": float(kind)}
-        return OwnScore(success=level and kind, value=(level + kind) / 2, parts=parts)
+        return SourceScore(success=level and kind, value=(level + kind) / 2, parts=parts)
     return None
 
 
-def _localized(services: Any, accepted: list[str]) -> OwnScore:
-    named = services if isinstance(services, list) else []
-    if any(named == [name] for name in accepted):
-        return OwnScore(success=True, value=1.0)
-    among = any(name in named for name in accepted)
-    return OwnScore(success=False, value=1 / len(named) if among else 0.0, parts={"is_subset": float(among)})
+def _localized(services: Any, accepted: list[str]) -> SourceScore:
+    names = services if isinstance(services, list) else []
+    if any(names == [name] for name in accepted):
+        return SourceScore(success=True, value=1.0)
+    partial = any(name in names for name in accepted)
+    return SourceScore(success=False, value=1 / len(names) if partial else 0.0, parts={"is_subset": float(partial)})
 
 
-def _same(answer: Any, wanted: str) -> bool:
-    return isinstance(answer, str) and answer.strip().lower() == wanted.strip().lower()
+def _same(answer: Any, expected: str) -> bool:
+    return isinstance(answer, str) and answer.strip().lower() == expected.strip().lower()
 
 
 STEP_LIMITS = (30, 10)
-"""Of the shipped clients, and of the service."""
+"""Step limits of the shipped clients and of the service."""
 _LATEST_S = 1e10
 _PARAMETERS = {
     "exec_shell": ("command", "timeout"),
@@ -233,7 +233,7 @@ class AIOpsLabSessions:
     title = "AIOpsLab"
 
     def files(self, path: Path) -> Sequence[Path]:
-        """Find the session files."""
+        """Return the session files."""
         return files_below(path, lambda file: file.suffix == ".json", "a folder of AIOpsLab's session files")
 
     def runs(self, file: Path, options: ImportOptions) -> Sequence[ImportedRun]:
@@ -248,11 +248,10 @@ class AIOpsLabSessions:
         trajectory = _trajectory(session, grammar, options)
         task = task_of(problem_id)
         answer, as_source = _answer(session, grammar, task, options)
-        found = decided(trajectory, answer, step_limits=STEP_LIMITS)
-        run = counted_run(
+        run = build_run(
             self.name,
             trajectory,
-            found,
+            decide_status(trajectory, answer, step_limits=STEP_LIMITS),
             episode=plain_text(session.problem_id),
             task=task,
             stop_reason="submitted" if answer else "ended without an answer",
@@ -264,23 +263,23 @@ class AIOpsLabSessions:
         label = label_of(problem_id)
         return [ImportedRun(key="", trajectory=trajectory, run=run, truth=_truth(session, label, as_source))]
 
-    def score(self, run: AgentRun, truth: Mapping[str, Any]) -> OwnScore | None:
-        """Score an answer as AIOpsLab does, against its labels of today."""
-        return scored(run.answer, ProblemLabel(**truth))
+    def score(self, run: AgentRun, truth: Mapping[str, Any]) -> SourceScore | None:
+        """Score an answer as AIOpsLab does, by its current labels."""
+        return score_answer(run.answer, ProblemLabel(**truth))
 
     def difference(self, run: AgentRun, truth: RunTruth, success: bool) -> str:
-        """Find the change of a label, or the loss of an answer, that explains another result."""
+        """Return the label change, or the loss of an answer, that explains a different result."""
         if truth.truth is None:
             return ""
         label = ProblemLabel(**truth.truth)
         for change in changes_since(label, (run.started_ns or 0) / 1e9) if run.started_ns else ():
-            old = scored(run.answer, before(label, change))
+            old = score_answer(run.answer, before(label, change))
             if old is not None and old.success == truth.recorded_success:
                 return f"label changed on {change.day}: {change.what}"
-        reading = understood(run.task, truth.recorded.get("answer_read_by_source"))
-        old = scored(reading.answer if reading.status == "ok" else None, label)
+        reading = interpret_answer(run.task, truth.recorded.get("answer_read_by_source"))
+        old = score_answer(reading.answer if reading.status == "ok" else None, label)
         if old is not None and old.success == truth.recorded_success:
-            return "AIOpsLab loses answers that are handed in by keyword"
+            return "AIOpsLab loses answers passed by keyword"
         return ""
 
 
@@ -294,41 +293,41 @@ def _trajectory(session: _Session, grammar: Grammar, options: ImportOptions) -> 
     writer = TrajectoryWriter(plain_text(session.agent or options.agent or "unknown"), model=options.model)
     prompt = _system_prompt(session.conversation)
     if prompt and session.trace[0].role == "assistant":
-        writer.said("system", prompt)
+        writer.add_message("system", prompt)
     items = session.trace
-    for place, item in enumerate(items):
+    for position, item in enumerate(items):
         text = item.content or ""
         if item.role == "assistant":
-            after = items[place + 1] if place + 1 < len(items) else None
+            after = items[position + 1] if position + 1 < len(items) else None
             result = (after.content or "") if after is not None and after.role == "env" else None
             _act(writer, text, result, grammar)
         elif item.role != "env":
-            writer.said(item.role, text)
-        elif place == 0 or items[place - 1].role != "assistant":
-            writer.said("user", text)
+            writer.add_message(item.role, text)
+        elif position == 0 or items[position - 1].role != "assistant":
+            writer.add_message("user", text)
     final = FinalMetrics(total_steps=len(writer))
     return writer.trajectory(session_id=session.session_id, final_metrics=final)
 
 
 def _act(writer: TrajectoryWriter, text: str, result: str | None, grammar: Grammar) -> None:
-    call = parsed(text, grammar)
+    call = parse_action(text, grammar)
     results = None if result is None else [result]
     failed = [result is not None and result.startswith(_ERRORS)]
     if not isinstance(call, ActionCall):
         extra = {"faultset": {"unreadable_action": call.reason}}
-        writer.acted(text, results=results, errors=failed, extra=extra)
+        writer.add_agent_step(text, results=results, errors=failed, extra=extra)
         return
     names = _PARAMETERS.get(call.name, ())
     arguments = {names[i] if i < len(names) else f"argument_{i + 1}": value for i, value in enumerate(call.args)}
-    writer.acted(text, calls=[(call.name, arguments | call.kwargs)], results=results, errors=failed)
+    writer.add_agent_step(text, calls=[(call.name, arguments | call.kwargs)], results=results, errors=failed)
 
 
 def _answer(session: _Session, grammar: Grammar, task: str, options: ImportOptions) -> tuple[ReadAnswer | None, Any]:
-    """Return the last answer that was handed in, and what AIOpsLab itself made of it."""
+    """Return the last submitted answer, and how AIOpsLab itself read it."""
     for item in reversed(session.trace):
         if item.role != "assistant":
             continue
-        call = parsed(item.content or "", grammar)
+        call = parse_action(item.content or "", grammar)
         if call.name != "submit":
             continue
         if not isinstance(call, ActionCall):
@@ -337,20 +336,20 @@ def _answer(session: _Session, grammar: Grammar, task: str, options: ImportOptio
         as_source = jsonable(call.args[0]) if call.args else []
         if not values and task != "mitigation":
             return ReadAnswer(status="invalid", reason="a submission without an answer"), as_source
-        return understood(task, values[0] if values else None, options.candidates), as_source
+        return interpret_answer(task, values[0] if values else None, options.candidates), as_source
     return None, None
 
 
 def _estimated_tokens(session: _Session) -> dict[str, Any]:
-    """Return the tokens that AIOpsLab states: its own count of the texts, each once, and not what a model was sent."""
+    """Return AIOpsLab's token counts, which count each text once rather than every model input."""
 
     def count(name: str) -> int | None:
         value = session.results.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else None
 
     tokens = {"prompt_tokens": count("in_tokens"), "completion_tokens": count("out_tokens")}
-    known = any(value is not None for value in tokens.values())
-    return {**tokens, "cached_tokens": None, "tokens_source": "estimated" if known else "none"}
+    source = "estimated" if any(value is not None for value in tokens.values()) else "none"
+    return {**tokens, "cached_tokens": None, "tokens_source": source}
 
 
 def _truth(session: _Session, label: ProblemLabel | None, as_source: Any) -> RunTruth:
@@ -359,19 +358,19 @@ def _truth(session: _Session, label: ProblemLabel | None, as_source: Any) -> Run
     if "Detection Accuracy" in results:
         success = results["Detection Accuracy"] == "Correct"
     value = results.get("Localization Accuracy")
-    known = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 100
+    valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 100
     return RunTruth(
         cluster=plain_text(label.cluster if label else session.problem_id)[:500],
         label_version=label.version if label else None,
         truth_json=canonical_json(truth_of(label)) if label else None,
         recorded_success=success if isinstance(success, bool) else None,
-        recorded_value=float(value) / 100 if known and value is not None else None,
+        recorded_value=float(value) / 100 if valid and value is not None else None,
         recorded_json=canonical_json(jsonable({**results, "answer_read_by_source": as_source})),
     )
 
 
 def _system_prompt(conversation: list[Any] | None) -> str:
-    """Return the system prompt of sessions that keep their prompts as the text of a Python list."""
+    """Return the system prompt of sessions that store their prompts as the text of a Python list."""
     first = conversation[0] if conversation else None
     text = first.get("prompt") if isinstance(first, dict) else None
     if not isinstance(text, str):
@@ -383,5 +382,5 @@ def _system_prompt(conversation: list[Any] | None) -> str:
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return ""
     first = messages[0] if isinstance(messages, list) and messages else None
-    found = first.get("content") if isinstance(first, dict) and first.get("role") == "system" else ""
-    return found if isinstance(found, str) else ""
+    content = first.get("content") if isinstance(first, dict) and first.get("role") == "system" else ""
+    return content if isinstance(content, str) else ""
