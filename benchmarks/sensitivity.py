@@ -2,7 +2,7 @@
 
     python benchmarks/sensitivity.py DATASET [--methods mksmc,baro,...] [--write]
 
-Prints a table in which the default is bold; `--write` also puts it into docs/sensitivity.md, between its markers. One
+Prints a table in which the default is bold; `--write` also puts it into docs/results/sensitivity.md, between its markers. One
 default is changed at a time, everything else stays. Localizers are told the true onset of manifest faults, detectors
 nothing; these are asked about episodes without a fault as well. Localizers that draw random numbers are run with three
 seeds, detectors with one. Methods run in this process, without limits: this is for methods that come with faultset.
@@ -32,7 +32,7 @@ from faultset.evaluators.execution.cut_episodes import cut_episode
 from faultset.evaluators.results.truth import Truth, truth_of
 from faultset.evaluators.scoring.rankings import score_ranking
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "sensitivity.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "results" / "sensitivity.md"
 SEEDS = 3
 SECOND_NS = 1_000_000_000
 
@@ -226,7 +226,7 @@ def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root:
 @click.command()
 @click.argument("path", metavar="DATASET")
 @click.option("--methods", default=",".join(OWN), show_default=True, help="Comma-separated names.")
-@click.option("--write", is_flag=True, help="Put the table into docs/sensitivity.md.")
+@click.option("--write", is_flag=True, help="Put the table into docs/results/sensitivity.md.")
 def main(path: str, methods: str, write: bool) -> None:
     """Print the table."""
     dataset = open_dataset(path)

@@ -1,4 +1,4 @@
-"""Write the table of all faults into a document, between its marks: `python scripts/fault_table.py docs/faults.md`."""
+"""Write the table of all faults into a document, between its marks: `python scripts/fault_table.py docs/concepts/faults.md`."""
 
 from __future__ import annotations
 

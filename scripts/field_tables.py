@@ -1,6 +1,6 @@
 """The tables of fields in the documents: of an episode's tables and of the steps of a spec.
 
-`python scripts/field_tables.py docs/dataset-format.md docs/extend/app.md` brings both documents up to date.
+`python scripts/field_tables.py docs/reference/dataset-format.md docs/developing/app.md` brings both documents up to date.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pictures of docs/gallery.md, drawn from the dataset of this repository.
+"""The pictures of docs/results/gallery.md, drawn from the dataset of this repository.
 
 evaluate datasets/sample --out gallery-results && python scripts/gallery.py gallery-results
 """

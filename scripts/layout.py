@@ -1,6 +1,6 @@
 """The layout of the sources as a picture and a table, both read from the folders and their imports.
 
-`python scripts/layout.py` writes docs/images/layout.svg and the table between the markers of docs/architecture.md.
+`python scripts/layout.py` writes docs/images/layout.svg and the table between the markers of docs/concepts/architecture.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "layout.svg"
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "concepts" / "architecture.md"
 BEGIN, END = "<!-- layout: begin -->", "<!-- layout: end -->"
 SLICES = {
     "collector": ROOT / "collector/faultset/collector",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -69,18 +68,6 @@ def _option_row(option: click.Parameter, context: click.Context) -> str | None:
         return None
     names, meaning = (" ".join(text.split()).replace("|", "\\|") for text in record)
     return f"| `{names}` | {meaning.replace('[', '&#91;')} |"
-
-
-def on_config(config: Any) -> Any:
-    """List every page of `extend/` in the navigation."""
-    folder = Path(config["docs_dir"])
-    pages = [
-        path.relative_to(folder).as_posix() for path in (*folder.glob("extend/*.md"), *folder.glob("write-a-*.md"))
-    ]
-    (extend,) = (entry["Extend"] for entry in config["nav"] if "Extend" in entry)
-    listed = {page for entry in extend for page in (entry.values() if isinstance(entry, dict) else [entry])}
-    extend += sorted(set(pages) - listed)
-    return config
 
 
 def on_files(files: Any, config: Any) -> Any:

@@ -10,12 +10,12 @@ import pytest
 
 from faultset.collector.runtime.steps import GENERIC_STEPS, Step
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "extend" / "app.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "developing" / "app.md"
 
 
 def test_the_guide_is_up_to_date(field_tables: ModuleType) -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    assert text == field_tables.updated(text), "run: python scripts/field_tables.py docs/extend/app.md"
+    assert text == field_tables.updated(text), "run: python scripts/field_tables.py docs/developing/app.md"
 
 
 @pytest.mark.parametrize("step", GENERIC_STEPS, ids=lambda step: step.keyword)

@@ -50,7 +50,7 @@ def test_links_lead_to_files() -> None:
 def test_files_that_are_named_exist() -> None:
     def wrong(path: Path, text: str) -> list[str]:
         named = [span for span in code_spans(text) if re.fullmatch(rf"({TOP_FOLDERS})/[\w./-]*", span)]
-        roots = [ROOT, *((ROOT / "examples").iterdir() if path.parent.name == "extend" else ())]
+        roots = [ROOT, *((ROOT / "examples").iterdir() if path.parent.name == "developing" else ())]
         return [span for span in named if not any((root / span).exists() for root in roots)]
 
     assert not complaints(wrong)
@@ -61,7 +61,7 @@ def test_python_files_that_are_named_exist() -> None:
     sources = "\n".join(f"/{path.relative_to(ROOT).as_posix()}" for folder in folders for path in folder.rglob("*.py"))
 
     def wrong(path: Path, text: str) -> list[str]:
-        if path.parent.name == "extend":  # a guide names files that its reader writes
+        if path.parent.name == "developing":  # a guide names files that its reader writes
             return []
         named = [span for span in code_spans(text) if re.fullmatch(r"[\w/]+\.py", span)]
         return [name for name in named if not re.search(rf"/{re.escape(name)}$", sources, re.MULTILINE)]
@@ -196,10 +196,10 @@ def test_every_command_and_option_is_in_the_reference(site_pages: ModuleType) ->
 def test_the_application_of_the_page_can_be_run(tmp_path: Path) -> None:
     from faultset.collector.apps import load_app
 
-    text = TEXTS[ROOT / "docs" / "own-application.md"]
+    text = TEXTS[ROOT / "docs" / "how-to" / "own-application.md"]
     (spec,) = [body for _, language, body in BLOCK.findall(text) if language == "yaml"]
     (tmp_path / "shop.yaml").write_text(spec)
     assert [*load_app(str(tmp_path / "shop.yaml")).services] == ["web", "catalogue", "pricing", "items"]
-    lines = re.search(r"\[(\d+) lines of YAML\]\(docs/own-application.md\)", TEXTS[ROOT / "README.md"])
+    lines = re.search(r"\[(\d+) lines of YAML\]\(docs/how-to/own-application.md\)", TEXTS[ROOT / "README.md"])
     assert lines
     assert int(lines[1]) == len(spec.splitlines())

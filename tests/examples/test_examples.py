@@ -27,7 +27,7 @@ for source in sources:
 
 
 def page_of(package: Path) -> Path:
-    return ROOT / "docs" / "extend" / f"{PAGES.get(package.name, package.name)}.md"
+    return ROOT / "docs" / "developing" / f"{PAGES.get(package.name, package.name)}.md"
 
 
 @pytest.fixture(scope="session")
@@ -100,7 +100,7 @@ def test_an_example_announces_itself_and_its_page_shows_how(package: Path) -> No
 
 
 def test_every_example_and_every_page_is_in_the_list_of_extensions() -> None:
-    index = (ROOT / "docs" / "extend" / "index.md").read_text()
+    index = (ROOT / "docs" / "developing" / "index.md").read_text()
     assert not [package.name for package in PACKAGES if f"`examples/{package.name}`" not in index]
-    pages = [path.name for path in (ROOT / "docs" / "extend").glob("*.md") if path.name != "index.md"]
+    pages = [path.name for path in (ROOT / "docs" / "developing").glob("*.md") if path.name != "index.md"]
     assert not [name for name in pages if f"({name})" not in index]

@@ -60,9 +60,9 @@ def evaluate(
         functions.
     predictions
         Files with answers that were made elsewhere, `FILE` or `NAME=FILE`, scored beside the methods; see
-        docs/predictions.md for their columns.
+        docs/how-to/predictions.md for their columns.
     agents
-        Logs of Inspect, or folders of runs, about these episodes; see docs/agents.md.
+        Logs of Inspect, or folders of runs, about these episodes; see docs/how-to/agents.md.
     out
         Folder for the results and, while it runs, for a checkpoint from which the same call goes on after an
         interruption. Without it nothing is written.

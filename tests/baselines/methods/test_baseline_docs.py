@@ -8,7 +8,7 @@ import pytest
 
 from faultset.baselines.api import registry
 
-PAGE = (Path(__file__).parents[3] / "docs" / "baselines.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "baselines.md").read_text()
 
 
 TASKS = {"Detection": "detection", "Localization": "localization", "Root cause": "rca"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from faultset.baselines.api.registry import BaselineSpec, list_baselines
 
-PAGE = (Path(__file__).parents[3] / "docs" / "seen-data.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "results" / "seen-data.md").read_text()
 LETTERS = {data: letter for letter, data in re.findall(r"^\| ([A-Z]) \| (.+) \|$", PAGE, re.MULTILINE)}
 
 

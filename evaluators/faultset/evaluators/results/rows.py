@@ -29,7 +29,7 @@ Status = Literal[
 """ok · invalid: not a valid answer · error: raised · timeout · memory · exit: its process ended · output: wrote without
 end · no_alarm: a localizer or diagnoser that was not run, because the detector raised no alarm · missing: nothing is
 said about the episode · cannot: no answer, because none of the tables that the method reads is recorded or has
-anything in the reference to compare with. The others are of agents; see docs/agents.md."""
+anything in the reference to compare with. The others are of agents; see docs/how-to/agents.md."""
 
 Protocol = Literal["detected", "own", "oracle", "delayed", "evidence", "detected_evidence", "calibration"]
 """What a method is given. detected: the alarm of one named detector; own: that of the method's own trigger; oracle:
