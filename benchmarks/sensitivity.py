@@ -2,8 +2,8 @@
 
     python benchmarks/sensitivity.py DATASET [--methods mksmc,baro,...] [--write]
 
-Prints a table in which the default is bold; `--write` also puts it into docs/results/sensitivity.md, between its markers. One
-default is changed at a time, everything else stays. Localizers are told the true onset of manifest faults, detectors
+Prints a table in which the default is bold; `--write` also puts it into docs/results/sensitivity.md, between its
+markers. One default is changed at a time, everything else stays. Localizers are told the true onset of manifest faults, detectors
 nothing; these are asked about episodes without a fault as well. Localizers that draw random numbers are run with three
 seeds, detectors with one. Methods run in this process, without limits: this is for methods that come with faultset.
 """
@@ -204,7 +204,7 @@ def score(spec: BaselineSpec, dataset: Dataset, truths: Iterable[Truth], change:
 
 
 def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root: Path) -> Iterator[str]:
-    """Yield the table's lines; a default is asked about once for all settings of a method."""
+    """Yield the table's lines: the settings that change a score, then those that do not; each default runs once."""
     faulty = sum(truth.faulty for truth in truths)
     yield f"Version {dataset.version}: {faulty} manifest faults, {len(truths) - faulty} episodes without a fault."
     yield ""
@@ -213,14 +213,19 @@ def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root:
     for name in names:
         spec = get_baseline(name)
         usual = score(spec, dataset, truths, ChangedDefault(), root)
+        without_effect = []
         for setting, default, values in settings_of(spec):
-            cells = [
-                f"**{value}: {usual}**"
-                if value == default
-                else f"{value}: {score(spec, dataset, truths, change, root)}"
+            scores = {
+                value: usual if value == default else score(spec, dataset, truths, change, root)
                 for value, change in values.items()
-            ]
+            }
+            if set(scores.values()) == {usual}:
+                without_effect.append(f"{setting} ({', '.join(scores)})")
+                continue
+            cells = [f"**{value}: {usual}**" if value == default else f"{value}: {scores[value]}" for value in scores]
             yield f"| `{name}` | {setting} | {' · '.join(cells)} |"
+        if without_effect:
+            yield f"| `{name}` | no effect on {usual} | {'; '.join(without_effect)} |"
 
 
 @click.command()

@@ -1,20 +1,28 @@
-"""Pages of the documentation site that are written from the code: the command line, read from click.
+"""Pages of the documentation site that are written from the code: the command line, and the steps of applications.
 
 MkDocs calls `on_files` as a hook (see mkdocs.yml), so these pages exist only in the built site and are never out of
-date. `python scripts/site_pages.py` prints the page.
+date. `python scripts/site_pages.py` prints the page of commands, `python scripts/site_pages.py steps` that of steps.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
+import json
+import sys
+import types
+import typing
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import click
 
+from faultset.collector.runtime.steps import GENERIC_STEPS, Step
+from faultset.collector.spec.steps import StepModel
 from faultset.core.command_line.console import root
 
 COMMAND_PAGE = "reference/cli.md"
+STEPS_PAGE = "reference/steps.md"
 
 
 def commands() -> Iterator[tuple[click.Context, click.Command]]:
@@ -70,13 +78,63 @@ def _option_row(option: click.Parameter, context: click.Context) -> str | None:
     return f"| `{names}` | {meaning.replace('[', '&#91;')} |"
 
 
+def steps_page() -> str:
+    """Return the reference of the steps of an application's spec as Markdown."""
+    parts = [
+        "# Steps",
+        "For authors of [applications](../developing/app.md): every step that an operation may have, with its fields.",
+    ]
+    for step in GENERIC_STEPS:
+        first = inspect.cleandoc(step.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+        lines = [f"## {step.keyword}", "", first, "", "| field | value | default | meaning |", "|---|---|---|---|"]
+        meanings = _attribute_docstrings(step)
+        for name, field in step.model_fields.items():
+            given = field.get_default(call_default_factory=True)
+            default = "required" if field.is_required() else f"`{json.dumps(given)}`"
+            lines.append(f"| `{field.alias or name}` | {value_name(field.annotation)} | {default} | {meanings[name]} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def value_name(annotation: Any) -> str:
+    """Return what a field of a step takes, in words."""
+    origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return value_name(inside[0])
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(value_name(one) for one in inside if one is not types.NoneType)
+    if origin is Literal:
+        return " or ".join(f"`{one}`" for one in inside)
+    if origin is tuple:
+        return f"list of {value_name(inside[0])}"
+    if origin is dict:
+        return f"mapping of names to {value_name(inside[1])}s"
+    words = {str: "text", bool: "`true` or `false`", int: "whole number", float: "number", Any: "value"}
+    words[StepModel] = "step"
+    return words[annotation]
+
+
+def _attribute_docstrings(model: type[Step]) -> dict[str, str]:
+    """Return the docstring below each field of a class; a field without one is an error."""
+    found = {}
+    for kind in (one for one in model.__mro__ if issubclass(one, Step) and one is not Step):
+        (body,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(kind))).body
+        assert isinstance(body, ast.ClassDef)
+        for statement, after in zip(body.body, body.body[1:], strict=False):
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                assert isinstance(after, ast.Expr), f"{kind.__name__}.{statement.target.id} has no docstring"
+                found[statement.target.id] = inspect.cleandoc(ast.literal_eval(after.value)).replace("\n", " ")
+    return found
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages to the site."""
     from mkdocs.structure.files import File
 
     files.append(File.generated(config, COMMAND_PAGE, content=command_page()))
+    files.append(File.generated(config, STEPS_PAGE, content=steps_page()))
     return files
 
 
 if __name__ == "__main__":
-    click.echo(command_page(), nl=False)
+    click.echo(steps_page() if "steps" in sys.argv else command_page(), nl=False)

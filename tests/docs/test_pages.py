@@ -18,7 +18,7 @@ from faultset.core.command_line.console import root
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 TOP_FOLDERS = "baselines|benchmarks|collector|datasets|docs|evaluators|examples|image|notebooks|scripts|tests"
-GENERATED = {"reference/cli.md"}
+GENERATED = {"reference/cli.md", "reference/steps.md"}
 GROUPS = [
     *"agent_formats apps baselines commands exporters faults importers load_drivers mitigators".split(),
     *"platforms scorers sources".split(),

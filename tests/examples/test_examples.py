@@ -85,7 +85,8 @@ def test_an_example_installs_and_passes_its_own_tests(
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
 def test_the_page_shows_the_example_as_it_is(package: Path) -> None:
     page = page_of(package).read_text()
-    files = [path for path in package.rglob("*") if path.suffix in (".py", ".yaml") and "__pycache__" not in path.parts]
+    hidden = {"__pycache__", "tests"}
+    files = [path for path in package.rglob("*") if path.suffix in (".py", ".yaml") and not hidden & {*path.parts}]
     assert files
     assert not [path for path in files if path.name != "__init__.py" and path.read_text().strip() not in page]
 
