@@ -2,10 +2,10 @@
 
     python benchmarks/sensitivity.py DATASET [--methods mksmc,baro,...] [--write]
 
-Prints a table in which the default is bold; `--write` also puts it into docs/results/sensitivity.md, between its
-markers. One default is changed at a time, everything else stays. Localizers are told the true onset of manifest faults, detectors
-nothing; these are asked about episodes without a fault as well. Localizers that draw random numbers are run with three
-seeds, detectors with one. Methods run in this process, without limits: this is for methods that come with faultset.
+Prints a table in which the default is bold; `--write` also puts it into docs/results/sensitivity.md. One default
+changes at a time. Localizers get the true onset of manifest faults; detectors also run on episodes without a fault.
+Localizers that draw random numbers run with three seeds, detectors with one. Methods run in this process, without
+limits.
 """
 
 from __future__ import annotations
@@ -176,9 +176,8 @@ def view_of(folder: Path, truth: Truth, change: ChangedDefault, root: Path) -> E
 
 
 def score(spec: BaselineSpec, dataset: Dataset, truths: Iterable[Truth], change: ChangedDefault, root: Path) -> str:
-    """Return AC@1 / Avg@5 of a localizer, or the balanced accuracy of a detector with its two counts."""
-    found: dict[bool, list[float]] = {True: [], False: []}
-    depth: list[float] = []
+    """Return AC@1 of a localizer, or the balanced accuracy of a detector."""
+    right: dict[bool, list[float]] = {True: [], False: []}
     seeds = SEEDS if spec.stochastic and spec.task == "localization" else 1
     for truth in truths:
         if spec.task == "localization" and not truth.faulty:
@@ -191,16 +190,13 @@ def score(spec: BaselineSpec, dataset: Dataset, truths: Iterable[Truth], change:
                 if spec.task == "localization":
                     ranking = method.localize(view, truth.onset_ns).scores
                     scored = score_ranking(ranking, [frozenset(names) for names in truth.causes], truth.candidates)
-                    found[True].append(scored.ac(1))
-                    depth.append(scored.avg5)
+                    right[True].append(scored.ac(1))
                 else:
                     alarm_ns = method.detect(view).alarm_ns
-                    right = alarm_ns is not None and alarm_ns >= truth.onset_ns if truth.faulty else alarm_ns is None
-                    found[truth.faulty].append(float(right))
-    if spec.task == "localization":
-        return f"{np.mean(found[True]):.2f} / {np.mean(depth):.2f}"
-    right, quiet = np.mean(found[True]), np.mean(found[False])
-    return f"{(right + quiet) / 2:.2f} ({right:.2f}, {quiet:.2f})"
+                    hit = alarm_ns is not None and alarm_ns >= truth.onset_ns if truth.faulty else alarm_ns is None
+                    right[truth.faulty].append(float(hit))
+    shares = [np.mean(values) for values in right.values() if values]
+    return f"{np.mean(shares):.2f}"
 
 
 def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root: Path) -> Iterator[str]:
@@ -225,7 +221,7 @@ def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root:
             cells = [f"**{value}: {usual}**" if value == default else f"{value}: {scores[value]}" for value in scores]
             yield f"| `{name}` | {setting} | {' · '.join(cells)} |"
         if without_effect:
-            yield f"| `{name}` | no effect on {usual} | {'; '.join(without_effect)} |"
+            yield f"| `{name}` | no effect ({usual}) | {'; '.join(without_effect)} |"
 
 
 @click.command()

@@ -103,7 +103,7 @@ def nezha_table(dataset: Dataset, rows: Sequence[ResultRow], _: Path) -> str:
         hits = {k: [_chance(row, k) for row in answers] for k in NEZHA_DEPTHS}
         estimates = [clustered_mean(hits[k], keys) for k in NEZHA_DEPTHS]
         best = sum(_rank_with_best_tie(row) == 1 for row in answers) / len(answers)
-        cells = (*(_percent(estimate) for estimate in estimates), f"{100 * best:.1f}")
+        cells = (_percent(estimates[0]), *(_share(estimate.value) for estimate in estimates[1:]), f"{100 * best:.1f}")
         lines.append(Line(baseline=name, cells=cells, order=tuple(-estimate.value for estimate in estimates)))
     clusters = len({row.truth.cluster for row in told})
     days = sorted({str(dataset.label(e).parameters["inject_time"])[:10] for e in dataset.episodes})
@@ -170,7 +170,8 @@ def localization_table(
         ]
         same = [row for row in answers if _scenario(labels[row.truth.episode]) in {scenario for scenario, _ in rebuilt}]
         cells = (
-            *map(_percent, estimates),
+            _percent(estimates[0]),
+            _share(estimates[1].value),
             *(_share(_mean_hit(by_protocol["detected"][name], k)) for k in (1, 3)),
             *(_share(_mean_hit(same, k)) for k in (1, 3)),
         )
