@@ -1,7 +1,7 @@
-"""Pages of the documentation site that are written from the code: the command line, and the steps of applications.
+"""Pages of the documentation site that are written from the code: commands, steps of applications, and methods.
 
 MkDocs calls `on_files` as a hook (see mkdocs.yml), so these pages exist only in the built site and are never out of
-date. `python scripts/site_pages.py` prints the page of commands, `python scripts/site_pages.py steps` that of steps.
+date. `python scripts/site_pages.py cli`, `steps` or `methods` prints one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ from typing import Any, Literal
 
 import click
 
+from faultset.baselines.api.registry import BaselineSpec, list_baselines
 from faultset.collector.runtime.steps import GENERIC_STEPS, Step
 from faultset.collector.spec.steps import StepModel
 from faultset.core.command_line.console import root
 
 COMMAND_PAGE = "reference/cli.md"
 STEPS_PAGE = "reference/steps.md"
+METHODS_PAGE = "reference/methods.md"
+KINDS = ("named", "method", "own", "rule", "control")
+TASKS = {"detection": "Detectors", "localization": "Localizers", "rca": "Diagnosers"}
 
 
 def commands() -> Iterator[tuple[click.Context, click.Command]]:
@@ -127,14 +131,44 @@ def _attribute_docstrings(model: type[Step]) -> dict[str, str]:
     return found
 
 
+def methods_page() -> str:
+    """Return the reference of the built-in methods as Markdown: a table for each task."""
+    parts = [
+        "# Methods",
+        "For readers who choose a method: every built-in one. [Baselines](baselines.md) explains the columns and the "
+        "rules that all follow. S series, T samples since the reference, n samples in it, V services, N spans, L log "
+        "lines, E events.",
+    ]
+    for task, title in TASKS.items():
+        specs = [
+            s for s in list_baselines().values() if s.task == task and s.factory.__module__.startswith("faultset.")
+        ]
+        specs.sort(key=lambda spec: (KINDS.index(spec.kind), spec.name))
+        head = [
+            "| name | title | kind | reads | developed on | speed | cost | source |",
+            "|---|---|---|---|---|---|---|---|",
+        ]
+        parts += [f"## {title}", "\n".join([*head, *(f"| {' | '.join(_method_cells(spec))} |" for spec in specs)])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _method_cells(spec: BaselineSpec) -> tuple[str, ...]:
+    reads = ", ".join((*spec.tables, *sorted(spec.needs))) or "nothing"
+    seen = "; ".join(spec.developed_on or ())
+    return f"`{spec.name}`", spec.title, spec.kind, reads, seen, spec.speed, spec.complexity, spec.paper
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages to the site."""
     from mkdocs.structure.files import File
 
-    files.append(File.generated(config, COMMAND_PAGE, content=command_page()))
-    files.append(File.generated(config, STEPS_PAGE, content=steps_page()))
+    for path, write in PAGES.items():
+        files.append(File.generated(config, path, content=write()))
     return files
 
 
+PAGES = {COMMAND_PAGE: command_page, STEPS_PAGE: steps_page, METHODS_PAGE: methods_page}
+
+
 if __name__ == "__main__":
-    click.echo(steps_page() if "steps" in sys.argv else command_page(), nl=False)
+    click.echo(PAGES[f"reference/{sys.argv[1]}.md"](), nl=False)

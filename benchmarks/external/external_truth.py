@@ -88,7 +88,7 @@ def answered(source: str, path: Path, out: Path, workers: int) -> tuple[Dataset,
 
     folder, results = out / source, out / f"{source}-results"
     import_dataset(source, path, folder, workers=workers)
-    arguments = ["--tasks", "localization" if source == "nezha" else "localization,detection"]
+    arguments = ["--tasks", "localization"]
     arguments += ["--protocol", "oracle" if source == "nezha" else "both", "--thresholds", "reference"]
     evaluate.main([str(folder), *arguments, "--out", str(results), "--workers", str(workers)], standalone_mode=False)
     return open_dataset(folder), read_rows(results / "results.parquet")
@@ -104,7 +104,7 @@ def nezha_table(dataset: Dataset, rows: Sequence[ResultRow], _: Path) -> str:
         estimates = [clustered_mean(hits[k], keys) for k in NEZHA_DEPTHS]
         best = sum(_rank_with_best_tie(row) == 1 for row in answers) / len(answers)
         cells = (_percent(estimates[0]), *(_share(estimate.value) for estimate in estimates[1:]), f"{100 * best:.1f}")
-        lines.append(Line(baseline=name, cells=cells, order=tuple(-estimate.value for estimate in estimates)))
+        lines.append(Line(baseline=f"`{name}`", cells=cells, order=tuple(-estimate.value for estimate in estimates)))
     clusters = len({row.truth.cluster for row in told})
     days = sorted({str(dataset.label(e).parameters["inject_time"])[:10] for e in dataset.episodes})
     head = ("method", "AS@1 %", "AS@3 %", "AS@5 %", "AS@1, best tie %")
@@ -116,7 +116,7 @@ def nezha_table(dataset: Dataset, rows: Sequence[ResultRow], _: Path) -> str:
         "",
         f"Ours on {', '.join(days)}: {len(dataset.episodes)} faults in {clusters} clusters (fault, service).",
         "",
-        _markdown(head, [(f"`{line.baseline}`", *line.cells) for line in _best_first(lines)]),
+        _ranked(head, lines),
     ])  # fmt: skip
 
 
@@ -130,7 +130,6 @@ def petshop_table(dataset: Dataset, rows: Sequence[ResultRow], path: Path) -> st
     tables = (
         traversal_table(rebuilt),
         localization_table(rebuilt, faulty, labels),
-        specificity_table(rows, labels),
         missing,
     )
     return "\n\n".join(tables)
@@ -179,8 +178,7 @@ def localization_table(
         lines.append(Line(baseline=title, cells=cells, order=tuple(-estimate.value for estimate in estimates)))
     alarm = _alarm([row for row in faulty if row.protocol == "detected"])
     head = ("method", "onset: top-1 %", "top-3 %", "alarm: top-1 %", "top-3 %", "same issues: top-1 %", "top-3 %")
-    body = [(line.baseline, *line.cells) for line in _best_first(lines)]
-    return f"**Ours**, given the onset and given the alarm of {alarm}\n\n{_markdown(head, body)}"
+    return f"**Ours**, given the onset and given the alarm of {alarm}\n\n{_ranked(head, lines)}"
 
 
 def _mean_hit(rows: Sequence[ResultRow], k: int) -> float:
@@ -215,24 +213,6 @@ def _rebuilt(path: Path) -> dict[tuple[str, str], list[Hits]]:
 
 def _share(value: float) -> str:
     return f"{100 * value:.1f}"
-
-
-def specificity_table(rows: Sequence[ResultRow], labels: Mapping[str, Label]) -> str:
-    """Return how often each detector is silent without an issue, and raises an alarm with one."""
-    lines = []
-    detections = [row for row in rows if row.task == "detection"]
-    for name, answers in _by_baseline(detections).items():
-        calm = [row for row in answers if not row.truth.faulty]
-        ill = [row for row in answers if row.truth.faulty]
-        quiet = clustered_mean(
-            [float(row.alarm_ns is None) for row in calm], [_scenario(labels[r.truth.episode]) for r in calm]
-        )
-        alarms = clustered_mean([float(row.alarm_ns is not None) for row in ill], [row.truth.cluster for row in ill])
-        order = (-(quiet.value + alarms.value), -quiet.value)
-        lines.append(Line(baseline=name, cells=(_percent(quiet), _percent(alarms)), order=order))
-    counts = [_episodes([row for row in detections if row.truth.faulty is faulty]) for faulty in (False, True)]
-    head = ("detector", f"silent in {counts[0]} stretches without an issue %", f"alarms in {counts[1]} issues %")
-    return "**Detectors**\n\n" + _markdown(head, [(f"`{line.baseline}`", *line.cells) for line in _best_first(lines)])
 
 
 Table = Callable[[Dataset, Sequence[ResultRow], Path], str]
@@ -277,6 +257,14 @@ def _episodes(rows: Sequence[ResultRow]) -> str:
 
 def _best_first(lines: Sequence[Line]) -> list[Line]:
     return sorted(lines, key=lambda line: (line.order, line.baseline))
+
+
+def _ranked(head: Sequence[str], lines: Sequence[Line]) -> str:
+    """Return the methods that are ever right, best first, and the names of the others."""
+    right = [line for line in _best_first(lines) if line.order[0] < 0]
+    wrong = ", ".join(sorted(line.baseline for line in lines if line.order[0] == 0))
+    table = _markdown(head, [(line.baseline, *line.cells) for line in right])
+    return f"{table}\n\nNever right: {wrong}."
 
 
 def _scenario(label: Label) -> str:

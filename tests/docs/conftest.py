@@ -52,9 +52,3 @@ def call_graph() -> ModuleType:
 def fault_table() -> ModuleType:
     """The script that writes the table of faults."""
     return _script("fault_table")
-
-
-@pytest.fixture(scope="session")
-def baseline_tables() -> ModuleType:
-    """The script that writes the tables of baselines."""
-    return _script("baseline_tables")

@@ -13,12 +13,13 @@ from types import ModuleType
 
 import click
 
+from faultset.baselines.api.registry import list_baselines
 from faultset.core.command_line.console import root
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 TOP_FOLDERS = "baselines|benchmarks|collector|datasets|docs|evaluators|examples|image|notebooks|scripts|tests"
-GENERATED = {"reference/cli.md", "reference/steps.md"}
+GENERATED = {"reference/cli.md", "reference/methods.md", "reference/steps.md"}
 GROUPS = [
     *"agent_formats apps baselines commands exporters faults importers load_drivers mitigators".split(),
     *"platforms scorers sources".split(),
@@ -42,7 +43,7 @@ def test_links_lead_to_files() -> None:
     def wrong(path: Path, text: str) -> list[str]:
         links = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", BLOCK.sub("", text))
         missing = [link for link in links if "://" not in link and not (path.parent / link).exists()]
-        return [link for link in missing if link.removeprefix("../") not in {*GENERATED, "cli.md"}]
+        return [link for link in missing if link.removeprefix("../") not in {*GENERATED, "cli.md", "methods.md"}]
 
     assert not complaints(wrong)
 
@@ -191,6 +192,16 @@ def test_every_command_and_option_is_in_the_reference(site_pages: ModuleType) ->
         options = [option for option in command.get_params(context) if isinstance(option, click.Option)]
         assert all(option.opts[0] in section for option in options if option not in hidden)
         assert all(option.help for option in options if option not in hidden and option.name not in ("out", "profile"))
+
+
+def test_every_built_in_method_is_in_the_reference_with_the_data_that_it_was_developed_on(
+    site_pages: ModuleType,
+) -> None:
+    page = site_pages.methods_page()
+    specs = [spec for spec in list_baselines().values() if spec.factory.__module__.startswith("faultset.")]
+    assert specs
+    assert not [spec.name for spec in specs if f"| `{spec.name}` | {spec.title} |" not in page]
+    assert not [spec.name for spec in specs if spec.developed_on is None]
 
 
 def test_the_application_of_the_page_can_be_run(tmp_path: Path) -> None:
