@@ -1,4 +1,4 @@
-"""Leaderboards of a dataset, per application and over all, as tables of a page.
+"""Leaderboards of a dataset as tables of a page.
 
     python benchmarks/dataset_leaderboard.py core-1 [--baselines all] [--out FOLDER] [--write]
 
@@ -26,7 +26,7 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "results" / "leaderboard.md"
 
 @dataclass(frozen=True)
 class Section:
-    """One table: a figure for each application, and more figures over all of them."""
+    """One table: the metric that ranks, its range over applications, and more metrics."""
 
     title: str
     task: str
@@ -45,13 +45,13 @@ SECTIONS = (
         "balanced_accuracy",
         (
             ("event_recall", "event recall", 2),
-            ("false_alarms_per_hour", "false alarms an hour", 1),
+            ("false_alarms_per_hour", "false alarms per hour", 1),
             ("ttd_median", "median time to detect, s", 0),
         ),
     ),
-    Section("Localization, told the onset: AC@1", "localization", "oracle", "ac1", _DEEPER),
+    Section("Localization, given the true onset: AC@1", "localization", "oracle", "ac1", _DEEPER),
     Section(
-        "Localization at the alarm of a detector: AC@1",
+        "Localization, given the alarm of a detector: AC@1",
         "localization",
         "detected",
         "ac1",
@@ -64,7 +64,7 @@ SECTIONS = (
 
 
 def table_of(frame: pd.DataFrame, section: Section) -> list[str]:
-    """Return the lines of a table in Markdown; none where nothing was asked."""
+    """Return the lines of a table in Markdown; none if no method was run."""
     here = frame[
         (frame["task"] == section.task)
         & (frame["protocol"] == section.protocol)
@@ -77,13 +77,14 @@ def table_of(frame: pd.DataFrame, section: Section) -> list[str]:
     whole = ALL_APPS if ALL_APPS in set(here["app"]) else apps[0]
     overall = here[here["app"] == whole].sort_values(section.figure, ascending=False, kind="stable")
     by_app = here.set_index(["app", "baseline"])[section.figure]
-    heads = ["method", "kind", "all", *apps, *(heading for _, heading, _ in section.further)]
+    heads = ["method", "kind", "all", "by application", *(heading for _, heading, _ in section.further)]
     lines = [f"### {section.title}", "", f"| {' | '.join(heads)} |", f"|---|---|{'---:|' * (len(heads) - 2)}"]
     for row in overall.to_dict("records"):
         name = str(row["baseline"])
         ends = (row[f"{section.figure}_low"], row[f"{section.figure}_high"])
         cells = [f"`{name}`", str(row["kind"]), f"{number(row[section.figure])} {interval(*ends)}"]
-        cells += [number(by_app.get((app, name), math.nan)) for app in apps]
+        values = [value for app in apps if not math.isnan(value := by_app.get((app, name), math.nan))]
+        cells.append(f"{number(min(values))}-{number(max(values))}" if values else "")
         cells += [number(row[metric], decimals) for metric, _, decimals in section.further]
         lines.append(f"| {' | '.join(cells)} |")
     return [*lines, ""]

@@ -2,10 +2,10 @@
 
     python benchmarks/sensitivity.py DATASET [--methods mksmc,baro,...] [--write]
 
-Prints a table in which the default is bold; `--write` also puts it into docs/sensitivity.md, between its markers. One
-default is changed at a time, everything else stays. Localizers are told the true onset of manifest faults, detectors
-nothing; these are asked about episodes without a fault as well. Localizers that draw random numbers are run with three
-seeds, detectors with one. Methods run in this process, without limits: this is for methods that come with faultset.
+Prints a table in which the default is bold; `--write` also puts it into docs/results/sensitivity.md. One default
+changes at a time. Localizers get the true onset of manifest faults; detectors also run on episodes without a fault.
+Localizers that draw random numbers run with three seeds, detectors with one. Methods run in this process, without
+limits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from faultset.evaluators.execution.cut_episodes import cut_episode
 from faultset.evaluators.results.truth import Truth, truth_of
 from faultset.evaluators.scoring.rankings import score_ranking
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "sensitivity.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "results" / "sensitivity.md"
 SEEDS = 3
 SECOND_NS = 1_000_000_000
 
@@ -176,9 +176,8 @@ def view_of(folder: Path, truth: Truth, change: ChangedDefault, root: Path) -> E
 
 
 def score(spec: BaselineSpec, dataset: Dataset, truths: Iterable[Truth], change: ChangedDefault, root: Path) -> str:
-    """Return AC@1 / Avg@5 of a localizer, or the balanced accuracy of a detector with its two counts."""
-    found: dict[bool, list[float]] = {True: [], False: []}
-    depth: list[float] = []
+    """Return AC@1 of a localizer, or the balanced accuracy of a detector."""
+    right: dict[bool, list[float]] = {True: [], False: []}
     seeds = SEEDS if spec.stochastic and spec.task == "localization" else 1
     for truth in truths:
         if spec.task == "localization" and not truth.faulty:
@@ -191,20 +190,17 @@ def score(spec: BaselineSpec, dataset: Dataset, truths: Iterable[Truth], change:
                 if spec.task == "localization":
                     ranking = method.localize(view, truth.onset_ns).scores
                     scored = score_ranking(ranking, [frozenset(names) for names in truth.causes], truth.candidates)
-                    found[True].append(scored.ac(1))
-                    depth.append(scored.avg5)
+                    right[True].append(scored.ac(1))
                 else:
                     alarm_ns = method.detect(view).alarm_ns
-                    right = alarm_ns is not None and alarm_ns >= truth.onset_ns if truth.faulty else alarm_ns is None
-                    found[truth.faulty].append(float(right))
-    if spec.task == "localization":
-        return f"{np.mean(found[True]):.2f} / {np.mean(depth):.2f}"
-    right, quiet = np.mean(found[True]), np.mean(found[False])
-    return f"{(right + quiet) / 2:.2f} ({right:.2f}, {quiet:.2f})"
+                    hit = alarm_ns is not None and alarm_ns >= truth.onset_ns if truth.faulty else alarm_ns is None
+                    right[truth.faulty].append(float(hit))
+    shares = [np.mean(values) for values in right.values() if values]
+    return f"{np.mean(shares):.2f}"
 
 
 def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root: Path) -> Iterator[str]:
-    """Yield the table's lines; a default is asked about once for all settings of a method."""
+    """Yield the table's lines: the settings that change a score, then those that do not; each default runs once."""
     faulty = sum(truth.faulty for truth in truths)
     yield f"Version {dataset.version}: {faulty} manifest faults, {len(truths) - faulty} episodes without a fault."
     yield ""
@@ -213,20 +209,25 @@ def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root:
     for name in names:
         spec = get_baseline(name)
         usual = score(spec, dataset, truths, ChangedDefault(), root)
+        without_effect = []
         for setting, default, values in settings_of(spec):
-            cells = [
-                f"**{value}: {usual}**"
-                if value == default
-                else f"{value}: {score(spec, dataset, truths, change, root)}"
+            scores = {
+                value: usual if value == default else score(spec, dataset, truths, change, root)
                 for value, change in values.items()
-            ]
+            }
+            if set(scores.values()) == {usual}:
+                without_effect.append(f"{setting} ({', '.join(scores)})")
+                continue
+            cells = [f"**{value}: {usual}**" if value == default else f"{value}: {scores[value]}" for value in scores]
             yield f"| `{name}` | {setting} | {' · '.join(cells)} |"
+        if without_effect:
+            yield f"| `{name}` | no effect ({usual}) | {'; '.join(without_effect)} |"
 
 
 @click.command()
 @click.argument("path", metavar="DATASET")
 @click.option("--methods", default=",".join(OWN), show_default=True, help="Comma-separated names.")
-@click.option("--write", is_flag=True, help="Put the table into docs/sensitivity.md.")
+@click.option("--write", is_flag=True, help="Put the table into docs/results/sensitivity.md.")
 def main(path: str, methods: str, write: bool) -> None:
     """Print the table."""
     dataset = open_dataset(path)

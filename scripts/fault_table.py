@@ -1,4 +1,4 @@
-"""Write the table of all faults into a document, between its marks: `python scripts/fault_table.py docs/faults.md`."""
+"""Write the tables of faults between the marks of a page: `python scripts/fault_table.py docs/concepts/faults.md`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _BEGIN, _END = "<!-- faults: begin -->", "<!-- faults: end -->"
 
 
 def fault_table() -> str:
-    """Return the table of the built-in faults in Markdown, by name."""
-    lines = ["| fault | what it does | level, type | gray | how strongly |", "|---|---|---|---|---|"]
-    for name, spec in sorted(faults().items()):
-        if not spec.inject.__module__.startswith("faultset.collector."):
-            continue
-        also = f"; `--schedule` {', '.join(spec.schedules)}" if spec.schedules else ""
-        dormant = f"; dormant: {spec.dormant_reason}" if spec.dormant_reason else ""
-        strength = (spec.intensity or "there or not") + also + dormant
-        gray = "gray" if spec.gray else ""
-        lines.append(f"| `{name}` | {spec.summary} | {spec.system_level}, {spec.fault_type} | {gray} | {strength} |")
+    """Return the table of the built-in faults in Markdown, by name, and after it the gray and the dormant ones."""
+    builtin = {
+        n: spec for n, spec in sorted(faults().items()) if spec.inject.__module__.startswith("faultset.collector.")
+    }
+    lines = ["| fault | what it does | strength |", "|---|---|---|"]
+    for name, spec in builtin.items():
+        lines.append(f"| `{name}` | {spec.summary} | {spec.intensity or ''} |")
+    gray = ", ".join(f"`{name}`" for name, spec in builtin.items() if spec.gray)
+    lines += ["", f"**Gray faults:** {gray}.", "", "| dormant fault | why clients do not notice it |", "|---|---|"]
+    lines += [f"| `{name}` | {spec.dormant_reason} |" for name, spec in builtin.items() if spec.dormant_reason]
     return "\n".join(lines)
 
 

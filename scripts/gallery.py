@@ -1,6 +1,8 @@
-"""The pictures of docs/gallery.md, drawn from the dataset of this repository.
+"""Draw the pictures of faults, leaderboard and report in docs/images; the last one needs chromium.
 
-evaluate datasets/sample --out gallery-results && python scripts/gallery.py gallery-results
+evaluate datasets/sample --out gallery-results --baselines \\
+    max-z-detector,ksigma,mksmc,clock,always-yes,random-detector,max-z,rmlad,kubernetes-state,pdiagnose,baro,random
+python scripts/gallery.py gallery-results
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The layout of the sources as a picture and a table, both read from the folders and their imports.
-
-`python scripts/layout.py` writes docs/images/layout.svg and the table between the markers of docs/architecture.md.
-"""
+"""Draw the layout of the sources from the folders and their imports: `python scripts/layout.py` writes the SVG."""
 
 from __future__ import annotations
 
@@ -12,8 +9,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "layout.svg"
-PAGE = ROOT / "docs" / "architecture.md"
-BEGIN, END = "<!-- layout: begin -->", "<!-- layout: end -->"
 SLICES = {
     "collector": ROOT / "collector/faultset/collector",
     "evaluators": ROOT / "evaluators/faultset/evaluators",
@@ -34,12 +29,6 @@ def subpackages(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob("*/__init__.py"))
 
 
-def summary(folder: Path) -> str:
-    """Return the first sentence of a package's docstring."""
-    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8"))) or ""
-    return text.partition("\n")[0]
-
-
 def imported_slices(name: str) -> set[str]:
     """Return the other slices that the modules of a slice import."""
     found = set()
@@ -51,22 +40,6 @@ def imported_slices(name: str) -> set[str]:
             parts = [module.split(".") for module in modules]
             found |= {words[1] for words in parts if words[0] == "faultset" and len(words) > 1}
     return found & set(SLICES) - {name}
-
-
-def layout_table() -> str:
-    """Return the packages of every slice with what they hold, as a Markdown table."""
-    rows = ["| package | holds |", "|---|---|"]
-    for name, folder in SLICES.items():
-        rows.append(f"| **`faultset.{name}`** | {summary(folder)} |")
-        rows += [f"| `{name}.{package.name}` | {summary(package)} |" for package in subpackages(folder)]
-    return "\n".join(rows)
-
-
-def updated_page(text: str) -> str:
-    """Return the page with its table as the sources are now."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{layout_table()}\n{END}{after}"
 
 
 def _lines(folder: Path, width: int) -> list[tuple[str, str]]:
@@ -164,4 +137,3 @@ def layout_picture() -> str:
 
 if __name__ == "__main__":
     PICTURE.write_text(layout_picture(), "utf-8")
-    PAGE.write_text(updated_page(PAGE.read_text("utf-8")), "utf-8")

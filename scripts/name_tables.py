@@ -1,20 +1,13 @@
-"""Tables of public names: `python scripts/name_tables.py docs/reference/python.md docs/reference/names.md`.
-
-Before each `::: package` stands a table of its names with one line each, so that the page can be read in a clone. The
-marker `<!-- all names -->` is followed by one line for each package of the reference: all names on one screen.
-"""
+"""Write the table of public names into a page: `python scripts/name_tables.py docs/reference/python.md`."""
 
 from __future__ import annotations
 
 import importlib
-import inspect
 import re
 import sys
-import typing
 from pathlib import Path
 from types import ModuleType
 
-_TABLE = re.compile(r"(?:<!-- names -->\n.*?<!-- end of names -->\n\n)?^::: (\S+)$", re.DOTALL | re.MULTILINE)
 _REFERENCE = Path(__file__).parents[1] / "docs" / "reference" / "python.md"
 _ALL = re.compile(r"<!-- all names -->\n.*?<!-- end of all names -->", re.DOTALL)
 
@@ -27,23 +20,6 @@ def public_names(module: ModuleType) -> list[str]:
     return [n for n, v in own.items() if callable(v) and getattr(v, "__module__", "") == module.__name__]
 
 
-def name_table(package: str) -> str:
-    """Return a Markdown table of the public names of a package, with the first sentence about each."""
-    module = importlib.import_module(package)
-    lines = [f"From `{package}`:", "", "| name | what it is or does |", "|---|---|"]
-    lines += [f"| `{name}` | {_first_sentence(getattr(module, name))} |" for name in public_names(module)]
-    return "\n".join(lines)
-
-
-def _first_sentence(thing: object) -> str:
-    values = typing.get_args(thing)
-    if values:
-        return f"One of {', '.join(map(repr, values))}.".replace("'", '"')
-    if isinstance(thing, int | float | str):
-        return f"The constant {thing!r}."
-    return (inspect.getdoc(thing) or "").partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
-
-
 def all_names() -> str:
     """Return a Markdown table with one line for each package and module in the reference."""
     lines = ["| import from | names |", "|---|---|"]
@@ -54,11 +30,8 @@ def all_names() -> str:
 
 
 def updated(text: str) -> str:
-    """Return a document with its tables written anew."""
-    text = _ALL.sub(lambda _: f"<!-- all names -->\n{all_names()}\n<!-- end of all names -->", text)
-    return _TABLE.sub(
-        lambda match: f"<!-- names -->\n{name_table(match[1])}\n<!-- end of names -->\n\n::: {match[1]}", text
-    )
+    """Return a document with its table of names written anew."""
+    return _ALL.sub(lambda _: f"<!-- all names -->\n{all_names()}\n<!-- end of all names -->", text)
 
 
 if __name__ == "__main__":

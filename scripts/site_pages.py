@@ -1,21 +1,32 @@
-"""Pages of the documentation site that are written from the code: the command line, read from click.
+"""Pages of the documentation site that are written from the code: commands, steps of applications, and methods.
 
 MkDocs calls `on_files` as a hook (see mkdocs.yml), so these pages exist only in the built site and are never out of
-date. `python scripts/site_pages.py` prints the page.
+date. `python scripts/site_pages.py cli`, `steps` or `methods` prints one.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
+import json
+import sys
+import types
+import typing
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
+from faultset.baselines.api.registry import BaselineSpec, list_baselines
+from faultset.collector.runtime.steps import GENERIC_STEPS, Step
+from faultset.collector.spec.steps import StepModel
 from faultset.core.command_line.console import root
 
 COMMAND_PAGE = "reference/cli.md"
+STEPS_PAGE = "reference/steps.md"
+METHODS_PAGE = "reference/methods.md"
+KINDS = ("named", "method", "own", "rule", "control")
+TASKS = {"detection": "Detectors", "localization": "Localizers", "rca": "Diagnosers"}
 
 
 def commands() -> Iterator[tuple[click.Context, click.Command]]:
@@ -71,25 +82,93 @@ def _option_row(option: click.Parameter, context: click.Context) -> str | None:
     return f"| `{names}` | {meaning.replace('[', '&#91;')} |"
 
 
-def on_config(config: Any) -> Any:
-    """List every page of `extend/` in the navigation."""
-    folder = Path(config["docs_dir"])
-    pages = [
-        path.relative_to(folder).as_posix() for path in (*folder.glob("extend/*.md"), *folder.glob("write-a-*.md"))
+def steps_page() -> str:
+    """Return the reference of the steps of an application's spec as Markdown."""
+    parts = [
+        "# Steps",
+        "For authors of [applications](../developing/app.md): every step that an operation may have, with its fields.",
     ]
-    (extend,) = (entry["Extend"] for entry in config["nav"] if "Extend" in entry)
-    listed = {page for entry in extend for page in (entry.values() if isinstance(entry, dict) else [entry])}
-    extend += sorted(set(pages) - listed)
-    return config
+    for step in GENERIC_STEPS:
+        first = inspect.cleandoc(step.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+        lines = [f"## {step.keyword}", "", first, "", "| field | value | default | meaning |", "|---|---|---|---|"]
+        meanings = _attribute_docstrings(step)
+        for name, field in step.model_fields.items():
+            given = field.get_default(call_default_factory=True)
+            default = "required" if field.is_required() else f"`{json.dumps(given)}`"
+            lines.append(f"| `{field.alias or name}` | {value_name(field.annotation)} | {default} | {meanings[name]} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def value_name(annotation: Any) -> str:
+    """Return what a field of a step takes, in words."""
+    origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return value_name(inside[0])
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(value_name(one) for one in inside if one is not types.NoneType)
+    if origin is Literal:
+        return " or ".join(f"`{one}`" for one in inside)
+    if origin is tuple:
+        return f"list of {value_name(inside[0])}"
+    if origin is dict:
+        return f"mapping of names to {value_name(inside[1])}s"
+    words = {str: "text", bool: "`true` or `false`", int: "whole number", float: "number", Any: "value"}
+    words[StepModel] = "step"
+    return words[annotation]
+
+
+def _attribute_docstrings(model: type[Step]) -> dict[str, str]:
+    """Return the docstring below each field of a class; a field without one is an error."""
+    found = {}
+    for kind in (one for one in model.__mro__ if issubclass(one, Step) and one is not Step):
+        (body,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(kind))).body
+        assert isinstance(body, ast.ClassDef)
+        for statement, after in zip(body.body, body.body[1:], strict=False):
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                assert isinstance(after, ast.Expr), f"{kind.__name__}.{statement.target.id} has no docstring"
+                found[statement.target.id] = inspect.cleandoc(ast.literal_eval(after.value)).replace("\n", " ")
+    return found
+
+
+def methods_page() -> str:
+    """Return the reference of the built-in methods as Markdown: a table for each task."""
+    parts = [
+        "# Methods",
+        "For readers who choose a method: every built-in one. [Baselines](baselines.md) explains the columns and the "
+        "rules that all follow. S series, T samples since the reference, n samples in it, V services, N spans, L log "
+        "lines, E events.",
+    ]
+    for task, title in TASKS.items():
+        specs = [
+            s for s in list_baselines().values() if s.task == task and s.factory.__module__.startswith("faultset.")
+        ]
+        specs.sort(key=lambda spec: (KINDS.index(spec.kind), spec.name))
+        head = [
+            "| name | title | kind | reads | developed on | speed | cost | source |",
+            "|---|---|---|---|---|---|---|---|",
+        ]
+        parts += [f"## {title}", "\n".join([*head, *(f"| {' | '.join(_method_cells(spec))} |" for spec in specs)])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _method_cells(spec: BaselineSpec) -> tuple[str, ...]:
+    reads = ", ".join((*spec.tables, *sorted(spec.needs))) or "nothing"
+    seen = "; ".join(spec.developed_on or ())
+    return f"`{spec.name}`", spec.title, spec.kind, reads, seen, spec.speed, spec.complexity, spec.paper
 
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages to the site."""
     from mkdocs.structure.files import File
 
-    files.append(File.generated(config, COMMAND_PAGE, content=command_page()))
+    for path, write in PAGES.items():
+        files.append(File.generated(config, path, content=write()))
     return files
 
 
+PAGES = {COMMAND_PAGE: command_page, STEPS_PAGE: steps_page, METHODS_PAGE: methods_page}
+
+
 if __name__ == "__main__":
-    click.echo(command_page(), nl=False)
+    click.echo(PAGES[f"reference/{sys.argv[1]}.md"](), nl=False)

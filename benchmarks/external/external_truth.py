@@ -51,7 +51,7 @@ PETSHOP_PUBLISHED: Mapping[tuple[str, str], tuple[int, float, float, float]] = {
 """Scenario and metric -> issues, top-1, top-3, specificity of the traversal that comes with the data."""
 
 
-REBUILT = "traversal *(rebuilt, told node, metric and all normal rows)*"
+REBUILT = "traversal *(rebuilt)*"
 Hits = Mapping[int, float]
 """How many of the first k are right, by k."""
 
@@ -88,7 +88,7 @@ def answered(source: str, path: Path, out: Path, workers: int) -> tuple[Dataset,
 
     folder, results = out / source, out / f"{source}-results"
     import_dataset(source, path, folder, workers=workers)
-    arguments = ["--tasks", "localization" if source == "nezha" else "localization,detection"]
+    arguments = ["--tasks", "localization"]
     arguments += ["--protocol", "oracle" if source == "nezha" else "both", "--thresholds", "reference"]
     evaluate.main([str(folder), *arguments, "--out", str(results), "--workers", str(workers)], standalone_mode=False)
     return open_dataset(folder), read_rows(results / "results.parquet")
@@ -103,95 +103,93 @@ def nezha_table(dataset: Dataset, rows: Sequence[ResultRow], _: Path) -> str:
         hits = {k: [_chance(row, k) for row in answers] for k in NEZHA_DEPTHS}
         estimates = [clustered_mean(hits[k], keys) for k in NEZHA_DEPTHS]
         best = sum(_rank_with_best_tie(row) == 1 for row in answers) / len(answers)
-        cells = (*(_percent(estimate) for estimate in estimates), f"{100 * best:.1f}", _episodes(answers))
-        lines.append(Line(baseline=name, cells=cells, order=tuple(-estimate.value for estimate in estimates)))
+        cells = (_percent(estimates[0]), *(_share(estimate.value) for estimate in estimates[1:]), f"{100 * best:.1f}")
+        lines.append(Line(baseline=f"`{name}`", cells=cells, order=tuple(-estimate.value for estimate in estimates)))
     clusters = len({row.truth.cluster for row in told})
     days = sorted({str(dataset.label(e).parameters["inject_time"])[:10] for e in dataset.episodes})
-    head = ("method", "AS@1 %", "AS@3 %", "AS@5 %", "AS@1, best tie %", "faults")
-    published = [(f"{name} *(published)*", *(f"{v:.1f}" for v in values), "", "45") for name, values in NEZHA_PUBLISHED]
+    head = ("method", "AS@1 %", "AS@3 %", "AS@5 %", "AS@1, best tie %")
+    published = [(f"{name} *(published)*", *(f"{v:.1f}" for v in values), "") for name, values in NEZHA_PUBLISHED]
     return "\n".join([
+        "Published, 45 faults of two days:",
+        "",
         _markdown(head, published),
         "",
-        f"Ours on {', '.join(days)}: {len(dataset.episodes)} faults in {clusters} clusters of one fault in one "
-        "service; intervals are 95 %, from what clusters differ by.",
+        f"Ours on {', '.join(days)}: {len(dataset.episodes)} faults in {clusters} clusters (fault, service).",
         "",
-        _markdown(head, [(f"`{line.baseline}`", *line.cells) for line in _best_first(lines)]),
+        _ranked(head, lines),
     ])  # fmt: skip
 
 
 def petshop_table(dataset: Dataset, rows: Sequence[ResultRow], path: Path) -> str:
-    """Return top-1 and top-3 by scenario and metric, and how often detectors are silent where nothing is wrong.
-
-    The traversal that comes with the data stands there twice: as published, over more issues, and rebuilt, over those
-    that are here and have normal metrics.
-    """
+    """Return top-1 and top-3 of the published traversal and of ours, and how often detectors raise alarms."""
     labels = {episode: dataset.label(episode) for episode in dataset.episodes}
-
-    def group(row: ResultRow) -> tuple[str, str]:
-        label = labels[row.truth.episode]
-        return _scenario(label), label.parameters["target"]["metric"]
-
     rows, blind = _with_metrics(rows)
     faulty = [row for row in rows if row.task == "localization" and row.truth.faulty]
-    groups = sorted({group(row) for row in faulty}, key=lambda g: (list(PETSHOP_PUBLISHED).index(g), g))
     rebuilt = _rebuilt(path)
-    parts = []
-    for protocol, words in (
-        ("oracle", "told the time of the issue"),
-        ("detected", f"told the alarm of {_alarm(faulty)}"),
-    ):
-        lines = []
-        for name, answers in _by_baseline([row for row in faulty if row.protocol == protocol]).items():
-            cells, values = [], []
-            for wanted in groups:
-                here = [row for row in answers if group(row) == wanted]
-                one, three = (sum(_chance(row, k) for row in here) / len(here) for k in (1, 3))
-                cells.append(f"{one:.2f} / {three:.2f}")
-            for k in (1, 3):
-                estimate = clustered_mean([_chance(r, k) for r in answers], [r.truth.cluster for r in answers])
-                cells.append(_percent(estimate))
-                values.append(-estimate.value)
-            empty = sum(not row.ranking for row in answers) / len(answers)
-            lines.append(Line(baseline=name, cells=(*cells, f"{empty:.2f}"), order=tuple(values)))
-        counts = [_episodes([row for row in faulty if group(row) == wanted]) for wanted in groups]
-        named = [f"{scenario} {metric} ({n})" for (scenario, metric), n in zip(groups, counts, strict=True)]
-        head = ("method", *named, "top-1 %", "top-3 %", "empty")
-        published = ("traversal *(published, all issues)*", *(_published(g) for g in groups), "", "", "")
-        theirs = [published, _rebuilt_line(rebuilt, groups)] if protocol == "oracle" else [published]
-        placed = _told_the_place(faulty) if protocol == "oracle" else set()
-        body = [*theirs, *((_named(line.baseline, placed), *line.cells) for line in _best_first(lines))]
-        parts += [f"**{words}** (top-1 / top-3)", "", _markdown(head, body), ""]
-    told = [row for row in faulty if row.protocol == "oracle" and group(row)[0] in {g for g, _ in rebuilt}]
-    missing = f"Left out, because they read no metrics and this source has nothing else: {blind}."
-    return "\n".join([*parts, same_issues(rebuilt, told), "", specificity(rows, labels), "", missing])
+    missing = f"Left out, because they do not read metrics: {blind}."
+    tables = (
+        traversal_table(rebuilt),
+        localization_table(rebuilt, faulty, labels),
+        missing,
+    )
+    return "\n\n".join(tables)
 
 
-def _told_the_place(rows: Sequence[ResultRow]) -> set[str]:
-    return {row.baseline for row in rows if "alarm_place" in row.needs}
+def traversal_table(rebuilt: Mapping[tuple[str, str], Sequence[Hits]]) -> str:
+    """Return what the traversal that comes with the data reaches, as published and rebuilt on the issues at hand."""
+    body = []
+    for group, (issues, one, three, _) in PETSHOP_PUBLISHED.items():
+        hits = rebuilt.get(group, ())
+        means = [f"{sum(hit[k] for hit in hits) / len(hits):.2f}" for k in (1, 3)] if hits else ["", ""]
+        body.append((" ".join(group), str(issues), f"{one:.2f}", f"{three:.2f}", str(len(hits)), *means))
+    head = ("scenario", "published issues", "top-1", "top-3", "rebuilt on", "top-1", "top-3")
+    return f"**Traversal of the data's authors**, given node, metric and all normal rows\n\n{_markdown(head, body)}"
 
 
-def _named(baseline: str, placed: set[str]) -> str:
-    return f"`{baseline}` *(told node and metric)*" if baseline in placed else f"`{baseline}`"
+def localization_table(
+    rebuilt: Mapping[tuple[str, str], Sequence[Hits]], faulty: Sequence[ResultRow], labels: Mapping[str, Label]
+) -> str:
+    """Return top-1 and top-3 of our localizers by protocol, and on the issues of the rebuilt traversal."""
+    by_protocol = {
+        protocol: _by_baseline([row for row in faulty if row.protocol == protocol])
+        for protocol in ("oracle", "detected")
+    }
+    issues = [hits for group in rebuilt.values() for hits in group]
+    placed = {row.baseline for row in faulty if "alarm_place" in row.needs}
+    lines = [
+        Line(
+            baseline=REBUILT,
+            cells=("", "", "", "", *(_share(sum(hits[k] for hits in issues) / len(issues)) for k in (1, 3))),
+            order=(float("-inf"),),
+        )
+    ]
+    for name, answers in by_protocol["oracle"].items():
+        estimates = [
+            clustered_mean([_chance(row, k) for row in answers], [row.truth.cluster for row in answers]) for k in (1, 3)
+        ]
+        same = [row for row in answers if _scenario(labels[row.truth.episode]) in {scenario for scenario, _ in rebuilt}]
+        cells = (
+            _percent(estimates[0]),
+            _share(estimates[1].value),
+            *(_share(_mean_hit(by_protocol["detected"][name], k)) for k in (1, 3)),
+            *(_share(_mean_hit(same, k)) for k in (1, 3)),
+        )
+        title = f"`{name}` *(given node and metric)*" if name in placed else f"`{name}`"
+        lines.append(Line(baseline=title, cells=cells, order=tuple(-estimate.value for estimate in estimates)))
+    alarm = _alarm([row for row in faulty if row.protocol == "detected"])
+    head = ("method", "onset: top-1 %", "top-3 %", "alarm: top-1 %", "top-3 %", "same issues: top-1 %", "top-3 %")
+    return f"**Ours**, given the onset and given the alarm of {alarm}\n\n{_ranked(head, lines)}"
+
+
+def _mean_hit(rows: Sequence[ResultRow], k: int) -> float:
+    return sum(_chance(row, k) for row in rows) / len(rows)
 
 
 def _alarm(rows: Sequence[ResultRow]) -> str:
-    """Name the detector whose alarm localizers were given, and count the issues in which it raised none."""
-    given = [row for row in rows if row.protocol == "detected"]
-    (detector,) = {row.alarm_source for row in given}
-    silent = {row.truth.episode for row in given if row.given_alarm_ns is None}
-    return f"`{detector}`, which raises none in {len(silent)} of {_episodes(given)} issues"
-
-
-def same_issues(rebuilt: Mapping[tuple[str, str], Sequence[Hits]], rows: Sequence[ResultRow]) -> str:
-    """Return top-1 and top-3 of the rebuilt traversal and of ours over the issues that both were asked about."""
-    issues = [hits for group in rebuilt.values() for hits in group]
-    lines = [(REBUILT, *(_share(sum(hits[k] for hits in issues) / len(issues)) for k in (1, 3)), str(len(issues)))]
-    for name, answers in _by_baseline(rows).items():
-        means = [sum(_chance(row, k) for row in answers) / len(answers) for k in (1, 3)]
-        lines.append((_named(name, _told_the_place(rows)), *map(_share, means), _episodes(answers)))
-    ordered = sorted(lines, key=lambda line: (-float(line[1]), -float(line[2]), line[0]))
-    table = _markdown(("method", "top-1 %", "top-3 %", "issues"), ordered)
-    return f"**the same issues**, those with normal metrics, told their time\n\n{table}"
+    """Name the detector whose alarm localizers got, and count the issues in which it raised none."""
+    (detector,) = {row.alarm_source for row in rows}
+    silent = {row.truth.episode for row in rows if row.given_alarm_ns is None}
+    return f"`{detector}`, which raises none in {len(silent)} of {_episodes(rows)} issues"
 
 
 def _with_metrics(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], str]:
@@ -213,34 +211,8 @@ def _rebuilt(path: Path) -> dict[tuple[str, str], list[Hits]]:
     return found
 
 
-def _rebuilt_line(rebuilt: Mapping[tuple[str, str], Sequence[Hits]], groups: Sequence[tuple[str, str]]) -> list[str]:
-    cells = []
-    for group in groups:
-        here = rebuilt.get(group, ())
-        one, three = (sum(hits[k] for hits in here) / len(here) if here else None for k in (1, 3))
-        cells.append("-" if one is None or three is None else f"{one:.2f} / {three:.2f}")
-    return [REBUILT, *cells, "", "", ""]
-
-
 def _share(value: float) -> str:
     return f"{100 * value:.1f}"
-
-
-def specificity(rows: Sequence[ResultRow], labels: Mapping[str, Label]) -> str:
-    """Return how often each detector is silent on stretches of normal metrics, and how often it finds an issue."""
-    lines = []
-    for name, answers in _by_baseline([row for row in rows if row.task == "detection"]).items():
-        calm = [row for row in answers if not row.truth.faulty]
-        ill = [row for row in answers if row.truth.faulty]
-        quiet = clustered_mean(
-            [float(row.alarm_ns is None) for row in calm], [_scenario(labels[r.episode]) for r in calm]
-        )
-        found = clustered_mean([float(row.alarm_ns is not None) for row in ill], [row.truth.cluster for row in ill])
-        cells = (_percent(quiet), _episodes(calm), _percent(found), _episodes(ill))
-        lines.append(Line(baseline=name, cells=cells, order=(-(quiet.value + found.value), -quiet.value)))
-    head = ("detector", "silent without an issue %", "stretches", "alarms with an issue %", "issues")
-    body = [(f"`{line.baseline}`", *line.cells) for line in _best_first(lines)]
-    return "**Specificity**: who decides whether there is an issue at all\n\n" + _markdown(head, body)
 
 
 Table = Callable[[Dataset, Sequence[ResultRow], Path], str]
@@ -287,13 +259,16 @@ def _best_first(lines: Sequence[Line]) -> list[Line]:
     return sorted(lines, key=lambda line: (line.order, line.baseline))
 
 
+def _ranked(head: Sequence[str], lines: Sequence[Line]) -> str:
+    """Return the methods that are ever right, best first, and the names of the others."""
+    right = [line for line in _best_first(lines) if line.order[0] < 0]
+    wrong = ", ".join(sorted(line.baseline for line in lines if line.order[0] == 0))
+    table = _markdown(head, [(line.baseline, *line.cells) for line in right])
+    return f"{table}\n\nNever right: {wrong}."
+
+
 def _scenario(label: Label) -> str:
     return str(label.workload["name"]).rstrip("0123456789")
-
-
-def _published(group: tuple[str, str]) -> str:
-    issues, one, three, _ = PETSHOP_PUBLISHED[group]
-    return f"{one:.2f} / {three:.2f} of {issues}"
 
 
 def _percent(estimate: Estimate) -> str:

@@ -138,7 +138,7 @@ def test_the_packages_of_an_extra_are_those_of_pyproject(extra: str) -> None:
 
 
 def test_a_dataset_can_be_read_with_the_few_packages_that_the_page_names() -> None:
-    page = (ROOT / "docs" / "install.md").read_text()
+    page = (ROOT / "docs" / "start" / "install.md").read_text()
     named = re.search(r"pip install --no-deps \.\npip install ([^\n]+)\n", page)
     assert named
     allowed = set(map(distribution, named[1].split()))

@@ -8,7 +8,7 @@ from pathlib import Path
 from faultset.collector.faults.registry import FaultSpec, faults
 from faultset.collector.platforms.kubernetes.chaos_mesh.installation import SAMPLES
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "chaos-mesh.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "chaos-mesh.md"
 BY_NAME = {"pod-kill": "pod-kill", "pod-failure": "pod-failure"}
 """Faults that Chaos Mesh makes without their declaring it, with the sample that is like them."""
 

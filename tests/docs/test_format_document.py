@@ -9,7 +9,7 @@ import pytest
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.schemas import SCHEMA_VERSION, TABLES, TRUTH_TABLES
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "dataset-format.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "dataset-format.md"
 SCHEMAS = TABLES | TRUTH_TABLES
 
 
@@ -19,7 +19,7 @@ def text() -> str:
 
 
 def test_the_document_is_up_to_date(text, field_tables):
-    assert text == field_tables.updated(text), "run: python scripts/field_tables.py docs/dataset-format.md"
+    assert text == field_tables.updated(text), "run: python scripts/field_tables.py docs/reference/dataset-format.md"
 
 
 @pytest.mark.parametrize("table", SCHEMAS)

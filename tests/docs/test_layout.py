@@ -9,9 +9,3 @@ UPDATE = "run: python scripts/layout.py"
 def test_the_picture_of_the_layout_is_that_of_the_sources(layout: ModuleType) -> None:
     assert layout.PICTURE.read_text("utf-8") == layout.layout_picture(), UPDATE
     ElementTree.fromstring(layout.layout_picture())
-
-
-def test_the_table_of_the_layout_is_that_of_the_sources(layout: ModuleType) -> None:
-    text = layout.PAGE.read_text("utf-8")
-    assert text == layout.updated_page(text), UPDATE
-    assert "`collector.faults`" in text

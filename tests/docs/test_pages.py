@@ -13,12 +13,13 @@ from types import ModuleType
 
 import click
 
+from faultset.baselines.api.registry import list_baselines
 from faultset.core.command_line.console import root
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 TOP_FOLDERS = "baselines|benchmarks|collector|datasets|docs|evaluators|examples|image|notebooks|scripts|tests"
-GENERATED = {"reference/cli.md"}
+GENERATED = {"reference/cli.md", "reference/methods.md", "reference/steps.md"}
 GROUPS = [
     *"agent_formats apps baselines commands exporters faults importers load_drivers mitigators".split(),
     *"platforms scorers sources".split(),
@@ -42,7 +43,7 @@ def test_links_lead_to_files() -> None:
     def wrong(path: Path, text: str) -> list[str]:
         links = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", BLOCK.sub("", text))
         missing = [link for link in links if "://" not in link and not (path.parent / link).exists()]
-        return [link for link in missing if link.removeprefix("../") not in {*GENERATED, "cli.md"}]
+        return [link for link in missing if link.removeprefix("../") not in {*GENERATED, "cli.md", "methods.md"}]
 
     assert not complaints(wrong)
 
@@ -50,7 +51,7 @@ def test_links_lead_to_files() -> None:
 def test_files_that_are_named_exist() -> None:
     def wrong(path: Path, text: str) -> list[str]:
         named = [span for span in code_spans(text) if re.fullmatch(rf"({TOP_FOLDERS})/[\w./-]*", span)]
-        roots = [ROOT, *((ROOT / "examples").iterdir() if path.parent.name == "extend" else ())]
+        roots = [ROOT, *((ROOT / "examples").iterdir() if path.parent.name == "developing" else ())]
         return [span for span in named if not any((root / span).exists() for root in roots)]
 
     assert not complaints(wrong)
@@ -61,7 +62,7 @@ def test_python_files_that_are_named_exist() -> None:
     sources = "\n".join(f"/{path.relative_to(ROOT).as_posix()}" for folder in folders for path in folder.rglob("*.py"))
 
     def wrong(path: Path, text: str) -> list[str]:
-        if path.parent.name == "extend":  # a guide names files that its reader writes
+        if path.parent.name == "developing":  # a guide names files that its reader writes
             return []
         named = [span for span in code_spans(text) if re.fullmatch(r"[\w/]+\.py", span)]
         return [name for name in named if not re.search(rf"/{re.escape(name)}$", sources, re.MULTILINE)]
@@ -193,13 +194,23 @@ def test_every_command_and_option_is_in_the_reference(site_pages: ModuleType) ->
         assert all(option.help for option in options if option not in hidden and option.name not in ("out", "profile"))
 
 
+def test_every_built_in_method_is_in_the_reference_with_the_data_that_it_was_developed_on(
+    site_pages: ModuleType,
+) -> None:
+    page = site_pages.methods_page()
+    specs = [spec for spec in list_baselines().values() if spec.factory.__module__.startswith("faultset.")]
+    assert specs
+    assert not [spec.name for spec in specs if f"| `{spec.name}` | {spec.title} |" not in page]
+    assert not [spec.name for spec in specs if spec.developed_on is None]
+
+
 def test_the_application_of_the_page_can_be_run(tmp_path: Path) -> None:
     from faultset.collector.apps import load_app
 
-    text = TEXTS[ROOT / "docs" / "own-application.md"]
+    text = TEXTS[ROOT / "docs" / "how-to" / "own-application.md"]
     (spec,) = [body for _, language, body in BLOCK.findall(text) if language == "yaml"]
     (tmp_path / "shop.yaml").write_text(spec)
     assert [*load_app(str(tmp_path / "shop.yaml")).services] == ["web", "catalogue", "pricing", "items"]
-    lines = re.search(r"\[(\d+) lines of YAML\]\(docs/own-application.md\)", TEXTS[ROOT / "README.md"])
+    lines = re.search(r"\[(\d+) lines of YAML\]\(docs/how-to/own-application.md\)", TEXTS[ROOT / "README.md"])
     assert lines
     assert int(lines[1]) == len(spec.splitlines())

@@ -18,11 +18,12 @@ def first_cells(page: str) -> set[str]:
 
 
 def test_every_column_is_described() -> None:
-    section = (DOCS / "metrics.md").read_text("utf-8").partition("## What a row holds")[2].partition("\n## ")[0]
+    page = (DOCS / "reference/metrics.md").read_text("utf-8")
+    section = page.partition("## What a row holds")[2].partition("\n## ")[0]
     described = re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| (`.+?) \|", section, re.MULTILINE)))
     assert {*RESULTS.names} <= {*described}
     assert len(described) == len({*described})
 
 
 def test_every_status_is_described() -> None:
-    assert {*get_args(Status)} <= first_cells("metrics.md") | first_cells("agent-runs.md")
+    assert {*get_args(Status)} <= first_cells("reference/metrics.md") | first_cells("how-to/agent-runs.md")

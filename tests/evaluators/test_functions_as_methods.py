@@ -17,7 +17,7 @@ from faultset.core.errors import UsageError
 from faultset.core.landlock import landlock_version
 from faultset.evaluators import evaluate
 
-PAGE = Path(__file__).parents[2] / "docs" / "evaluate.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "evaluate.md"
 
 
 @pytest.fixture(scope="module", autouse=True)

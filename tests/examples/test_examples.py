@@ -27,7 +27,7 @@ for source in sources:
 
 
 def page_of(package: Path) -> Path:
-    return ROOT / "docs" / "extend" / f"{PAGES.get(package.name, package.name)}.md"
+    return ROOT / "docs" / "developing" / f"{PAGES.get(package.name, package.name)}.md"
 
 
 @pytest.fixture(scope="session")
@@ -85,7 +85,8 @@ def test_an_example_installs_and_passes_its_own_tests(
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
 def test_the_page_shows_the_example_as_it_is(package: Path) -> None:
     page = page_of(package).read_text()
-    files = [path for path in package.rglob("*") if path.suffix in (".py", ".yaml") and "__pycache__" not in path.parts]
+    hidden = {"__pycache__", "tests"}
+    files = [path for path in package.rglob("*") if path.suffix in (".py", ".yaml") and not hidden & {*path.parts}]
     assert files
     assert not [path for path in files if path.name != "__init__.py" and path.read_text().strip() not in page]
 
@@ -100,7 +101,7 @@ def test_an_example_announces_itself_and_its_page_shows_how(package: Path) -> No
 
 
 def test_every_example_and_every_page_is_in_the_list_of_extensions() -> None:
-    index = (ROOT / "docs" / "extend" / "index.md").read_text()
+    index = (ROOT / "docs" / "developing" / "index.md").read_text()
     assert not [package.name for package in PACKAGES if f"`examples/{package.name}`" not in index]
-    pages = [path.name for path in (ROOT / "docs" / "extend").glob("*.md") if path.name != "index.md"]
+    pages = [path.name for path in (ROOT / "docs" / "developing").glob("*.md") if path.name != "index.md"]
     assert not [name for name in pages if f"({name})" not in index]

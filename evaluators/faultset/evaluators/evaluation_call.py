@@ -60,9 +60,9 @@ def evaluate(
         functions.
     predictions
         Files with predictions of your own models, `FILE` or `NAME=FILE`, scored with the methods; see
-        docs/predictions.md for their columns.
+        docs/how-to/predictions.md for their columns.
     agents
-        Logs of Inspect, or folders of runs, about these episodes; see docs/agents.md.
+        Logs of Inspect, or folders of runs, about these episodes; see docs/how-to/agents.md.
     out
         Folder for the results, and for a checkpoint from which the same call resumes after an interruption. None
         writes nothing.

@@ -14,7 +14,7 @@ import pytest
 
 from faultset.baselines.api import registry
 
-PAGE = (Path(__file__).parents[3] / "docs" / "extend" / "baseline.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "developing" / "baseline.md").read_text()
 
 
 def block(language: str) -> str:

@@ -94,5 +94,5 @@ def _faults(host: PlatformHost) -> Requirement:
         reasons.setdefault(reason, []).append(name)
     found = f"{len(known) - sum(map(len, reasons.values()))} of {len(known)} can be made"
     found += "".join(f"; not {', '.join(names)}: {reason}" for reason, names in reasons.items())
-    remedy = "--faults all leaves the rest out; docs/kubernetes.md says what they need"
+    remedy = "--faults all leaves the rest out; docs/how-to/kubernetes.md says what they need"
     return Requirement("faults", not reasons, found, remedy, needed=False)

@@ -128,6 +128,6 @@ def sources(as_json: bool) -> None:
         for name, spec in load_sources().items()
     ]
     if not rows and not as_json:
-        click.echo("no source is installed; docs/extend/source.md says how to write one", err=True)
+        click.echo("no source is installed; docs/developing/source.md says how to write one", err=True)
         return
     show_records(rows, columns=["source", "records", "columns", "summary", "from"], as_json=as_json)

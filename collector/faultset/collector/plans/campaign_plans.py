@@ -164,12 +164,12 @@ def _opaque_id(campaign: str, index: int, run: int) -> str:
 OVERHEAD_S = 10.0
 """Time of an episode beside its phases: deployment, checks, undo and recovery.
 
-docs/scale.md, "What many episodes cost": 83 s for phases of 73 s, by `benchmarks/collection/scale_costs.py`.
+docs/results/costs.md: 83 s for phases of 73 s, by `benchmarks/collection/scale_costs.py`.
 """
 USED_SLOT_SHARE = 0.78
 """Share of the time in which episodes that may run at once do.
 
-docs/scale.md: 257 episodes of 113 s, seven at once, took 89 minutes on two cores; 69 would
+docs/results/costs.md: 257 episodes of 113 s, seven at once, took 89 minutes on two cores; 69 would
 keep all of them busy.
 """
 BYTES_PER_REQUEST = 508
@@ -177,7 +177,7 @@ BYTES_PER_REQUEST = 508
 BYTES_PER_SECOND = 1_790
 """Disk that telemetry takes for each second of the view, whatever the load.
 
-docs/scale.md: 343 KiB for 60 s at 8 requests a second and 4.1 MiB for 360 s at 20. Both together
+docs/results/costs.md: 343 KiB for 60 s at 8 requests a second and 4.1 MiB for 360 s at 20. Both together
 give 1.1 MB for 90 s at 20, where 0.98 MB was measured.
 """
 

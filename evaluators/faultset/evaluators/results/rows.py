@@ -28,7 +28,7 @@ Status = Literal[
 """ok · invalid: not a valid answer · error: exception · timeout · memory · exit: its process ended · output: too much
 output · no_alarm: not run, because the detector raised no alarm · missing: no answer about the episode · cannot: the
 episode lacks the tables, or the healthy reference in them, that the method needs. The others belong to agents; see
-docs/agents.md."""
+docs/how-to/agents.md."""
 
 Protocol = Literal["detected", "own", "oracle", "delayed", "evidence", "detected_evidence", "calibration"]
 """Input of a method. detected: the alarm of one named detector; own: that of the detector it was designed for; oracle:

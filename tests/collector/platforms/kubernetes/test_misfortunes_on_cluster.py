@@ -124,18 +124,18 @@ def test_a_forbidden_verb_is_named(api: Api, tmp_path: Path, accounts: None, not
     done = run(*COLLECT, *ONE, "--out", str(tmp_path / "d"), KUBECONFIG=str(_account(api, tmp_path, None)))
     said = sentence(done)
     assert "namespaces" in said
-    assert "grant the role of docs/kubernetes.md" in said
+    assert "grant the role of docs/how-to/kubernetes.md" in said
 
 
 def test_the_documented_role_is_what_the_platform_asks_for() -> None:
-    role = yaml.safe_load((ROOT / "docs" / "kubernetes-role.yaml").read_text())
+    role = yaml.safe_load((ROOT / "docs" / "how-to" / "kubernetes-role.yaml").read_text())
     documented = {(g, r, v) for x in role["rules"] for g in x["apiGroups"] for r in x["resources"] for v in x["verbs"]}
     assert documented == {(rule.group, r, v) for rule in ROLE_RULES for r in rule.resources for v in rule.verbs}
 
 
 @pytest.mark.slow
 def test_the_documented_role_is_enough(api: Api, tmp_path: Path, accounts: None, nothing_left: None) -> None:
-    subprocess.run(["kubectl", "apply", "-f", str(ROOT / "docs" / "kubernetes-role.yaml")], check=True)
+    subprocess.run(["kubectl", "apply", "-f", str(ROOT / "docs" / "how-to" / "kubernetes-role.yaml")], check=True)
     config = _account(api, tmp_path, "faultset-collector")
     faults = ["--faults", "target-port,network-loss,container-kill,revoke-auth,cpu-throttle", "--apps", "hotel"]
     done = run(

@@ -10,7 +10,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.platforms.kubernetes.permissions import ROLE_RULES, operator_permissions
 from faultset.collector.spec.custom_resources import operator_rules
 
-DOCS = Path(__file__).parents[4] / "docs"
+DOCS = Path(__file__).parents[4] / "docs" / "how-to"
 OPERATOR = load_app("tidb").operator
 
 

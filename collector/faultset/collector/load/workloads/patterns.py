@@ -365,4 +365,4 @@ KINDS: Mapping[str, PatternKind] = {
     "ramp": PatternKind(_ramp, {"first": PatternParameter(0.6, 0.01, 100), "last": PatternParameter(1.4, 0.01, 100)}),
     REPLAY: PatternKind(_replay, {}),
 }
-"""The kinds; docs/collect.md says what each does and what its parameters mean."""
+"""The kinds; docs/how-to/collect.md says what each does and what its parameters mean."""

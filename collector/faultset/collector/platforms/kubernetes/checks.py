@@ -104,7 +104,7 @@ def _permissions(api: Api) -> list[Requirement]:
             f"may {rule.purpose}",
             rule not in refused,
             _allowed(rule, refused.get(rule)),
-            "grant the roles of docs/kubernetes.md to the kubeconfig's user",
+            "grant the roles of docs/how-to/kubernetes.md to the kubeconfig's user",
             needed=rule in ROLE_RULES,
         )
         for rule in (*ROLE_RULES, *OPERATOR_RULES)
@@ -235,7 +235,7 @@ def _capabilities(probe: Callable[[], tuple[dict[str, str], bool]]) -> Requireme
         return Requirement("access to pods", False, str(error), "fix what the rows above name, then run doctor again")
     found = "an agent on every node" if privileged else "a container in every pod, for no agent may run on the nodes"
     found += "".join(f"; {reason}" for reason in dict.fromkeys(unsupported.values()))
-    remedy = "--faults all leaves out what cannot be made; docs/kubernetes.md says what faults need"
+    remedy = "--faults all leaves out what cannot be made; docs/how-to/kubernetes.md says what faults need"
     return Requirement("access to pods", not unsupported, found, remedy, needed=False)
 
 

@@ -129,7 +129,7 @@ def check_permissions(api: Api) -> None:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise PlatformError(
             f"the kubeconfig's user may not {'/'.join(verbs)} {resource}{more}, which is needed to {rule.purpose}; "
-            "grant the role of docs/kubernetes.md, and see 'faultset doctor --platform kubernetes' for all"
+            "grant the role of docs/how-to/kubernetes.md, and see 'faultset doctor --platform kubernetes' for all"
         )
 
 

@@ -21,7 +21,7 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.installation import (
 from faultset.collector.platforms.kubernetes.client import Api
 from faultset.core.errors import PlatformError
 
-ROLE = Path(__file__).parents[5] / "docs" / "chaos-mesh-role.yaml"
+ROLE = Path(__file__).parents[5] / "docs" / "how-to" / "chaos-mesh-role.yaml"
 
 
 @pytest.fixture

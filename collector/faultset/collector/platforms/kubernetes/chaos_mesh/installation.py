@@ -169,7 +169,7 @@ def chaos_mesh_rows(api: Api, *, needed: bool) -> list[Requirement]:
 def _permissions(api: Api, needed: bool) -> Requirement:
     refused = [f"{'/'.join(verbs)} {resource}" for _, resource, verbs in missing_permissions(api, ROLE_RULES)]
     found = f"may not {', '.join(refused)}" if refused else "all verbs"
-    remedy = "grant the role of docs/chaos-mesh.md to the kubeconfig's user"
+    remedy = "grant the role of docs/how-to/chaos-mesh.md to the kubeconfig's user"
     return Requirement("may use Chaos Mesh", not refused, found, remedy, needed)
 
 
