@@ -204,7 +204,10 @@ def test_the_command_names_what_has_no_place(tmp_path):
 
 @pytest.mark.parametrize(
     ("layout", "code", "sentence"),
-    [("rcaevla", 2, 'unknown layout "rcaevla"; did you mean "rcaeval"?'), ("wide-csv", 3, "exists and is not empty")],
+    [
+        ("rcaevla", 2, 'unknown layout "rcaevla"; did you mean "rcaeval"?'),
+        ("wide-csv", 3, "must be a new or empty folder"),
+    ],
 )
 def test_a_bad_request_is_one_sentence_and_writes_nothing(tmp_path, layout, code, sentence):
     (tmp_path / "out").mkdir()
