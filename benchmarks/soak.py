@@ -32,7 +32,7 @@ import psutil
 from evaluation_scale import linked
 
 FAULTS = ("pod-kill", "pod-failure", "target-port", "scale-to-zero")
-PHASES = "--step 500ms --warmup 3s --baseline 10s --fault 10s --cooldown 2s".split()
+PHASES = "--step 500ms --warmup 3s --healthy 10s --faulty 10s --cooldown 2s".split()
 BASELINES = "ksigma,always-yes,clock,baro,max-z,random,most-frequent"
 MIB = 2**20
 EVERY_S = 2.0

@@ -24,7 +24,7 @@ SAMPLES = Path(__file__).parent / "samples"
 def test_one_bad_file_stops_an_import_and_nothing_is_left(session: Session, tmp_path: Path) -> None:
     session(said('submit("Yes")'))
     session(said('submit("Yes")'), name="two.json").write_text('{"trace": [')
-    with pytest.raises(DataError, match=r"two\.json is no valid JSON"):
+    with pytest.raises(DataError, match=r"two\.json is not valid JSON"):
         import_runs("aiopslab", tmp_path / "sessions", tmp_path / "runs")
     assert [path.name for path in tmp_path.iterdir()] == ["sessions"]
 
@@ -40,10 +40,10 @@ def test_bad_files_are_left_out_and_counted_when_asked_for(session: Session, tmp
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda text: text[: len(text) // 2], "is no valid JSON"),
+        (lambda text: text[: len(text) // 2], "is not valid JSON"),
         (lambda text: text.replace('"env"', '"wizard"'), "role should be 'assistant', 'env', 'system' or 'user'"),
         (lambda text: text.replace('"problem_id"', '"problem"'), "the field problem_id is missing"),
-        (lambda text: "[]", "should hold an object"),
+        (lambda text: "[]", "must hold an object"),
         (lambda text: text.replace('"trace": [', '"trace": [], "old": ['), "trace"),
     ],
 )
@@ -59,7 +59,7 @@ def test_a_bad_file_is_one_sentence(change, sentence: str, session: Session, tmp
 def test_a_file_in_another_encoding_is_one_sentence(session: Session, tmp_path: Path) -> None:
     file = session(said('submit("Yes")'))
     file.write_bytes(file.read_text().encode("utf-16"))
-    with pytest.raises(DataError, match="is no valid JSON"):
+    with pytest.raises(DataError, match="is not valid JSON"):
         import_runs("aiopslab", file, tmp_path / "runs")
 
 

@@ -82,7 +82,7 @@ def test_what_is_no_file_is_never_replaced(kind: str, overwrite: bool, tmp_path:
         makers = {"folder": place.mkdir, "pipe": lambda: os.mkfifo(place), "socket": lambda: listening.bind(str(place))}
         makers[kind]()
         before = place.lstat()
-        with pytest.raises(FileExistsError, match="no regular file"), replacing(place, overwrite=overwrite):
+        with pytest.raises(FileExistsError, match="not a regular file"), replacing(place, overwrite=overwrite):
             pytest.fail("nothing may be written")
     assert place.lstat().st_mode == before.st_mode
     assert names(tmp_path) == ["place"]

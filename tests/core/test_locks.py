@@ -68,7 +68,9 @@ def test_the_children_of_a_killed_owner_keep_the_lock_until_they_end(tmp_path: P
 @pytest.mark.parametrize("other", [{"host": "elsewhere"}, {"pid_namespace": "pid:[1]"}, {"boot": "0", "machine": ""}])
 def test_the_lock_of_another_machine_or_container_is_only_broken_on_demand(other: dict, tmp_path: Path) -> None:
     leave_lock_of(tmp_path, **other)
-    with pytest.raises(DataError, match=r"may still run; once it has ended, run 'faultset recover .*--break-lock'"):
+    with pytest.raises(
+        DataError, match=r"may still be running; wait for it to end, then run 'faultset recover .*--break-lock'"
+    ):
         locked(tmp_path, "collect").__enter__()
     assert (tmp_path / LOCK).exists()
     with locked(tmp_path, "collect", take_over=True):
@@ -99,7 +101,7 @@ def test_a_living_owner_counts_even_when_the_kernel_has_no_lock_of_it(tmp_path: 
 )
 def test_a_file_that_is_no_lock_is_named_and_left(content: str, tmp_path: Path) -> None:
     (tmp_path / LOCK).write_text(content)
-    with pytest.raises(DataError, match="is no lock of faultset; remove it"):
+    with pytest.raises(DataError, match="is not a lock of faultset; remove it"):
         locked(tmp_path, "collect").__enter__()
     assert (tmp_path / LOCK).read_text() == content
 

@@ -40,6 +40,16 @@ def test_a_broken_plugin_takes_none_of_the_others_away(install, caplog):
     assert "RuntimeError: no licence" in caplog.text
 
 
+def test_a_stale_installation_is_one_line_with_a_count_and_the_remedy(install, caplog, monkeypatch):
+    monkeypatch.setattr("faultset.core.plugins._reported", set())
+    install("faultset", {"one": "moved_away:A", "two": "moved_away:B", "three": "moved_away:C"}, {})
+    with caplog.at_level(logging.WARNING):
+        assert load_plugins(GROUP) == load_plugins(GROUP) == {}
+    [line] = caplog.messages
+    assert line.startswith(f"3 of the plug-ins in {GROUP} cannot be loaded; the installation of faultset is ")
+    assert "run pip install again" in line
+
+
 def test_a_broken_plugin_is_an_error_for_who_asks_for_it(install):
     install("bad", {"two": "sample_bad:MISSING"}, {"sample_bad": "VALUE = 1\n"})
     with pytest.raises(UsageError, match=r"of bad 1\.2 .*sample_bad:MISSING.* cannot be loaded: AttributeError"):

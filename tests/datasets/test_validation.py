@@ -175,7 +175,7 @@ def test_words_of_a_dictionary_that_no_row_has_are_no_problem(context):
 def test_labels_that_are_no_object_are_a_problem(context):
     rows = metrics(context, [0, 1], labels="[1]")
     assert list(written_rows_problems(rows, "metrics", context)) == [
-        "column labels should hold an object, it holds a list of 1"
+        "column labels must hold an object, but holds a list of 1"
     ]
 
 

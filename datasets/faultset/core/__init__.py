@@ -1,1 +1,1 @@
-"""What every part of faultset builds on: errors, the command line, plug-ins, progress and files."""
+"""Errors, command line, plug-ins, processes and files: used by all packages of faultset."""

@@ -1,4 +1,4 @@
-"""Identity of code: the files that a class consists of, and their hash."""
+"""Identify code by the hash of the files that it consists of."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SKIPPED = ("__pycache__", ".git", ".venv")
 
 
 def distribution_of(module: str, plugin: Plugin | None) -> metadata.Distribution | None:
-    """Return the distribution that a module belongs to: the one that announces it, else the one that installed it."""
+    """Return the distribution of a module: that of its plug-in, else the one that installed it."""
     top = module.partition(".")[0]
     name = None
     if plugin is not None and plugin.value.partition(":")[0].partition(".")[0] == top:
@@ -44,7 +44,7 @@ def _owners() -> dict[str, list[str]]:
 
 
 def files_of(module: ModuleType, distribution: metadata.Distribution | None, within: str) -> Iterator[tuple[str, Path]]:
-    """Yield name and place of the files that count, each once."""
+    """Yield the name and path of every file that belongs to the identity of a module."""
     path = Path(str(module.__file__))
     top = module.__name__.partition(".")[0]
     if top == OWN:
@@ -56,10 +56,10 @@ def files_of(module: ModuleType, distribution: metadata.Distribution | None, wit
 
 
 def units_of(module: ModuleType, distribution: metadata.Distribution | None) -> Iterator[Path]:
-    """Yield the package or file that a module belongs to, then those beside it that it imports, directly or not."""
+    """Yield the package or file of a module, then its neighbours that it imports, directly or indirectly."""
     path = Path(str(module.__file__))
     root = _import_root(module, path)
-    beside = _beside(root, distribution)
+    find_neighbour = _neighbour_finder(root, distribution)
     waiting, seen = [path if root == path.parent else root / module.__name__.partition(".")[0]], set()
     while waiting:
         unit = waiting.pop()
@@ -70,11 +70,12 @@ def units_of(module: ModuleType, distribution: metadata.Distribution | None) -> 
         files = [file for _, file in files_below(unit, root)] if unit.is_dir() else [unit]
         for file in files:
             if file.suffix == ".py":
-                waiting += [one for imported, _ in _imports(file) if (one := beside(imported.partition(".")[0]))]
+                neighbours = (find_neighbour(name.partition(".")[0]) for name, _ in _imports(file))
+                waiting += [neighbour for neighbour in neighbours if neighbour is not None]
 
 
 def _import_root(module: ModuleType, path: Path) -> Path:
-    """Return the folder that must be on the path for the module to be found; a script's own folder."""
+    """Return the folder of `sys.path` that a module was imported from; for a script, its folder."""
     if module.__name__ == "__main__":
         return path.parent
     depth = module.__name__.count(".") + (path.name == "__init__.py")
@@ -82,22 +83,22 @@ def _import_root(module: ModuleType, path: Path) -> Path:
 
 
 def _is_shared(path: Path) -> bool:
-    """Whether a path lies where many distributions are installed together."""
+    """Return whether a path is in a folder that distributions share, such as site-packages."""
     installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     return any(part in ("site-packages", "dist-packages") for part in path.parts) or any(
         path.is_relative_to(folder) for folder in installed
     )
 
 
-def _beside(root: Path, distribution: metadata.Distribution | None) -> Callable[[str], Path | None]:
-    """Return what finds modules and packages that belong together with those in a folder."""
-    own: set[str] | None = None
+def _neighbour_finder(root: Path, distribution: metadata.Distribution | None) -> Callable[[str], Path | None]:
+    """Return a function that finds a top-level module in a folder; in a shared one, only of the distribution."""
+    allowed: set[str] | None = None
     if _is_shared(root):
         files = (distribution.files or ()) if distribution is not None else ()
-        own = {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py"}
+        allowed = {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py"}
 
     def find(top: str) -> Path | None:
-        if not top or top == OWN or (own is not None and top not in own):
+        if not top or top == OWN or (allowed is not None and top not in allowed):
             return None
         folder, file = root / top, root / f"{top}.py"
         if (folder / "__init__.py").is_file():
@@ -109,7 +110,7 @@ def _beside(root: Path, distribution: metadata.Distribution | None) -> Callable[
 
 @functools.cache
 def _own_file(name: str) -> str | None:
-    """Return the file of a module of faultset; None for what is no module."""
+    """Return the file of a module of faultset, or None if there is no such module."""
     relative = name.replace(".", "/").removeprefix(f"{OWN}/")
     for folder in sys.modules[OWN].__path__:
         for file in (f"{folder}/{relative}.py", f"{folder}/{relative}/__init__.py"):
@@ -119,7 +120,7 @@ def _own_file(name: str) -> str | None:
 
 
 def _closure(module: str, within: str) -> Iterator[tuple[str, Path]]:
-    """Yield the files of a module of faultset and of those that it imports, directly or not."""
+    """Yield the files of a module of faultset and of its direct and indirect imports."""
     waiting, seen = [module], set()
     while waiting:
         name = waiting.pop()
@@ -129,12 +130,12 @@ def _closure(module: str, within: str) -> Iterator[tuple[str, Path]]:
             continue
         yield f"{name.replace('.', '/')}.py", Path(file)
         for imported, names in _imports(Path(file)):
-            reached = (imported, *(f"{imported}.{part}" for part in names))
-            waiting += [one for one in reached if one == within or one.startswith(f"{within}.")]
+            candidates = (imported, *(f"{imported}.{attribute}" for attribute in names))
+            waiting += [module for module in candidates if module == within or module.startswith(f"{within}.")]
 
 
 def _imports(file: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the modules that a file imports, with the names it takes from each; relative ones are left out."""
+    """Return the modules that a file imports by absolute name, each with the imported attributes."""
     try:
         return _imports_at(str(file), file.stat().st_mtime_ns)
     except OSError:
@@ -143,27 +144,27 @@ def _imports(file: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 @functools.lru_cache(maxsize=4096)
 def _imports_at(path: str, changed_ns: int) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    found = []
+    imports = []
     for source, names, modules in _IMPORT.findall(Path(path).read_text(encoding="utf-8", errors="replace")):
         if source and not source.startswith("."):
-            found.append((source, tuple(re.findall(r"\w+", names))))
+            imports.append((source, tuple(re.findall(r"\w+", names))))
         for module in modules.split(",") if modules else ():
             words = module.split()
             if words:
-                found.append((words[0], ()))
-    return tuple(found)
+                imports.append((words[0], ()))
+    return tuple(imports)
 
 
 def files_below(folder: Path, root: Path) -> list[tuple[str, Path]]:
-    """Return every file below a folder but caches, named relative to the root; links are not followed."""
-    found = []
-    for where, folders, names in os.walk(folder):
-        folders[:] = sorted(one for one in folders if one not in _SKIPPED)
+    """Return the files below a folder, except caches, with names relative to `root`; links are not followed."""
+    files = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in _SKIPPED)
         for name in names:
-            path = Path(where, name)
+            path = Path(parent, name)
             if not name.endswith((".pyc", ".pyo")) and path.is_file():
-                found.append((path.relative_to(root).as_posix(), path))
-    return found
+                files.append((path.relative_to(root).as_posix(), path))
+    return files
 
 
 UNINSTALLED = "no distribution"
@@ -171,10 +172,10 @@ UNINSTALLED = "no distribution"
 
 @dataclass(frozen=True, kw_only=True)
 class CodeIdentity:
-    """What a piece of code is, independent of where it lies."""
+    """Identity of a piece of code, independent of its path."""
 
     distribution: str
-    """Name and version of the distribution that it belongs to, or `UNINSTALLED`."""
+    """Name and version of its distribution, or `UNINSTALLED`."""
     digest: str
     """The first 12 hexadecimal digits of the SHA-256 of its files."""
 
@@ -183,30 +184,31 @@ class CodeIdentity:
 
     @property
     def built_in(self) -> bool:
-        """Whether it comes with faultset itself."""
+        """Whether it is part of faultset."""
         return self.distribution.rpartition(" ")[0] == OWN
 
 
 def code_identity(thing: Any, plugin: Plugin | None = None, *, within: str = "") -> CodeIdentity:
     """Identify the code of a module, class, function or object.
 
-    Of an installed extension the whole package counts. Of a module in no package count the file and what it imports
-    from modules beside it; of faultset's own code the module and what it imports of faultset.
+    The identity of an extension covers its package, or its file, and the neighbours that it imports. The identity of
+    faultset's code covers the module and what it imports from faultset.
 
     Parameters
     ----------
     thing
         A module, a class, a function, a `functools.partial` of one, or an instance of a class.
     plugin
-        The entry point that announces it, where there is one.
+        The plug-in that registers it, if any.
     within
-        Only imports of this package are followed, for code of faultset.
+        For code of faultset: the package whose imports are followed.
     """
     module = thing if isinstance(thing, ModuleType) else sys.modules.get(_module_name(thing))
     path = getattr(module, "__file__", None)
     bound = _arguments(thing)
     if module is None or path is None or not os.path.isfile(path):
-        return CodeIdentity(distribution=UNINSTALLED, digest=_digest([("", _own_text(thing)), ("arguments", bound)]))
+        source = _source_or_bytecode(thing)
+        return CodeIdentity(distribution=UNINSTALLED, digest=_digest([("", source), ("arguments", bound)]))
     distribution = distribution_of(module.__name__, plugin)
     files = dict(files_of(module, distribution, within))
     content = [(name, _content(path)) for name, path in sorted(files.items())]
@@ -215,14 +217,14 @@ def code_identity(thing: Any, plugin: Plugin | None = None, *, within: str = "")
 
 
 def plugin_identity(plugin: Plugin, *, within: str = "") -> CodeIdentity:
-    """Identify the code that an entry point names, by its module; imports that module."""
+    """Import the module of a plug-in and identify its code."""
     import importlib
 
     return code_identity(importlib.import_module(plugin.value.partition(":")[0]), plugin, within=within)
 
 
 def code_places(thing: Any, plugin: Plugin | None = None) -> tuple[Path, ...]:
-    """Return the packages and files that the code of an extension lies in; none for what no file holds."""
+    """Return the packages and files of an extension; none if it was not defined in a file."""
     module = sys.modules.get(_module_name(thing))
     path = getattr(module, "__file__", None)
     if module is None or path is None or not os.path.isfile(path):
@@ -231,18 +233,18 @@ def code_places(thing: Any, plugin: Plugin | None = None) -> tuple[Path, ...]:
 
 
 def path_identity(path: Path) -> CodeIdentity:
-    """Identify a file, or a folder with everything in it, that belongs to no distribution."""
+    """Identify a file or folder outside of any distribution by its content."""
     path = Path(path)
     files = files_below(path, path.parent) if path.is_dir() else [(path.name, path)]
-    # the name of the file or folder is where it lies, not what it is
+    # the name of the file or folder itself is not part of its identity
     content = [(name.partition("/")[2], _content(file)) for name, file in sorted(files)]
     return CodeIdentity(distribution=UNINSTALLED, digest=_digest(content))
 
 
 def own_digest() -> str:
-    """Hash every file of faultset that is installed here; of a checkout, as it is at this moment."""
+    """Hash every installed file of faultset, in its current state."""
     folders = [Path(folder) for folder in sys.modules[OWN].__path__]
-    files = [one for folder in folders if folder.is_dir() for one in files_below(folder, folder.parent)]
+    files = [file for folder in folders if folder.is_dir() for file in files_below(folder, folder.parent)]
     return _digest((name, _content(path)) for name, path in sorted(files))
 
 
@@ -269,7 +271,7 @@ def _digest(content: Iterable[tuple[str, bytes]]) -> str:
 
 
 def _content(path: Path) -> bytes:
-    """Return the hash of a file's content, read again only when the file has changed."""
+    """Return the hash of a file's content, cached until the file changes."""
     try:
         stat = path.stat()
         return _content_at(str(path), stat.st_mtime_ns, stat.st_size)
@@ -283,8 +285,8 @@ def _content_at(path: str, changed_ns: int, size: int) -> bytes:
         return hashlib.file_digest(file, "sha256").digest()
 
 
-def _own_text(thing: Any) -> bytes:
-    """Return the source of what no file holds, such as a class of a notebook; its byte code where there is none."""
+def _source_or_bytecode(thing: Any) -> bytes:
+    """Return the source of code without a file, such as a class of a notebook, or its byte code if there is none."""
     thing = thing.func if isinstance(thing, functools.partial) else thing
     try:
         return inspect.getsource(thing).encode()
@@ -301,5 +303,5 @@ def _codes(thing: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def _plain_code(code: CodeType) -> tuple[Any, ...]:
-    constants = [_plain_code(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
+    constants = [_plain_code(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts]
     return code.co_code.hex(), code.co_names, constants

@@ -1,4 +1,4 @@
-"""Clients of dask schedulers that run already, and what can go wrong with them, in one sentence each."""
+"""Connect to a running dask scheduler, and explain in one line what is wrong with it or its workers."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _ADDRESS = re.compile(r"((tcp|tls|ucx|ws|wss)://)?[^\s/:]+:\d+|(tcp|tls)://\[[0-
 
 
 @contextlib.contextmanager
-def connected(address: str, folder: str | None, wanted: Callable[[], object]) -> Iterator[Client]:
-    """Yield a client of a dask scheduler that has workers with this release of faultset.
+def connected(address: str, folder: str | None, probe: Callable[[], object]) -> Iterator[Client]:
+    """Yield a client of a dask scheduler whose workers have this release of faultset.
 
     Parameters
     ----------
     address
         For instance `tcp://10.0.0.5:8786`.
     folder
-        Folder that all workers must see; None for none.
-    wanted
+        Folder that all workers must see, if any.
+    probe
         Called on each worker; imports what the workers need.
 
     Raises
     ------
     UsageError
-        It is no address, or its certificates are missing.
+        The address is wrong, or its certificates are missing.
     PlatformError
-        Nobody answers, there are no workers, or they lack something.
+        The scheduler does not answer, or has no suitable workers.
     """
     from distributed import Client
 
@@ -53,40 +53,40 @@ def connected(address: str, folder: str | None, wanted: Callable[[], object]) ->
         except (OSError, TimeoutError) as error:
             raise PlatformError(
                 f"no dask scheduler answers at {address} within {_CONNECT_TIMEOUT_S} s; "
-                'start one with "dask scheduler", or leave --scheduler out'
+                'start one with "dask scheduler", or leave out --scheduler'
             ) from error
         except TypeError as error:
-            # dask says so of a protocol whose package is missing
+            # dask raises TypeError if the package of a protocol is missing
             raise PlatformError(
-                f"dask cannot speak {address.partition(':')[0]} here ({str(error)[:100]}); install what it needs for "
-                "that, or use tcp:// or tls://"
+                f"dask does not support {address.partition(':')[0]} here ({str(error)[:100]}); install the package for "
+                "it, or use tcp:// or tls://"
             ) from error
         try:
-            _check_workers(client, address, folder, wanted)
+            _check_workers(client, address, folder, probe)
             yield client
         finally:
             client.close(timeout=5)
 
 
 def _check_certificates(address: str) -> None:
-    """Refuse an encrypted address where dask's configuration has no certificates that can be read."""
+    """Refuse an encrypted address if dask's configuration has no readable certificates."""
     import ssl
 
     from distributed.security import Security
 
     if not address.startswith(("tls://", "wss://")):
         return
-    wanted = "set distributed.comm.tls in dask's configuration: ca-file, client.cert and client.key"
+    remedy = "set distributed.comm.tls in dask's configuration: ca-file, client.cert and client.key"
     try:
-        found = Security().get_connection_args("client").get("ssl_context")
+        ssl_context = Security().get_connection_args("client").get("ssl_context")
     except (OSError, ssl.SSLError, ValueError) as error:
-        raise UsageError(f"the certificates for {address} cannot be read ({error}); {wanted}") from error
-    if found is None:
-        raise UsageError(f"{address} needs certificates, and dask has none; {wanted}")
+        raise UsageError(f"the certificates for {address} cannot be read ({error}); {remedy}") from error
+    if ssl_context is None:
+        raise UsageError(f"{address} needs certificates, and dask has none; {remedy}")
 
 
 def lost_errors() -> tuple[type[BaseException], ...]:
-    """Return what is raised for work whose scheduler is gone, or whose workers ended again and again."""
+    """Return the exceptions of tasks whose scheduler is gone or whose workers died repeatedly."""
     import asyncio
     from concurrent.futures import CancelledError
 
@@ -98,7 +98,7 @@ def lost_errors() -> tuple[type[BaseException], ...]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep dask's remarks about closed connections away from people who press Ctrl-C."""
+    """Silence dask's log messages about closed connections after Ctrl-C."""
     names = ("distributed", "distributed.worker", "distributed.scheduler", "distributed.core", "tornado.application")
     loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]
@@ -111,7 +111,7 @@ def quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _check_workers(client: Client, address: str, folder: str | None, wanted: Callable[[], object]) -> None:
+def _check_workers(client: Client, address: str, folder: str | None, probe: Callable[[], object]) -> None:
     try:
         client.wait_for_workers(1, timeout=_WORKER_TIMEOUT_S)
     except TimeoutError as error:
@@ -120,16 +120,16 @@ def _check_workers(client: Client, address: str, folder: str | None, wanted: Cal
             f'start some with "dask worker {address}"'
         ) from error
     try:
-        client.run(wanted)
+        client.run(probe)
         seen: Any = client.run(os.path.isdir, folder) if folder is not None else {}
     except Exception as error:
-        # of a module that a worker cannot import, dask has only the words
+        # dask reports a module that a worker cannot import by its text only
         if not isinstance(error, ImportError) and "ModuleNotFoundError" not in str(error):
             raise
         raise PlatformError(
             f"a dask worker of {address} cannot import faultset ({error}); install the same release there"
         ) from error
-    blind = sorted(worker for worker, there in seen.items() if not there)
+    blind = sorted(worker for worker, exists in seen.items() if not exists)
     if blind:
         raise PlatformError(
             f"{len(blind)} of {len(seen)} dask workers do not see {folder} (first: {blind[0]}); "

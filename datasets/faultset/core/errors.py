@@ -1,12 +1,12 @@
-"""Errors that a person using faultset can cause or meet.
+"""Errors that users see as one line instead of a traceback.
 
-FaultsetError                 one clear sentence: what was wanted, what was found, what to do
+FaultsetError                 what is wrong (with the value), what was expected, what to do
 ├── UsageError       exit 2   a wrong or impossible request
 ├── DataError        exit 3   a dataset that is missing, damaged or of another schema
-│   └── DiskFullError         a disk without space
-└── PlatformError    exit 4   the place where applications run does not do what is needed
+│   └── DiskFullError         no space left on a disk
+└── PlatformError    exit 4   a platform that fails or lacks a capability
 
-Anything else is a bug and keeps its traceback.
+Every other exception is a bug and keeps its traceback. `tests/test_error_messages.py` checks the form of the messages.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ EXTRAS = {
     "sql": ("duckdb",),
     "stores": ("asyncpg",),
 }
-"""Extra -> the packages that only it brings, as they are imported."""
+"""Extra -> import names of the packages that only this extra installs."""
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
 
 
 class FaultsetError(Exception):
-    """Root of the errors that are shown as one sentence instead of a traceback."""
+    """Base class of all errors for users."""
 
     exit_code: ClassVar[int] = 1
 
     def __str__(self) -> str:
-        # Names and reasons come from anywhere: nothing but one line of text may reach a terminal.
+        # Messages quote file names and other foreign text, which may hold line breaks and terminal codes.
         return printable(" ".join(super().__str__().splitlines()))
 
 
 class UsageError(FaultsetError):
-    """A request that cannot be meant: unknown name, impossible length, contradicting options."""
+    """A wrong request: an unknown name, an impossible value, contradicting options."""
 
     exit_code = 2
 
 
 class DataError(FaultsetError):
-    """A dataset, version, episode or file that is missing, damaged or not readable by this release."""
+    """A dataset, version, episode or file that is missing, damaged or unreadable by this release."""
 
     exit_code = 3
 
 
 class DiskFullError(DataError):
-    """A disk without space: trying the next episode or case does not help."""
+    """A full disk; the next episode or case would fail as well."""
 
 
 class PlatformError(FaultsetError):
@@ -67,14 +67,14 @@ class PlatformError(FaultsetError):
 
 
 def missing_extra(error: ModuleNotFoundError) -> UsageError | None:
-    """Return the error for a user who has not installed an extra; None where the missing module is another one."""
+    """Return the error for an extra that is not installed; None if no extra provides the missing module."""
     package = (error.name or "").partition(".")[0]
     return next((needs_extra("this", extra) for extra, packages in EXTRAS.items() if package in packages), None)
 
 
 @contextmanager
 def translate_missing_extra() -> Iterator[None]:
-    """Turn the import error of a package that an extra brings into one UsageError that names the extra."""
+    """Replace the import error of a package from an extra by a UsageError that names the extra."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -85,37 +85,37 @@ def translate_missing_extra() -> Iterator[None]:
 
 
 def needs_extra(what: str, extra: str) -> UsageError:
-    """Return the error for something that an extra brings, for instance "this" or "tool query"."""
+    """Return the error for a feature that an extra provides, for instance "tool query"."""
     return UsageError(f'{what} needs the extra "{extra}"; {how_to_install(extra)}')
 
 
 def how_to_install(extra: str) -> str:
-    """Return the words that say how to install an extra."""
+    """Return the instruction to install an extra."""
     return f"run: pip install 'faultset[{extra}]', or in a clone pip install '.[{extra}]'"
 
 
 def in_one_sentence(error: BaseException) -> str:
-    """Say what an exception is; with the file and line where it was raised when it is none of ours.
+    """Describe an exception in one line; for a bug, with the file and line that raised it.
 
-    The place is in a plug-in's code, if there is any on the way.
+    If a plug-in's code is in the traceback, its innermost line is named.
     """
     if isinstance(error, FaultsetError):
         return str(error)
     reason = str(error).strip().partition("\n")[0]
-    words = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+    text = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
-        return words
-    place = _place(frames)
-    return f"{words} ({place.filename}, line {place.lineno})"
+        return text
+    frame = _blame(frames)
+    return f"{text} ({frame.filename}, line {frame.lineno})"
 
 
-def _place(frames: list[traceback.FrameSummary]) -> traceback.FrameSummary:
-    """Return the innermost frame in the package that was called from ours, or the innermost at all."""
+def _blame(frames: list[traceback.FrameSummary]) -> traceback.FrameSummary:
+    """Return the innermost frame of the first package that faultset called, else the innermost frame."""
     outside = [frame for frame in frames if not any(Path(frame.filename).is_relative_to(p) for p in faultset.__path__)]
     foreign = [frame for frame in outside if _package(frame.filename) != _STANDARD_LIBRARY] or outside
-    own = [frame for frame in foreign if _package(frame.filename) == _package(foreign[0].filename)]
-    return (own or frames)[-1]
+    called = [frame for frame in foreign if _package(frame.filename) == _package(foreign[0].filename)]
+    return (called or frames)[-1]
 
 
 def _package(filename: str) -> Path:

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written beside their place, then renamed."""
+"""Write files atomically, and explain what the system refuses."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ _REMEDIES = {
     errno.EPERM: _PERMIT,
     errno.EMFILE: "raise the limit on open files (ulimit -n), then run the same command again",
     errno.ENFILE: "close other programs, then run the same command again",
-    errno.EIO: "look after the disk or name another folder, then run the same command again",
+    errno.EIO: "check the disk or name another folder, then run the same command again",
 }
-_MISNAMED = {errno.ELOOP: "remove the circle of links", errno.ENAMETOOLONG: "choose a shorter name"}
+_MISNAMED = {errno.ELOOP: "remove the loop of links", errno.ENAMETOOLONG: "choose a shorter name"}
 
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = True, overwrite: bool = True) -> Iterator[Path]:
-    """Yield a path in the same folder to write to, which becomes `path` when the block ends without an error.
+    """Yield a temporary path in the same folder, renamed to `path` when the block ends without an error.
 
     Parameters
     ----------
     path
-        File to make or to replace.
+        File to create or replace.
     durable
         Flush content and folder to disk, so that the file survives a power failure.
     overwrite
-        Whether a file of that name may be replaced.
+        Whether an existing file may be replaced.
 
     Raises
     ------
     FileExistsError
-        The file exists and `overwrite` is False, even if it was made meanwhile; or what is there is a device, a pipe
-        or anything else but a file or a link, which a rename would destroy.
+        The file exists, or was created meanwhile, and `overwrite` is False; or `path` is neither a file nor a link,
+        for instance a device, which a rename would destroy.
     """
     if is_special(path):
-        raise FileExistsError(errno.EEXIST, "no regular file", str(path))
+        raise FileExistsError(errno.EEXIST, "not a regular file", str(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
@@ -59,7 +59,7 @@ def replacing(path: Path, *, durable: bool = True, overwrite: bool = True) -> It
         if overwrite:
             temporary.replace(path)
         else:
-            # A link, unlike a rename, fails when the name is taken.
+            # unlike a rename, a link fails if the name is taken
             os.link(temporary, path)
         if durable:
             flush(path.parent)
@@ -68,7 +68,7 @@ def replacing(path: Path, *, durable: bool = True, overwrite: bool = True) -> It
 
 
 def is_special(path: Path) -> bool:
-    """Say whether something is there that is neither a file nor a link: a folder, a device, a pipe, a socket."""
+    """Return whether the path exists and is neither a file nor a link, but a folder, a device, a pipe or a socket."""
     try:
         mode = path.lstat().st_mode
     except OSError:
@@ -77,30 +77,30 @@ def is_special(path: Path) -> bool:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Say whether an error is that of a full disk, or of a used-up quota; some libraries only have it in their text."""
+    """Return whether the disk or quota is exhausted; some libraries report that in their text only."""
     return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error)
 
 
 @contextmanager
 def translate_write_errors(path: Path) -> Iterator[None]:
-    """Turn an error of the system into one UsageError that names what cannot be written; let a full disk pass."""
+    """Turn an OSError into a UsageError that names the path; the error of a full disk passes."""
     try:
         yield
     except OSError as error:
         if is_disk_full(error):
             raise
         raise UsageError(
-            f"{printable(path)[:300]} cannot be written ({error.strerror or error}); choose another place"
+            f"{printable(path)[:300]} cannot be written ({error.strerror or error}); choose another path"
         ) from error
 
 
 def parquet_path(path: Path) -> Path:
-    """Return the absolute path of a file for pyarrow, which takes a relative path with a colon for a URI."""
+    """Return the absolute path of a file, because pyarrow takes a relative path with a colon for a URI."""
     return path.absolute()
 
 
 def replace_text(path: Path, text: str, *, durable: bool = True) -> None:
-    """Write a UTF-8 text file, whole or not at all; see `replacing`."""
+    """Write a UTF-8 text file atomically; see `replacing`."""
     with replacing(path, durable=durable) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
@@ -121,26 +121,26 @@ def flush(path: Path) -> None:
 
 
 def refusal(error: OSError) -> DataError | None:
-    """Return one sentence for what the system refuses on this machine, such as a full disk or a forbidden file.
+    """Return the error for a refusal of the system, such as a full disk or a forbidden file.
 
-    None stands for errors that say no file, or something that only a bug in the program would make the system say.
+    None means that the error names no file or can only be a bug.
     """
     if is_disk_full(error):
         return DiskFullError("no space left on the disk that is written to; free some, then run again")
     if not error.filename or error.errno not in {*_REMEDIES, *_MISNAMED}:
         return None
-    place = printable(os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename))
-    remedy = _MISNAMED.get(error.errno) or "let this user use it or name another place, then run again"
-    return DataError(f"{place[:300]} cannot be used ({error.strerror}); {remedy}")
+    path = printable(os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename))
+    remedy = _MISNAMED.get(error.errno) or "give this user permission or name another path, then run again"
+    return DataError(f"{path[:300]} cannot be used ({error.strerror}); {remedy}")
 
 
 def translate_resource_errors(folder: Path) -> AbstractContextManager[None]:
-    """Turn what the machine does not give, such as room on a disk, into one DataError; let other errors pass.
+    """Turn a lack of disk space, permissions or descriptors into a DataError; other errors pass.
 
     Parameters
     ----------
     folder
-        Named when the system does not name a file.
+        Named in the message if the system names no file.
     """
     return _ResourceErrors(folder)
 
@@ -154,5 +154,5 @@ class _ResourceErrors(AbstractContextManager[None]):
     ) -> None:
         remedy = _REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
         if remedy is not None and isinstance(error, OSError):
-            place = os.fspath(error.filename) if error.filename else self._folder
-            raise DataError(f"{place} cannot be written ({error.strerror}); {remedy}") from error
+            path = os.fspath(error.filename) if error.filename else self._folder
+            raise DataError(f"{path} cannot be written ({error.strerror}); {remedy}") from error

@@ -1,7 +1,7 @@
-"""Landlock: a Linux process gives up access to files, for itself and whatever it starts, and cannot take it back.
+"""Restrict the file access of a Linux process and its children permanently, with Landlock.
 
-The kernel's own interface is used, because no maintained package wraps it: three system calls with the same numbers on
-every architecture. See https://docs.kernel.org/userspace-api/landlock.html.
+No maintained package wraps the kernel's interface, which consists of three system calls with the same numbers on every
+architecture. See https://docs.kernel.org/userspace-api/landlock.html.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WRITE = READ | _WRITE_FILE | _TRUNCATE | _REMOVE_AND_MAKE | _REFER
 
 @functools.cache
 def landlock_version() -> int:
-    """Return the version of the kernel's interface; 0 where it has none or it is switched off."""
+    """Return the version of the kernel's interface; 0 if it is missing or disabled."""
     return max(0, _system_call(_CREATE_RULESET, None, 0, _VERSION_FLAG))
 
 
@@ -39,7 +39,7 @@ def confine(
     write: Iterable[str | os.PathLike[str]] = (),
     listed: Iterable[str | os.PathLike[str]] = (),
 ) -> bool:
-    """Take from this thread, and all that it starts, every access to files but the given.
+    """Restrict this thread, and everything it starts, to the given files.
 
     From version 6 of the kernel's interface, processes outside cannot be signalled either. Open descriptors stay
     usable.
@@ -47,16 +47,16 @@ def confine(
     Parameters
     ----------
     read
-        Files, and folders with everything below, that may be read and executed; what does not exist is passed over.
+        Files and folders (with everything below them) to read and execute; missing ones are ignored.
     write
-        The same, to be changed too.
+        Files and folders to change as well.
     listed
-        Folders whose names may be listed, without what is in the files.
+        Folders to list without reading their files.
 
     Returns
     -------
     bool
-        False where the kernel cannot do it; nothing has changed then.
+        False if the kernel does not support it; then nothing has changed.
 
     Raises
     ------
@@ -66,22 +66,22 @@ def confine(
     version = landlock_version()
     if version < 1:
         return False
-    handled = _known_rights(version)
+    handled = _supported_rights(version)
     scopes = _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if version >= 6 else 0
     attributes = struct.pack("=QQQ", handled, 0, scopes)[: 24 if version >= 6 else 16 if version >= 4 else 8]
-    ruleset = _required(_system_call(_CREATE_RULESET, attributes, len(attributes), 0))
+    ruleset = _check_result(_system_call(_CREATE_RULESET, attributes, len(attributes), 0))
     try:
         for paths, rights in ((listed, LIST), (read, READ), (write, WRITE)):
             for path in paths:
                 _allow(ruleset, path, rights & handled)
-        _required(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-        _required(_system_call(_RESTRICT_SELF, ruleset, 0))
+        _check_result(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        _check_result(_system_call(_RESTRICT_SELF, ruleset, 0))
     finally:
         os.close(ruleset)
     return True
 
 
-def _known_rights(version: int) -> int:
+def _supported_rights(version: int) -> int:
     rights = READ | _WRITE_FILE | _REMOVE_AND_MAKE
     for since, right in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEVICE)):
         if version >= since:
@@ -91,25 +91,25 @@ def _known_rights(version: int) -> int:
 
 def _allow(ruleset: int, path: str | os.PathLike[str], rights: int) -> None:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
-            if not stat.S_ISDIR(os.fstat(place).st_mode):
+            if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
                 rights &= _FILE_RIGHTS
-            rule = struct.pack("=Qi", rights, place)
-            _required(_system_call(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0))
+            rule = struct.pack("=Qi", rights, descriptor)
+            _check_result(_system_call(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0))
         finally:
-            os.close(place)
+            os.close(descriptor)
 
 
 def _system_call(number: int, *arguments: int | bytes | None) -> int:
-    return ctypes.CDLL(None, use_errno=True).syscall(number, *(_c_value(one) for one in arguments))
+    return ctypes.CDLL(None, use_errno=True).syscall(number, *(_c_value(argument) for argument in arguments))
 
 
 def _c_value(value: int | bytes | None) -> ctypes.c_long | bytes | None:
     return ctypes.c_long(value) if isinstance(value, int) else value
 
 
-def _required(result: int) -> int:
+def _check_result(result: int) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -1,4 +1,4 @@
-"""Locks: a folder has one writer, on this machine and on others, and a new folder appears whole."""
+"""Lock a folder for one writer, across machines, and create new folders atomically."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _Word = Annotated[str, Field(max_length=256, pattern=r"^[\x20-\x7e]*$")]
 
 
 class ProcessIdentity(BaseModel):
-    """A process among those of all machines, containers and boots that share a folder.
+    """Identify a process across the machines, containers and boots that share a folder.
 
     Attributes
     ----------
     host
         Name of the machine or container.
     machine
-        Id of the installed system; empty where there is none.
+        Id of the installed system; empty if it has none.
     boot
-        Id that the kernel gave itself when it started.
+        The kernel's id of this boot.
     pid_namespace
-        Within it process ids mean something.
+        Namespace that `pid` belongs to.
     started
-        When the process started, in the kernel's ticks after the boot, which no change of the clock moves.
+        Start of the process in kernel ticks since boot, which clock changes do not affect.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -63,15 +63,15 @@ class ProcessIdentity(BaseModel):
         )
 
     def state(self) -> ProcessState:
-        """Say whether the process runs; unknown when it belongs to another machine or container."""
-        here = ProcessIdentity.current()
-        if self.host != here.host or self.pid_namespace != here.pid_namespace:
+        """Return whether the process runs; "unknown" for another machine or container."""
+        current = ProcessIdentity.current()
+        if self.host != current.host or self.pid_namespace != current.pid_namespace:
             return "unknown"
-        if self.boot != here.boot:
-            # the same system, started anew
-            return "dead" if self.machine and self.machine == here.machine else "unknown"
+        if self.boot != current.boot:
+            # the same machine may have rebooted
+            return "dead" if self.machine and self.machine == current.machine else "unknown"
         try:
-            # where process 1 reaps nobody, a process that ended stays as a zombie
+            # if process 1 does not reap children, an ended process remains a zombie
             is_dead = psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE or _start_of(self.pid) != self.started
         except psutil.NoSuchProcess:
             is_dead = True
@@ -96,7 +96,7 @@ def _pid_namespace() -> str:
 
 
 def _start_of(pid: int) -> int:
-    """Return when a process started; raise psutil.NoSuchProcess."""
+    """Return the start of a process in ticks; raise psutil.NoSuchProcess."""
     try:
         return int(
             Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
@@ -111,7 +111,7 @@ _POLL_S = 0.2
 
 
 class LockRecord(BaseModel):
-    """Content of a lock file: who writes, and what that process is doing."""
+    """Content of a lock file: the writing process and its activity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -128,30 +128,30 @@ def locked(
     take_over: bool = False,
     notify: Callable[[str], None] = lambda sentence: None,
 ) -> Iterator[int]:
-    """Hold a folder's lock; yield its descriptor, which a child process may inherit in order to hold it too.
+    """Hold a folder's lock; yield its descriptor, which a child process may inherit to hold the lock as well.
 
     Parameters
     ----------
     root
-        The folder, which exists.
+        An existing folder.
     activity
-        What this process is doing there, for instance `collect`.
+        Activity of this process, for instance `collect`.
     wait_s
-        How long to wait for processes whose parent, the owner, is dead: they are about to end.
+        Maximum wait for the children of a dead owner, which hold the lock until they have cleaned up.
     take_over
-        Take the lock of an owner on another machine or in another container, of which nothing can be known here.
+        Take the lock of an owner on another machine or in another container, whose state is unknown here.
     notify
         Called with a sentence before a wait.
 
     Raises
     ------
     DataError
-        Somebody else writes or may write, or the folder cannot be locked.
+        Another process writes or may write, or the folder cannot be locked.
     """
     try:
-        descriptor = _opened(root, time.monotonic() + wait_s, notify)
+        descriptor = _open_locked(root, time.monotonic() + wait_s, notify)
     except OSError as error:
-        raise DataError(f"{root} cannot be locked for writing ({error.strerror}); name a folder that can") from None
+        raise DataError(f"{root} cannot be locked for writing ({error.strerror}); choose another folder") from None
     try:
         record = _read_record(root, descriptor)
         if record is not None:
@@ -161,7 +161,7 @@ def locked(
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, text, 0)
         except OSError as error:
-            raise DataError(f"{root} cannot be locked for writing ({error.strerror}); name a folder that can") from None
+            raise DataError(f"{root} cannot be locked for writing ({error.strerror}); choose another folder") from None
         try:
             yield descriptor
         finally:
@@ -171,17 +171,17 @@ def locked(
         os.close(descriptor)
 
 
-def _opened(root: Path, deadline: float, notify: Callable[[str], None]) -> int:
-    """Return the descriptor of the folder's lock file with the kernel's lock on it."""
-    has_said = False
+def _open_locked(root: Path, deadline: float, notify: Callable[[str], None]) -> int:
+    """Open the folder's lock file, lock it with `flock` and return its descriptor."""
+    has_notified = False
     while True:
         descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise DataError(f"{root / LOCK} must be a plain file; remove it")
+                raise DataError(f"{root / LOCK} must be a regular file; remove it")
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with contextlib.suppress(FileNotFoundError):
-                # an owner that ended meanwhile has removed the file, and another may have made it anew
+                # the previous owner may have removed the file, and another process may have created a new one
                 if os.path.samestat(os.fstat(descriptor), os.stat(root / LOCK, follow_symlinks=False)):
                     return descriptor
             os.close(descriptor)
@@ -192,21 +192,23 @@ def _opened(root: Path, deadline: float, notify: Callable[[str], None]) -> int:
         except OSError as error:
             os.close(descriptor)
             if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL):
-                raise DataError(f"the file system of {root} cannot lock files; name a folder on another one") from None
+                raise DataError(
+                    f"the file system of {root} cannot lock files; choose a folder on another one"
+                ) from None
             raise
         except DataError:
             os.close(descriptor)
             raise
         if record is None or record.owner.state() != "dead" or time.monotonic() > deadline:
             raise DataError(_in_use(root, record))
-        if not has_said:
-            notify(f"waiting for the episodes of an ended {record.activity} into {root} to undo what they did")
-            has_said = True
+        if not has_notified:
+            notify(f"waiting until the episodes of an ended {record.activity} into {root} have undone their changes")
+            has_notified = True
         time.sleep(_POLL_S)
 
 
 def _read_record(root: Path, descriptor: int) -> LockRecord | None:
-    """Return what the file says; None when its writer has not got that far."""
+    """Return the content of the lock file; None if its writer has not written it yet."""
     content = os.pread(descriptor, _LARGEST_BYTES + 1, 0)
     if not content:
         return None
@@ -215,7 +217,9 @@ def _read_record(root: Path, descriptor: int) -> LockRecord | None:
             raise ValueError
         return LockRecord.model_validate_json(content)
     except (ValidationError, ValueError):
-        raise DataError(f"{root / LOCK} is no lock of faultset; remove it if nothing writes into the folder") from None
+        raise DataError(
+            f"{root / LOCK} is not a lock of faultset; remove it if no process writes to the folder"
+        ) from None
 
 
 def _refuse_living(root: Path, record: LockRecord, take_over: bool) -> None:
@@ -225,13 +229,13 @@ def _refuse_living(root: Path, record: LockRecord, take_over: bool) -> None:
     if state == "unknown" and not take_over:
         raise DataError(
             f"{root} was locked by {record.activity} ({record.owner}: another machine or container), which may still "
-            f"run; once it has ended, run 'faultset recover --out {root} --break-lock'"
+            f"be running; wait for it to end, then run 'faultset recover --out {root} --break-lock'"
         )
 
 
 def _in_use(root: Path, record: LockRecord | None) -> str:
-    by = f"{record.activity} ({record.owner})" if record else "another process"
-    return f"{root} is being written by {by}; wait for it to end, or name another folder"
+    writer = f"{record.activity} ({record.owner})" if record else "another process"
+    return f"{root} is being written by {writer}; wait for it to end, or choose another folder"
 
 
 @contextmanager
@@ -241,25 +245,25 @@ def new_folder(out: Path, activity: str) -> Iterator[Path]:
     Parameters
     ----------
     out
-        Folder to make; it must not exist, or be empty.
+        Target folder; must not exist or must be empty.
     activity
-        What this process is doing there, for whoever finds the folder locked.
+        Activity of this process, shown to other processes that want the folder.
 
     Raises
     ------
     DataError
-        There is something at `out`, or another process is writing it.
+        `out` is not empty, or another process is writing it.
     """
     if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
-        raise DataError(f"{out} exists and is not empty; give a new folder")
+        raise DataError(f"{out} must be a new or empty folder; choose another")
     scratch = out.with_name(f".{out.name}.incomplete")
     scratch.mkdir(parents=True, exist_ok=True)
     if scratch.is_symlink() or (any(scratch.iterdir()) and not (scratch / LOCK).is_file()):
-        raise DataError(f"{scratch} is in the way and was not made by faultset; remove it, or give another folder")
+        raise DataError(f"{scratch} is needed for writing and holds other data; remove it or choose another folder")
     folder = scratch / out.name
     try:
         with locked(scratch, activity):
-            # what a process that was killed has left
+            # a killed process may have left it
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             try:
@@ -268,7 +272,7 @@ def new_folder(out: Path, activity: str) -> Iterator[Path]:
                     out.rmdir()
                 folder.rename(out)
             finally:
-                # after an error the lock file stays, and is this process's own
+                # After an error, `locked` may find this lock file; it belongs to this process.
                 shutil.rmtree(folder, ignore_errors=True)
                 (scratch / LOCK).unlink(missing_ok=True)
     finally:

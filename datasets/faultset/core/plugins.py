@@ -1,7 +1,7 @@
-"""Plug-ins: objects that distributions announce through entry points, loaded so that a broken one harms no other.
+"""Load plug-ins from entry points; a broken one does not affect the others.
 
-Every kind of extension has an entry-point group of its own (`faultset.faults`, `faultset.baselines`, ...). Built-in
-extensions are announced exactly as those of third parties are.
+Each kind of extension has its entry-point group (`faultset.faults`, `faultset.baselines`, ...). Built-in extensions are
+registered like those of third parties.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import metadata
 from importlib.metadata import Distribution, EntryPoint, EntryPoints
@@ -24,51 +24,52 @@ from faultset.core.errors import UsageError, missing_extra
 from faultset.core.suggestions import unknown_name
 
 _log = logging.getLogger(__name__)
-_reported: set[Plugin] = set()
+_reported: set[Plugin | str] = set()
+"""Plug-ins whose failure was logged, and the distribution faultset once its own were."""
 T = TypeVar("T")
+_REINSTALL = "the installation of faultset is incomplete or out of date: run pip install again (in a clone: -e .)"
 _Folders = tuple[tuple[str, int], ...]
-"""The folders that modules are found in, with the time of their last change."""
+"""Folders of `sys.path` with the time of their last change."""
 Accept = Callable[[str, Any], T]
-"""Takes the name of an entry point and the object that was imported, and returns what the group holds.
+"""Turns the name of an entry point and the imported object into the extension of a group.
 
-Raises UsageError or ValueError with the reason when the object is not of that kind.
+Raises UsageError or ValueError with the reason if the object is not such an extension.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plugin:
-    """An extension that an installed distribution announces, not loaded yet."""
+    """An extension of an installed distribution, not loaded yet."""
 
     group: str
     name: str
     value: str
-    """The object that the entry point names, as `module:attribute` or `module`."""
+    """Entry point: `module:attribute` or `module`."""
     distribution: str
-    """Name and version of the distribution that announces it."""
+    """Name and version of its distribution."""
     rival: str = ""
-    """Another object, and its distribution, that is announced by the same name; empty without one."""
+    """Another object of the same name, with its distribution; empty if there is none."""
 
     @property
     def built_in(self) -> bool:
-        """Whether it comes with faultset itself."""
+        """Whether it is part of faultset."""
         return self.distribution.rpartition(" ")[0] == "faultset"
 
     def load(self, accept: Accept[T] = lambda name, loaded: loaded, *, announced: dict[str, Any] | None = None) -> T:
-        """Import what the entry point names, and return what `accept` makes of it.
+        """Import the object and return the result of `accept`.
 
         Parameters
         ----------
         accept
             See `Accept`.
         announced
-            The registry into which decorators in the imported module write; what they wrote is taken back when the
-            plug-in is not accepted.
+            Registry that decorators in the imported module write to. Their entries are removed again if the plug-in is
+            not accepted.
 
         Raises
         ------
         UsageError
-            It cannot be imported or is not accepted; the sentence names the entry point, the distribution and the
-            reason.
+            It cannot be imported or is not accepted. The message names entry point, distribution and reason.
         """
         if self.rival:
             raise UsageError(
@@ -78,53 +79,54 @@ class Plugin:
         before = {**announced} if announced is not None else {}
         loaded, accepted = None, False
         try:
-            # standard output carries results, which a program may be reading
-            with redirect_stdout(sys.stderr), _own_interrupts():
+            # Results go to standard output; what a module prints on import must not mix with them.
+            with redirect_stdout(sys.stderr), _keep_user_interrupts():
                 loaded = EntryPoint(self.name, self.value, self.group).load()
-                made = accept(self.name, loaded)
+                extension = accept(self.name, loaded)
             accepted = True
-            return made
+            return extension
         except ModuleNotFoundError as error:
             raise missing_extra(error) or self._broken("loaded", error) from error
         except (UsageError, ValueError) as error:
             raise self._broken("used", error) from error
-        except (Exception, SystemExit) as error:  # whatever a third party's module does when it is imported
+        except (Exception, SystemExit) as error:  # a third party's module may raise anything on import
             raise self._broken("loaded", error) from error
         finally:
             if announced is not None and not accepted:
-                own = {name: announced[name] for name in self._siblings() & announced.keys()} if loaded else {}
+                siblings = {name: announced[name] for name in self._siblings() & announced.keys()} if loaded else {}
                 announced.clear()
-                announced.update(own | before)
+                announced.update(siblings | before)
 
     def _siblings(self) -> set[str]:
-        """Return the names of the other plug-ins of the same module, each of which is accepted or not by itself."""
+        """Return the names of the other plug-ins in the same module; each is accepted or rejected separately."""
         module = self.value.partition(":")[0]
         others = plugins(self.group).values()
         return {other.name for other in others if other.value.partition(":")[0] == module} - {self.name}
 
-    def _broken(self, done: str, error: BaseException) -> UsageError:
+    def _broken(self, action: str, error: BaseException) -> UsageError:
         reason = str(error).strip().partition("\n")[0] or "no message"
         if not isinstance(error, UsageError):
             reason = f"{type(error).__name__}: {reason}"
+        remedy = _REINSTALL if self.built_in else "repair or uninstall that distribution"
         return UsageError(
             f'the plug-in "{self.name}" of {self.distribution} (entry point {self.group}, {self.value}) cannot be '
-            f"{done}: {reason}; repair or uninstall that distribution"
+            f"{action}: {reason}; {remedy}"
         )
 
 
 def entry_points(*, group: str) -> EntryPoints:
-    """Return the entry points of a group; installed distributions are read again only when a folder has changed."""
+    """Return the entry points of a group, cached until a folder of `sys.path` changes."""
     return _read_entry_points(group, _folders())
 
 
 def find_distribution(name: str) -> Distribution | None:
-    """Return an installed distribution, read again only when a folder has changed; None where there is none."""
+    """Return an installed distribution or None, cached until a folder of `sys.path` changes."""
     return _read_distribution(name, _folders())
 
 
 @contextmanager
-def _own_interrupts() -> Iterator[None]:
-    """Turn a KeyboardInterrupt that a module raises by itself, without a Ctrl-C, into an error like any other."""
+def _keep_user_interrupts() -> Iterator[None]:
+    """Let a Ctrl-C pass, but turn a KeyboardInterrupt that a module raises itself into a RuntimeError."""
     interrupted = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -173,24 +175,23 @@ def _changed_ns(folder: str) -> int:
 
 @lru_cache(maxsize=256)
 def name_and_version(distribution: Distribution) -> str:
-    """Return what sentences and records call a distribution."""
+    """Return name and version of a distribution, for messages and records."""
     return f"{distribution.name} {distribution.version}"
 
 
 def plugins(group: str) -> dict[str, Plugin]:
-    """Return what is announced in an entry-point group, by name, without importing anything.
+    """Return the plug-ins of an entry-point group by name, without importing them.
 
-    Of two objects that are announced by the same name, the first is returned with the other as its `rival`.
+    If two objects have the same name, the first is returned with the second as its `rival`.
     """
-    found: dict[str, Plugin] = {}
+    by_name: dict[str, Plugin] = {}
     for point in entry_points(group=group):
         owner = name_and_version(point.dist) if point.dist else "an unnamed distribution"
         plugin = Plugin(group=group, name=point.name, value=point.value, distribution=owner)
-        other = found.setdefault(point.name, plugin)
-        if other.value != plugin.value:
-            rival = f"{plugin.value} of {plugin.distribution}"
-            found[point.name] = Plugin(**{**vars(other), "rival": rival})
-    return dict(sorted(found.items()))
+        first = by_name.setdefault(point.name, plugin)
+        if first.value != plugin.value:
+            by_name[point.name] = replace(first, rival=f"{plugin.value} of {plugin.distribution}")
+    return dict(sorted(by_name.items()))
 
 
 def load_plugin(
@@ -201,16 +202,16 @@ def load_plugin(
     accept: Accept[T] = lambda name, loaded: loaded,
     announced: dict[str, Any] | None = None,
 ) -> T:
-    """Return the plug-in of that name, loaded.
+    """Load one plug-in of a group.
 
     Parameters
     ----------
     group
         The entry-point group.
     name
-        What the user asked for.
+        Name of the plug-in, usually from the user.
     kind
-        What such a plug-in is called in sentences for people, for instance `import format`.
+        Noun for such a plug-in in messages, for instance `import format`.
     accept
         See `Accept`.
     announced
@@ -219,35 +220,44 @@ def load_plugin(
     Raises
     ------
     UsageError
-        There is none of that name (the sentence suggests the nearest), or it cannot be loaded or used.
+        The name is unknown (the message suggests similar ones), or the plug-in cannot be loaded or used.
     """
-    known = plugins(group)
-    if name not in known:
-        raise unknown_name(kind, name, known)
-    return known[name].load(accept, announced=announced)
+    available = plugins(group)
+    if name not in available:
+        raise unknown_name(kind, name, available)
+    return available[name].load(accept, announced=announced)
 
 
 def load_plugins(
     group: str, accept: Accept[T] = lambda name, loaded: loaded, *, announced: dict[str, Any] | None = None
 ) -> dict[str, T]:
-    """Return every plug-in of a group that can be loaded and is accepted, by name.
+    """Load all plug-ins of a group that can be loaded and are accepted, by name.
 
-    One that cannot is left out, and a warning names it once for each process; `load_plugin` raises it as an error.
+    The others are skipped. Each is reported once per process by a warning; if plug-ins of faultset itself fail, which a
+    stale installation causes, one warning counts them.
     """
     loaded = {}
+    stale: list[UsageError] = []
     for name, plugin in plugins(group).items():
         try:
             loaded[name] = plugin.load(accept, announced=announced)
         except UsageError as error:
-            if plugin not in _reported:
+            if plugin.built_in:
+                stale.append(error)
+            elif plugin not in _reported:
                 _reported.add(plugin)
                 _log.warning("%s", error)
+    if stale and "faultset" not in _reported:
+        _reported.add("faultset")
+        _log.warning(
+            "%d of the plug-ins in %s cannot be loaded; %s (first failure: %s)", len(stale), group, _REINSTALL, stale[0]
+        )
     return loaded
 
 
 def require_class(loaded: object, *methods: str) -> None:
-    """Raise UsageError when a loaded object is not a class with these methods and attributes."""
+    """Raise UsageError unless an object is a class with these methods and attributes."""
     missing = [name for name in methods if not hasattr(loaded, name)]
     if not isinstance(loaded, type) or missing:
         lacking = f", which lacks {', '.join(missing)}" if isinstance(loaded, type) else ""
-        raise UsageError(f"it must be a class with {', '.join(methods)}; found {loaded!r}{lacking}")
+        raise UsageError(f"it must be a class with {', '.join(methods)}, got {loaded!r}{lacking}")

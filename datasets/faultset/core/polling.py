@@ -1,4 +1,4 @@
-"""One way to wait for something that can only be looked at."""
+"""Wait for a condition by polling."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def poll_until(look: Callable[[], T], *, timeout_s: float, pause_s: float = 0.05) -> T:
-    """Call `look` until its result is true or the time is over, and return the last result.
+    """Call `look` until its result is true or the time is up; return the last result.
 
     >>> poll_until(lambda: "ready", timeout_s=1.0)
     'ready'

@@ -1,4 +1,4 @@
-"""Text of unknown origin as it may be shown on a terminal."""
+"""Make foreign text and values safe and short enough for a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def printable(text: str | os.PathLike[str]) -> str:
-    """Return a text with every control character and every half of a surrogate pair written as its code.
+    """Return a text with control characters and lone surrogates written as escape codes.
 
     Examples
     --------
@@ -22,11 +22,11 @@ def printable(text: str | os.PathLike[str]) -> str:
     text = os.fspath(text)
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def quoted(value: object) -> str:
-    """Return a value as a short piece of a sentence.
+    """Return a value in at most 42 characters, to be quoted in a sentence.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def quoted(value: object) -> str:
 
 
 def brief(text: str, most: int = 80) -> str:
-    """Return the first words of a text in one line of at most so many characters.
+    """Return the first words of a text in one line of at most `most` characters.
 
     Examples
     --------
@@ -67,12 +67,12 @@ def size_text(size: float) -> str:
 
 
 def with_texts(record: Any, change: Callable[[str], str], *, keep: tuple[type, ...] = ()) -> Any:
-    """Return a record of dataclasses, mappings and lists with every text below it changed.
+    """Return a copy of nested dataclasses, mappings and lists with `change` applied to every string.
 
     Parameters
     ----------
     keep
-        Objects of these classes stay as they are.
+        Classes whose objects are not copied.
     """
     if isinstance(record, str):
         return change(record)

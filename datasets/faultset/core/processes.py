@@ -1,4 +1,4 @@
-"""Processes that we start, and the temporary folders of those that were killed."""
+"""Start and name processes, set their priority, and remove the temporary folders of killed ones."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 BEHIND_OTHERS = 10
-"""Niceness of what can wait."""
+"""Niceness of background work."""
 _TRIES = 5
 _PAUSE_S = 0.1
-"""The kernel takes one change of a session's niceness in this time."""
+"""The kernel accepts one change of a session's niceness per 0.1 s."""
 
 
 def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
-    """Have the kernel signal this process when the thread that started it ends; exit at once if `parent` is gone.
+    """Let the kernel signal this process when the thread that started it ends; exit at once if `parent` is gone.
 
     Parameters
     ----------
     parent
-        Process id of the parent, as it knows it itself.
+        Result of `os.getpid()` in the parent.
     number
         Signal to send.
     """
@@ -40,19 +40,19 @@ def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends."""
+    """Become the parent of every descendant whose parent ends."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def give_way() -> None:
-    """Let the other processes of this machine go first from now on, for what this thread does and starts."""
+    """Lower the priority of this thread and everything it starts."""
     os.nice(BEHIND_OTHERS)
-    # where the kernel shares processors by session, the niceness of a process counts inside its session only
+    # if the kernel schedules by session, a process's niceness has an effect only within its session
     set_session_nice(BEHIND_OTHERS)
 
 
 def session_nice(pid: int | None = None) -> int:
-    """Return the niceness of a process's session, this one's by default; 0 where the kernel has none."""
+    """Return the niceness of a process's session, by default this one; 0 if the kernel does not support it."""
     try:
         return int(_session_file(pid).read_text().rpartition(" ")[2])
     except (OSError, ValueError):
@@ -60,10 +60,10 @@ def session_nice(pid: int | None = None) -> int:
 
 
 def set_session_nice(nice: int, pid: int | None = None) -> None:
-    """Let all processes of a process's session go behind others, or beside them again.
+    """Set the niceness of a process's session.
 
-    Unlike the niceness of a process it may be lowered without privileges. Where the kernel has no niceness of sessions,
-    or the process is gone, nothing happens.
+    Unlike the niceness of a process, it can be lowered without privileges. Nothing happens if the kernel does not
+    support it or the process has ended.
     """
     for _ in range(_TRIES):
         try:
@@ -81,7 +81,7 @@ def _session_file(pid: int | None) -> Path:
 
 
 def name_process(name: str) -> None:
-    """Set the name that `ps` shows, at most fifteen bytes."""
+    """Set the name that `ps` shows; longer names are cut to 15 bytes."""
     _prctl(_PR_SET_NAME, name.encode()[:15])
 
 
@@ -92,13 +92,13 @@ def _prctl(option: int, value: int | bytes) -> None:
 
 
 def python_command(*arguments: str) -> list[str]:
-    """Return the command of an interpreter like this one."""
-    # Without -P it would import from the working folder first: a random.py of anybody's.
+    """Return a command that runs this interpreter."""
+    # Without -P, a random.py in the working folder would shadow the standard library.
     return [sys.executable, "-P", *arguments]
 
 
 def import_path() -> str:
-    """Return where this process imports from, as a value of PYTHONPATH; in a notebook that holds its folder."""
+    """Return `sys.path` as a value of PYTHONPATH; the empty entry of a notebook becomes its folder."""
     folders = [entry or str(Path.cwd()) for entry in sys.path]
     return os.pathsep.join(folder for folder in folders if Path(folder).exists())
 
@@ -107,7 +107,7 @@ _NAME = re.compile(r"faultset-(dask|labels|fetched|methods|cut|copy)-(\d+)-(\d+)
 
 
 def make_scratch(purpose: str) -> Path:
-    """Make a temporary folder whose name says which process it belongs to, and remove those of processes that ended.
+    """Create a temporary folder named after this process, and remove those of ended processes.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def scratch(purpose: str) -> Iterator[str]:
 
 
 def remove_abandoned() -> None:
-    """Remove the temporary folders of this user whose process, of this process namespace, has ended."""
+    """Remove this user's temporary folders whose process, in this PID namespace, has ended."""
     with contextlib.suppress(OSError):
         for folder in Path(tempfile.gettempdir()).iterdir():
             match = _NAME.fullmatch(folder.name)
@@ -144,12 +144,12 @@ def remove_abandoned() -> None:
 
 
 def _namespace() -> int:
-    """Return the number of the namespace that process ids are of; another container may share the folder."""
+    """Return the id of the PID namespace; another container may share the temporary folder."""
     return os.stat("/proc/self/ns/pid").st_ino
 
 
 def _started(process: int) -> int | None:
-    """Return when a process started, in ticks since boot; None when it has ended."""
+    """Return the start of a process in ticks since boot; None if it has ended."""
     try:
         text = Path(f"/proc/{process}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,7 +1,7 @@
-"""Where the scripts `faultset`, `collect` and `evaluate` begin: Ctrl-C is one word from their first moment on.
+"""Entry points of the scripts `faultset`, `collect` and `evaluate`.
 
-What the commands import takes a while, and an interrupt in between would end in a traceback of somebody's imports. So
-this module imports nothing but what the interpreter has anyway.
+Ctrl-C prints "Interrupted" even while the commands are still being imported. Therefore this module imports only what
+the interpreter has loaded anyway.
 """
 
 import os
@@ -10,7 +10,7 @@ from types import FrameType
 
 _INTERRUPTED = 130
 _GARBAGE = (50_000, 20, 50)
-"""Thresholds of the garbage collection: commands keep many objects and make few cycles."""
+"""Garbage collection thresholds; commands create many objects and few cycles."""
 
 
 def faultset() -> None:
@@ -32,11 +32,11 @@ def _run(module: str, command: str, name: str) -> None:
     import gc
     from importlib import import_module
 
-    loaded = getattr(import_module(module), command)
+    click_command = getattr(import_module(module), command)
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.set_threshold(*_GARBAGE)
-    loaded.main(prog_name=name)
+    click_command.main(prog_name=name)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
@@ -44,6 +44,6 @@ def _end(number: int, frame: FrameType | None) -> None:
     os._exit(_INTERRUPTED)
 
 
-# Not where the signal is ignored, as in a job of the background.
+# A background job ignores the signal; that must stay so.
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, _end)

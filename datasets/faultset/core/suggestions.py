@@ -1,4 +1,4 @@
-"""Did-you-mean sentences for names that are not known."""
+"""Suggest names for a misspelled one."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from collections.abc import Iterable
 from faultset.core.errors import UsageError
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence about an unknown name: the closest known names, or all when they are few.
+def suggest(name: str, candidates: Iterable[str]) -> str:
+    """Return what to write instead of an unknown name: the closest names, or up to 12 of all.
 
     Examples
     --------
     >>> suggest("hotle", ["hotel", "social"])
     'did you mean "hotel"?'
     >>> suggest("x", ["hotel", "social"])
-    'known are hotel, social'
+    'choose one of hotel, social'
     """
-    names = sorted(set(known))
+    names = sorted(set(candidates))
     folded = {candidate.lower(): candidate for candidate in names}
     close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)
     if close:
         return "did you mean " + " or ".join(f'"{folded[match]}"' for match in close) + "?"
     if not names:
-        return "there are none"
+        return "there are none to choose from"
     if len(names) <= 12:
-        return "known are " + ", ".join(names)
-    return f"known are {', '.join(names[:12])} and {len(names) - 12} more"
+        return "choose one of " + ", ".join(names)
+    return f"choose one of {', '.join(names[:12])} and {len(names) - 12} more"
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> UsageError:
-    """Return the error for a name that is not known, to be raised by the caller.
+def unknown_name(what: str, name: str, names: Iterable[str]) -> UsageError:
+    """Return the error for a name that does not exist.
 
     Examples
     --------
     >>> str(unknown_name("app", "hotle", ["hotel"]))
     'unknown app "hotle"; did you mean "hotel"?'
     """
-    return UsageError(f'unknown {what} "{name}"; {suggest(name, known)}')
+    return UsageError(f'unknown {what} "{name}"; {suggest(name, names)}')

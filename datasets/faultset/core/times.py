@@ -1,4 +1,4 @@
-"""Units of time, and lengths of time as people write them: all times are UTC nanoseconds since 1970."""
+"""Units of time, and durations as text. All times are UTC nanoseconds since 1970."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from faultset.core.errors import UsageError
 from faultset.core.printable import quoted
 
 SECOND_NS = 1_000_000_000
-"""Nanoseconds in a second."""
 SHORTEST_STEP_S, LONGEST_STEP_S = 0.001, 86_400.0
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)", re.ASCII)
 
 
 def parse_duration(text: str) -> float:
-    """Return a length of time as seconds; infinite when it is too long for a number.
+    """Return a duration in seconds; infinity if it overflows.
 
     >>> parse_duration("1m30s"), parse_duration("500ms")
     (90.0, 0.5)
@@ -24,7 +23,7 @@ def parse_duration(text: str) -> float:
     Raises
     ------
     ValueError
-        It is not made of numbers with the units ms, s, m and h.
+        The text is not a series of numbers with the units ms, s, m and h.
     """
     if not text or _PART.sub("", text):
         raise ValueError(f"{text[:40]!r} is not a duration")
@@ -44,7 +43,7 @@ def duration_text(seconds: float) -> str:
 
 
 def step_seconds(step: float | str) -> float:
-    """Return the length of a step in seconds; texts are durations as on the command line.
+    """Return the length of a step in seconds; a text is a duration as on the command line.
 
     >>> step_seconds("500ms"), step_seconds(2)
     (0.5, 2.0)
@@ -52,7 +51,7 @@ def step_seconds(step: float | str) -> float:
     Raises
     ------
     UsageError
-        It is no length of time, or shorter than a millisecond or longer than a day.
+        It is not a duration, or not between one millisecond and one day.
     """
     try:
         seconds = parse_duration(step.strip()) if isinstance(step, str) else float(step)
@@ -63,6 +62,6 @@ def step_seconds(step: float | str) -> float:
     if not SHORTEST_STEP_S <= seconds <= LONGEST_STEP_S:
         raise UsageError(
             f"a step must be from {SHORTEST_STEP_S:g} s to {LONGEST_STEP_S:g} s long, got {quoted(step)}; "
-            'give for instance "1s"'
+            'give another one, for instance "1s"'
         )
     return seconds

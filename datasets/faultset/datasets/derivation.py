@@ -59,11 +59,13 @@ def filter_dataset(root: Path | str, conditions: EpisodeFilter, *, version: str 
         No episode meets them all.
     """
     if conditions == EpisodeFilter():
-        raise UsageError("a filter needs a condition; give for instance --app or --fault")
+        raise UsageError("a filter needs at least one condition; give for instance --apps or --faults")
     dataset = open_dataset(root, version)
     episodes = select_episodes(dataset, conditions)
     if not episodes:
-        raise DataError(f"no episode of {dataset.root} version {dataset.version} meets all conditions")
+        raise DataError(
+            f"no episode of {dataset.root} version {dataset.version} meets all conditions; leave out some of them"
+        )
     source = {"version": dataset.version, "conditions": _chosen(conditions)}
     return _new_version(dataset, episodes=episodes, bump="minor", provenance={"filtered_from": source})
 

@@ -15,7 +15,7 @@ from faultset.datasets.dataset import open_dataset
 COLLECT = "from faultset.collector.cli.collect import collect; collect()"
 OPTIONS = (
     "--faults target-port,pod-kill --apps hotel --normal 1 --seed 3 "
-    "--warmup 6s --baseline 20s --fault 20s --cooldown 2s -v"
+    "--warmup 6s --healthy 20s --faulty 20s --cooldown 2s -v"
 ).split()
 
 

@@ -15,7 +15,7 @@ faults: [target-port, pod-kill]
 apps: hotel
 seed: 7
 profile: quick
-baseline: 50s
+healthy: 50s
 normal: 2
 """
 
@@ -29,7 +29,7 @@ def planned(*words: str) -> list[dict]:
 def test_a_campaign_file_stands_for_its_options(tmp_path: Path) -> None:
     path = tmp_path / "campaign.yaml"
     path.write_text(CONFIG)
-    words = "--faults target-port,pod-kill --apps hotel --seed 7 --profile quick --baseline 50s --normal 2".split()
+    words = "--faults target-port,pod-kill --apps hotel --seed 7 --profile quick --healthy 50s --normal 2".split()
     assert planned("--config", str(path)) == planned(*words)
 
 
@@ -44,12 +44,12 @@ def test_options_on_the_command_line_win_over_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("fualts: all", 'unknown option "fualts"; did you mean "faults" or "fault"?'),
+        ("fualts: all", 'unknown option "fualts"; did you mean "faults" or "faulty"?'),
         ("- all", "must be a mapping of options of collect, but is list"),
         ("faults: {a: b}", 'option "faults" in campaign file'),
         ("faults: [", "is not YAML"),
         ("{faults: all, apps: hotel, seed: many}", "'many' is not a valid integer"),
-        ("{faults: all, apps: hotel, baseline: 5 parsecs}", "is not a duration"),
+        ("{faults: all, apps: hotel, healthy: 5 parsecs}", "is not a duration"),
     ],
 )
 def test_a_wrong_campaign_file_gets_one_sentence(text: str, sentence: str, tmp_path: Path) -> None:

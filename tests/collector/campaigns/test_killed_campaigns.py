@@ -21,7 +21,7 @@ from faultset.datasets.dataset import open_dataset
 pytestmark = pytest.mark.slow
 
 OPTIONS = "--faults pod-failure --targets geo --apps hotel --normal 1 -j 1".split()
-OPTIONS += "--step 500ms --warmup 4s --baseline 10s --fault 10s --cooldown 2s".split()
+OPTIONS += "--step 500ms --warmup 4s --healthy 10s --faulty 10s --cooldown 2s".split()
 COMMAND = [sys.executable, "-c", "from faultset.collector.cli.collect import collect; collect()", *OPTIONS]
 
 

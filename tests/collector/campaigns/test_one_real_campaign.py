@@ -23,8 +23,8 @@ def run(command: str, *words: str) -> subprocess.CompletedProcess[str]:
 def collected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], subprocess.CompletedProcess[str]]:
     root = tmp_path_factory.mktemp("real") / "data"
     options = (
-        "--faults scale-to-zero --targets geo --apps hotel --normal 1 --step 500ms --warmup 2s --baseline 12s "
-        f"--fault 12s --cooldown 2s --rate 8 --load constant --seed 4 --out {root}"
+        "--faults scale-to-zero --targets geo --apps hotel --normal 1 --step 500ms --warmup 2s --healthy 12s "
+        f"--faulty 12s --cooldown 2s --rate 8 --load constant --seed 4 --out {root}"
     ).split()
     return root, options, run("collect", *options)
 

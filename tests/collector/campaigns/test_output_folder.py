@@ -111,7 +111,7 @@ NO_NOTE = "a.json is no note of a working folder; left alone"
         (b'{"folder":"/any/dir","owner":4194303,"owner_started":1.0,"platform":"local"}', NO_NOTE),
         (b'{"folder":7}', NO_NOTE),
         (b"\xff\xfe", NO_NOTE),
-        (b"[" * 100_000, "a.json has 100,000 bytes, wanted are at most 8,192; restore the file; left alone"),
+        (b"[" * 100_000, "a.json must have at most 8,192 bytes, but has 100,000; restore the file; left alone"),
         (b"", NO_NOTE),
     ],
 )

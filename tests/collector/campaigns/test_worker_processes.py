@@ -147,7 +147,7 @@ def test_episodes_of_an_application_run_on_two_workers_of_which_one_is_killed(
 ) -> None:
     url, _ = address
     workers = two_workers(start, url, tmp_path)
-    options = "--faults noop --apps hotel --normal 2 --step 500ms --warmup 4s --baseline 10s --fault 10s --cooldown 2s"
+    options = "--faults noop --apps hotel --normal 2 --step 500ms --warmup 4s --healthy 10s --faulty 10s --cooldown 2s"
     command = [*COLLECT, *options.split(), "--scheduler", url, "--out", place]
     collector = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:

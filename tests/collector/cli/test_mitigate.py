@@ -56,7 +56,7 @@ def test_a_command_for_a_shell_is_refused_with_its_line_before_anything_is_deplo
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("plan.json", "[]", "should hold an object"),
+        ("plan.json", "[]", "must hold an object"),
         ("plan.json", json.dumps({"episode": "x"}), "restore the file"),
         ("missing.json", None, "missing.json is missing"),
     ],

@@ -24,7 +24,7 @@ def test_a_file_has_one_command_a_line_with_its_number(tmp_path: Path) -> None:
         (b"# nothing\n", "has no command"),
         (b"kubectl get \\\n", "line 1: the command ends with a backslash"),
         (b"\xff\xfe", "must be text in UTF-8"),
-        (b"x" * 2_000_000, "wanted are at most"),
+        (b"x" * 2_000_000, "must have at most"),
     ],
 )
 def test_a_file_without_commands_is_refused(tmp_path: Path, content: bytes, sentence: str) -> None:
@@ -36,5 +36,5 @@ def test_a_file_without_commands_is_refused(tmp_path: Path, content: bytes, sent
 
 def test_a_pipe_in_place_of_a_file_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageError, match="is a named pipe, wanted is a regular file"):
+    with pytest.raises(UsageError, match="must be a regular file, but is a named pipe"):
         read_command_lines(tmp_path / "pipe")

@@ -120,10 +120,10 @@ def test_a_plan_survives_json() -> None:
         ({"apps": ("hotell",)}, 'did you mean "hotel"'),
         ({"targets": ("geoo",)}, 'did you mean "geo"'),
         ({"faults": ("revoke-auth",), "targets": ("search",)}, "its targets in hotel are mongodb-geo, mongodb-rate"),
-        ({"phases": Phases(warmup_s=5, baseline_s=3, fault_s=45, cooldown_s=5)}, "--baseline must be at least 20 s"),
+        ({"phases": Phases(warmup_s=5, baseline_s=3, fault_s=45, cooldown_s=5)}, "--healthy must be at least 20 s"),
         (
             {"phases": Phases(warmup_s=5, baseline_s=400, fault_s=50, cooldown_s=5)},
-            "--fault must be at least a quarter",
+            "--faulty must be at least a quarter",
         ),
         ({"rate_rps": 0.0}, "--rate must be from 0.01"),
         ({"rate_rps": float("nan")}, "--rate must be from 0.01"),

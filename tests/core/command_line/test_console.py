@@ -62,7 +62,7 @@ def test_a_refusal_without_a_file_and_a_missing_file_stay_bugs(run, error):
 def test_too_little_memory_is_one_sentence(run):
     result = run(of=failing(MemoryError()))
     assert result.exit_code == 4
-    assert result.stderr.startswith("Error: this machine or a limit (ulimit -v) gives too little memory; ")
+    assert result.stderr.startswith("Error: the memory of this machine or its limit (ulimit -v) is exhausted; ")
 
 
 def test_an_interrupt_exits_130(run):
@@ -192,7 +192,7 @@ def test_a_name_that_is_not_utf8_is_one_sentence(run, of, tmp_path):
     words = ["verify", tmp_path / name] if of == "argument" else ["verify", ".", "--version", name]
     result = run("dataset", *words)
     assert result.exit_code == 2
-    assert "is not UTF-8 text; rename the file or folder" in result.stderr
+    assert "must be UTF-8 text; rename the file or folder" in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 
@@ -334,5 +334,5 @@ def test_quiet_hides_progress() -> None:
 def test_both_at_once_are_wrong_usage() -> None:
     result, levels = verbosity_run("-v", "-q")
     assert result.exit_code == 2
-    assert "either -v or -q" in result.stderr
+    assert "-v and -q exclude each other" in result.stderr
     assert not levels

@@ -15,7 +15,7 @@ from faultset.core.reading.documents import json_lines, parse_json, read_documen
     "text", ['{"a": 1, "a": 1}', '[{"b": {"x": [], "a": 1, "y": 2, "a": {}}}]', '{"a": 1, "\\u0061": 2}']
 )
 def test_a_key_that_stands_twice_in_an_object_is_refused(text: str) -> None:
-    with pytest.raises(DataError, match=r"^it should hold each key once, it holds .?a.? twice; restore the file$"):
+    with pytest.raises(DataError, match=r"^it must hold each key once, but holds .?a.? twice; restore the file$"):
         parse_json(text, "it")
     with pytest.raises(DataError, match="twice"):
         parse_json(text.encode(), "it")
@@ -29,9 +29,9 @@ def test_equal_keys_of_different_objects_are_no_repetition() -> None:
 def test_a_repeated_key_is_found_in_files_and_in_lines(tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     file.write_text('{"a": 1, "a": 2}')
-    with pytest.raises(DataError, match=r"x\.json should hold each key once"):
+    with pytest.raises(DataError, match=r"x\.json must hold each key once"):
         read_document(file, dict[str, int])
-    with pytest.raises(DataError, match=r"line 2 of it should hold each key once"):
+    with pytest.raises(DataError, match=r"line 2 of it must hold each key once"):
         list(json_lines(b'{"a": 1}\n{"a": 1, "a": 2}\n', "it"))
 
 

@@ -39,8 +39,8 @@ def test_show_counts_many_faults_in_a_screen(run, example_root):
 
 @pytest.mark.parametrize(
     ("options", "number"),
-    [([], 4), (["--fault", "cpu-hog"], 1), (["--fault", "none"], 2), (["--verdict", "manifest"], 2),
-     (["--fault", "cpu-hog,none", "--app", "example"], 3), (["--fault", "none", "--verdict", "manifest"], 0)],
+    [([], 4), (["--faults", "cpu-hog"], 1), (["--faults", "none"], 2), (["--verdicts", "manifest"], 2),
+     (["--faults", "cpu-hog,none", "--apps", "example"], 3), (["--faults", "none", "--verdicts", "manifest"], 0)],
 )  # fmt: skip
 def test_episodes_are_listed_by_what_was_asked_for(run, example_root, options, number):
     result = run("episodes", example_root, *options, "--json")
@@ -57,7 +57,7 @@ def test_episodes_are_listed_by_what_was_asked_for(run, example_root, options, n
     assert [line.split()[0] for line in table.stdout.splitlines()[1:]] == [record["episode"] for record in records]
 
 
-@pytest.mark.parametrize("option", ["--fault", "--app", "--verdict"])
+@pytest.mark.parametrize("option", ["--faults", "--apps", "--verdicts"])
 def test_what_no_episode_has_is_refused_by_name(run, example_root, option):
     result = run("episodes", example_root, option, "nothing")
     assert result.exit_code == 2

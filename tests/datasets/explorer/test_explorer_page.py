@@ -155,7 +155,7 @@ def test_the_command_writes_the_chosen_episode(example_root, tmp_path):
     episode = open_dataset(example_root).episodes[1]
     out = tmp_path / "one.html"
     done = CliRunner().invoke(
-        faultset, ["dataset", "explore", str(example_root), "--episode", episode, "--out", str(out)]
+        faultset, ["dataset", "explore", str(example_root), "--episodes", episode, "--out", str(out)]
     )
     assert (done.exit_code, done.stdout.partition(",")[0]) == (0, f"1 episode in {out}")
     assert [row["id"] for row in blocks(out.read_text("utf-8"))["dataset"]["episodes"]] == [episode]
@@ -171,9 +171,9 @@ def test_the_command_prints_json_of_what_it_wrote(example_root, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["--episode", "nonesuch"], 3, "has no episode"),
-        (["--serve", "--episode", "e1"], 2, "--serve shows every episode"),
-        (["--port", "8000"], 2, "--port is for --serve"),
+        (["--episodes", "nonesuch"], 3, "has no episode"),
+        (["--serve", "--episodes", "e1"], 2, "--serve shows every episode"),
+        (["--port", "8000"], 2, "--port needs --serve"),
         (["--out", "/proc/nowhere/page.html"], 2, "cannot be written"),
     ],
 )

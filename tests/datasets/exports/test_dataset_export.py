@@ -199,12 +199,15 @@ def test_the_command_names_what_has_no_place(tmp_path):
     code, text, errors = run("dataset", "export", SAMPLE, tmp_path / "out", "--as", "rcaeval")
     assert code == 0
     assert text == f"7 episodes in {tmp_path / 'out'}.\n"
-    assert "Left out 3: RCAEval has no place for an episode without a fault." in errors
+    assert "Skipped 3: RCAEval has no place for an episode without a fault." in errors
 
 
 @pytest.mark.parametrize(
     ("layout", "code", "sentence"),
-    [("rcaevla", 2, 'unknown layout "rcaevla"; did you mean "rcaeval"?'), ("wide-csv", 3, "exists and is not empty")],
+    [
+        ("rcaevla", 2, 'unknown layout "rcaevla"; did you mean "rcaeval"?'),
+        ("wide-csv", 3, "must be a new or empty folder"),
+    ],
 )
 def test_a_bad_request_is_one_sentence_and_writes_nothing(tmp_path, layout, code, sentence):
     (tmp_path / "out").mkdir()

@@ -140,8 +140,8 @@ def test_an_unknown_schema_version_names_both_numbers_and_a_remedy(example_copy,
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "is no valid JSON"),
-        ("[]", "should hold an object, it holds a list of 0"),
+        ("{", "is not valid JSON"),
+        ("[]", "must hold an object, but holds a list of 0"),
         ("{}", "has schema version None"),
         ('{"schema_version": 1}', "the field version is missing"),
     ],

@@ -99,7 +99,7 @@ def test_one_bad_case_is_left_out(time: str, source: Path, tmp_path: Path) -> No
     (bad / "simple_metrics.csv").write_text(f"time,s_cpu\n{time},1\n{time},{time}\n")
     result = run("dataset", "import", "rcaeval", source, tmp_path / "out", "--workers", 1, "--skip-bad")
     assert result.exit_code == 0, result.output
-    assert "Left out RE2-OB/s_cpu/1: " in result.stderr
+    assert "Skipped RE2-OB/s_cpu/1: " in result.stderr
     assert "\x1b" not in result.stderr
     open_dataset(tmp_path / "out").check_files(1)
 

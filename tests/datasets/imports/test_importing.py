@@ -152,7 +152,7 @@ def test_a_case_that_cannot_be_read_stops_the_version_unless_it_may_be_left_out(
     assert not (out / "versions").exists()
     code, text, errors = run("dataset", "import", "rcaeval", source, out, "--workers", 1, "--skip-bad")
     assert code == 0
-    assert "Left out RE2-OB/s0_cpu/1: " in errors
+    assert "Skipped RE2-OB/s0_cpu/1: " in errors
     assert open_dataset(out).provenance["import"]["left_out"].keys() == {"RE2-OB/s0_cpu/1"}
 
 

@@ -94,4 +94,4 @@ def test_import_without_a_readable_file_ends_with_the_code_of_data(tmp_path: Pat
     (tmp_path / "bad.json").write_text("{")
     result = CliRunner().invoke(root, ["agents", "import", "aiopslab", str(tmp_path / "bad.json"), str(tmp_path / "o")])
     assert result.exit_code == 3
-    assert "is no valid JSON" in result.output
+    assert "is not valid JSON" in result.output

@@ -12,7 +12,7 @@ import click
 
 from faultset.collector.plans.options import NamedOption
 from faultset.collector.plans.options import campaign_options as declared_options
-from faultset.core.command_line.console import DURATION, comma_separated, complete_names
+from faultset.core.command_line.console import DURATION, complete_names, join_names
 
 if TYPE_CHECKING:
     from faultset.collector.plans.options import CampaignOptions
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.option("--context", help="Context of the kubeconfig; its current one by default."),
-    click.option("--prometheus-url", metavar="URL", help="Prometheus of the cluster; found in it by default."),
-    click.option("--jaeger-url", metavar="URL", help="Jaeger's query API; found in the cluster by default."),
-    click.option("--image", metavar="REPOSITORY", help="Where nodes find our image; faultset/app by default."),
+    click.option("--context", help="Context of the kubeconfig.", show_default="its current one"),
+    click.option("--prometheus-url", metavar="URL", help="Prometheus of the cluster.", show_default="discovered"),
+    click.option("--jaeger-url", metavar="URL", help="Jaeger's query API.", show_default="discovered"),
+    click.option("--image", metavar="REPOSITORY", help="Image of the applications' pods.", show_default="faultset/app"),
 )
+CLUSTER_FLAGS = "--context --prometheus-url --jaeger-url --image"
+"""Flags of `cluster_options`, for a group of the help screen."""
 
 
 def campaign_options(*names: str, required: bool = True) -> Callable[[_Command], _Command]:
@@ -56,37 +58,23 @@ def _click_option(named: NamedOption, required: bool) -> Callable[[_Command], _C
         return click.option(f"--{named.flag}", named.name, is_flag=True, help=option.help)
     kind: Any = DURATION if named.is_length else click.Choice(option.choices) if option.choices else named.kind
     if named.takes_names:
-        kind, default = NameList(), ",".join(default) if default else None
+        kind, default = str, list(default) if default else None
     # for click a default of None is a value that satisfies a required option
     defaults: dict[str, Any] = {} if default is None else {"default": default}
+    if option.shown_default is not None:
+        defaults["show_default"] = option.shown_default
     return click.option(
         f"--{named.flag}",
         named.name,
         type=kind,
         **defaults,
         required=required and named.is_required,
-        show_default=option.shown_default,
         metavar=option.metavar,
-        multiple=option.is_repeatable,
-        callback=_join_names if named.takes_names else None,
+        multiple=named.takes_names,
+        callback=join_names if named.takes_names else None,
         shell_complete=complete_names(*option.plugins) if option.plugins else None,
         help=option.help,
     )
-
-
-class NameList(click.ParamType):
-    """Names that are separated by commas; the value is a tuple."""
-
-    name = "names"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """Return the names, each once."""
-        return comma_separated(value) if isinstance(value, str) else tuple(value)
-
-
-def _join_names(context: click.Context, parameter: click.Parameter, value: Any) -> tuple[str, ...]:
-    """Return all names of an option that was given once or several times; none when it was left out."""
-    return tuple(name for names in value for name in names) if parameter.multiple else value or ()
 
 
 def cluster_options(command: _Command) -> _Command:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import click
 
 from faultset.collector.cli.cluster import (
+    CLUSTER_FLAGS,
     JobLimit,
     campaign_options,
     cluster_options,
@@ -45,21 +45,33 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     context.default_map = {**(context.default_map or {}), **defaults}
 
 
-@command("collect")
+@command(
+    "collect",
+    groups={
+        "What to run": "--faults --apps --platform --profile --repeat --config",
+        "How to run": "--out --jobs --dry-run --fresh",
+    },
+    more={
+        "Episodes": "--targets --spread --concurrent --schedule --normal --no-fault --rollouts --seed",
+        "Load": "--rate --mix --load --regions",
+        "Phases": "--warmup --healthy --faulty --cooldown",
+        "Telemetry": "--step --trace-sampling --sources",
+        "Platform": f"--injector --stores {CLUSTER_FLAGS} --scheduler",
+    },
+)
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
     is_eager=True,
     expose_value=False,
     callback=_use_config,
-    help="Campaign file (YAML) with any of these options; those on the command line win.",
+    help="YAML file with these options; the command line overrides it.",
 )
 @campaign_options()
 @click.option(
     "--out",
     type=click.Path(),
     default="faultset-data",
-    show_default=True,
     help="Folder of the dataset, or a URL such as s3://bucket/data.",
 )
 @click.option(
@@ -67,36 +79,28 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     "--jobs",
     type=JobLimit(),
     default="auto",
-    show_default=True,
-    help="Most episodes to run at once; auto means as many as the machine can run. Fewer run while it is short of CPU.",
+    help="Maximum number of concurrent episodes; auto adapts to the machine.",
 )
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="Run the episodes on the workers of this dask scheduler, for instance tcp://10.0.0.5:8786.",
+    help="Use the workers of this dask scheduler, for instance tcp://10.0.0.5:8786.",
 )
 @cluster_options
-@click.option("--dry-run", is_flag=True, help="Print the plans and what they cost, and change nothing.")
-@click.option("--fresh", is_flag=True, help="Run all plans again, as a new campaign, instead of resuming.")
+@click.option("--dry-run", is_flag=True, help="Print the plans and their cost; run nothing.")
+@click.option("--fresh", is_flag=True, help="Start a new campaign instead of resuming.")
 @json_option
-@click.version_option(version("faultset"), prog_name="faultset")
 def collect(
     out: str, jobs: int | None, scheduler: str | None, dry_run: bool, fresh: bool, as_json: bool, **options: Any
 ) -> None:
     """Run fault-injection episodes on live applications and write their telemetry and truth into a dataset.
-
-    Running the same command again resumes it: only what is unfinished is run.
+    Repeat the command to resume an interrupted campaign; finished episodes are kept.
 
     \b
     Example:
       collect --faults all --apps hotel
       collect --faults target-port,revoke-auth --apps hotel --profile quick -j 4 --out data/
-      collect --faults all --apps all --spread
-      collect --faults all --apps hotel --platform kubernetes
       collect --faults all --apps hotel --platform kubernetes --injector chaos-mesh
-      collect --faults all --apps hotel --stores original
-      collect --faults all --apps hotel --scheduler tcp://10.0.0.5:8786 --out s3://bucket/data
-      collect --config campaign.yaml --seed 7
     """
     from faultset.collector.campaigns.collection import collect as collect_campaign
     from faultset.collector.cli.output import default_jobs, print_summary, show_plans, show_progress

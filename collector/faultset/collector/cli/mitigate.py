@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from faultset.collector.cli.cluster import (
+    CLUSTER_FLAGS,
     JobLimit,
     campaign_options,
     cluster_options,
@@ -28,61 +29,65 @@ if TYPE_CHECKING:
     from faultset.collector.plans.plan import Plan
 
 
-@command("mitigate")
+@command(
+    "mitigate",
+    groups={
+        "What to inject": "--faults --apps",
+        "How to repair": "--commands --repairs --in-turn --operator --within --sustain",
+        "How to run": "--out --platform --jobs",
+    },
+    more={
+        "Plan": "--targets --spread --seed --rate --stores",
+        "Cluster": f"--injector {CLUSTER_FLAGS}",
+    },
+)
 @click.argument("plan", required=False, metavar="[PLAN|EPISODE]", type=click.Path(path_type=Path))
 @campaign_options("faults", "apps", "spread", "targets", required=False)
 @click.option(
     "--commands",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="File with the repair: one kubectl command a line.",
+    help="File with the repair, one kubectl command per line.",
 )
 @click.option(
     "--repairs",
     metavar="NAMES",
-    help="Repairs to compare with yours: do-nothing, restart-target, restart-everything, true-undo, all or none.  "
-    "[default: all, or none with --commands or --operator]",
+    show_default="all; none with --commands or --operator",
+    help="Built-in repairs: do-nothing, restart-target, restart-everything, true-undo, all or none.",
 )
 @click.option(
     "--in-turn",
     is_flag=True,
-    help="Try the repairs one after the other on the same live fault until one succeeds, instead of each in an episode "
-    "of its own.",
+    help="Try the repairs in turn on one fault until one succeeds, not each in its own episode.",
 )
 @click.option(
     "--operator",
     type=click.Path(path_type=Path),
     metavar="SOCKET",
-    help="Unix socket of a program that repairs with tools, as the Inspect task faultset/mitigation does.",
+    help="Unix socket of a program that repairs, such as the Inspect task faultset/mitigation.",
 )
-@click.option("--within", type=DURATION, default=90.0, show_default="90s", help="Time for the application to recover.")
-@click.option("--sustain", type=DURATION, default=10.0, show_default="10s", help="How long it must stay healthy.")
+@click.option("--within", type=DURATION, default="90s", help="Time for the application to recover.")
+@click.option("--sustain", type=DURATION, default="10s", help="How long it must stay healthy.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     default=Path("faultset-mitigations"),
-    show_default=True,
     help="Folder of the results.",
 )
 @campaign_options("platform", "seed", "rate_rps", "stores", "injector")
-@click.option(
-    "-j", "--jobs", type=JobLimit(), default="auto", show_default=True, help="Most attempts to run at once, or auto."
-)
+@click.option("-j", "--jobs", type=JobLimit(), default="auto", help="Maximum number of concurrent attempts.")
 @cluster_options
 @json_option
 def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_json: bool, **options: Any) -> None:
     """Deploy an application, inject a fault, repair it by commands, and judge whether the repair worked.
 
-    The repair has succeeded when the fault's own check finds nothing, client requests are healthy for a sustained
-    time, every object is specified as before, and nothing is missing. Everything is undone and removed
-    afterwards. PLAN is a file with one plan of a campaign; EPISODE is the folder of a collected episode, whose fault is
-    injected again. Running the same command again goes on where it stopped.
+    A repair succeeds if the fault's check passes, client requests stay healthy, and all objects are as before. PLAN is
+    a file with one plan of a campaign; EPISODE is the folder of a collected episode, whose fault is injected again.
+    Repeat the command to resume.
 
     \b
     Example:
       faultset mitigate --faults target-port --apps hotel --commands repair.txt
-      faultset mitigate data/episodes/53f1501ed880 --commands repair.txt --repairs do-nothing,true-undo
-      faultset mitigate --faults all --apps hotel --out mitigations/
-      faultset mitigate --faults all --apps all --spread --in-turn --within 20s
+      faultset mitigate data/episodes/53f1501ed880 --repairs do-nothing,true-undo
     """
     from faultset.collector.campaigns.mitigations import mitigate as make_attempts
     from faultset.collector.campaigns.mitigations import plan_mitigations

@@ -34,13 +34,11 @@ class Option:
     metavar, choices
         What the command line shows for the value, and the values that it takes; by default any of the type.
     shown_default
-        How the command line shows the default, if at all.
+        Text that the command line shows as default where it is not `default`.
     least, most
         Range of a number.
     plugins
         Entry-point group whose names complete the value, followed by other words that it takes.
-    is_repeatable
-        Whether the command line takes the option several times.
     """
 
     help: str
@@ -48,11 +46,10 @@ class Option:
     flag: str | None = None
     metavar: str | None = None
     choices: Sequence[str] = ()
-    shown_default: str | bool = False
+    shown_default: str | None = None
     least: float | None = None
     most: float | None = None
     plugins: tuple[str, ...] = ()
-    is_repeatable: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +79,8 @@ class NamedOption:
         return self.name.endswith("_s")
 
 
-def _length(text: str) -> Option:
-    return Option(help=text, least=0.0, most=_DAY_S)
+def _length(text: str, flag: str | None = None) -> Option:
+    return Option(help=text, flag=flag, least=0.0, most=_DAY_S, shown_default="by profile")
 
 
 class CampaignOptions(TypedDict, total=False):
@@ -93,7 +90,7 @@ class CampaignOptions(TypedDict, total=False):
         Annotated[
             Sequence[str],
             Option(
-                help=f"Faults to inject. {_NAMES} noop means none.",
+                help=f"Faults to inject. {_NAMES} noop injects none.",
                 metavar="NAMES",
                 plugins=("faultset.faults", "all", "noop"),
             ),
@@ -103,7 +100,7 @@ class CampaignOptions(TypedDict, total=False):
         Annotated[
             Sequence[str],
             Option(
-                help=f"Applications to run. {_NAMES} Or paths of folders and files.",
+                help=f"Applications to run. {_NAMES} Or paths.",
                 metavar="NAMES",
                 plugins=("faultset.apps", "all"),
             ),
@@ -111,34 +108,30 @@ class CampaignOptions(TypedDict, total=False):
     ]
     targets: Annotated[
         Sequence[str],
-        Option(help="Services to apply faults to; drawn at random, evenly, by default.", metavar="NAMES", default=()),
+        Option(
+            help="Services to apply faults to.", metavar="NAMES", default=(), shown_default="drawn evenly at random"
+        ),
     ]
-    platform: Annotated[str, Option(help="Where the applications run.", default="local", shown_default=True)]
+    platform: Annotated[str, Option(help="Where the applications run: local or kubernetes.", default="local")]
     seed: Annotated[
         int,
         Option(
-            help="Decides plans and load: the same seed gives the same plans and load.",
+            help="Seed of plans and load.",
             default=0,
-            shown_default=True,
             least=0,
             most=2**63 - 1,
         ),
     ]
-    repeat: Annotated[
-        int, Option(help="Episodes for each fault.", default=1, shown_default=True, least=1, most=100_000)
-    ]
+    repeat: Annotated[int, Option(help="Episodes for each fault.", default=1, least=1, most=100_000)]
     spread: Annotated[
         bool,
-        Option(
-            help="Inject each fault into one of the applications that it fits, not into all of them.", default=False
-        ),
+        Option(help="Inject each fault into one suitable application instead of all of them.", default=False),
     ]
     concurrent: Annotated[
         int,
         Option(
-            help="Faults in each episode with a fault; 2 injects two different ones at once, on different targets.",
+            help="Faults in each faulty episode; 2 injects two different ones on different targets.",
             default=1,
-            shown_default=True,
             least=1,
             most=MOST_CONCURRENT,
         ),
@@ -146,15 +139,16 @@ class CampaignOptions(TypedDict, total=False):
     schedule: Annotated[
         Schedule | None,
         Option(
-            help="How faults act over time; each fault's own by default, which is constant for most.",
+            help="How faults act over time.",
             choices=get_args(Schedule),
+            shown_default="each fault's own, mostly constant",
         ),
     ]
     normal: Annotated[
         int | None,
         Option(
-            help="Episodes without a fault in each application; by default as many as with a fault, at least 2; "
-            "beside more than 6 faults half as many, at least 6.",
+            help="Episodes without a fault in each application.",
+            shown_default="as many as with a fault, at least 2; for more than 6 faults half as many, at least 6",
             least=0,
             most=100_000,
         ),
@@ -162,10 +156,10 @@ class CampaignOptions(TypedDict, total=False):
     no_fault: Annotated[
         Sequence[str],
         Option(
-            help="Kinds of episodes without a fault, which take turns.",
+            help="Kinds of episodes without a fault, in turn.",
             metavar="KINDS",
             default=NO_FAULT_KINDS,
-            shown_default=True,
+            shown_default=",".join(NO_FAULT_KINDS),
         ),
     ]
     profile: Annotated[
@@ -173,48 +167,52 @@ class CampaignOptions(TypedDict, total=False):
         Option(
             help="Lengths of the phases.",
             default="standard",
-            shown_default=True,
             choices=("quick", "standard", "long"),
         ),
     ]
     rate_rps: Annotated[
         float | None,
-        Option(help="Requests per second; 20 by default.", flag="rate", least=0.01, most=10_000.0),
+        Option(help="Requests per second.", flag="rate", least=0.01, most=10_000.0, shown_default="20"),
     ]
     mix: Annotated[
         str | None,
-        Option(help="Workload mix; the application's default by default. A..B changes from A to B."),
+        Option(help="Workload mix; A..B changes from A to B.", shown_default="the application's"),
     ]
     load: Annotated[
         str | None,
         Option(
-            help="How the rate of requests changes: constant, bursty, daily, flash-crowd, ramp or replay:FILE.csv; "
-            "bursty by default, constant with --profile quick.",
+            help="How the request rate changes: constant, bursty, daily, flash-crowd, ramp or replay:FILE.csv.",
             metavar="KIND[:NAME=VALUE,...]",
+            shown_default="bursty; constant with --profile quick",
         ),
     ]
     regions: Annotated[
         str,
-        Option(help="Where clients are, as eu=0.6:20ms,us=0.4:90ms.", metavar="NAME=SHARE:TIME,...", default=""),
+        Option(
+            help="Where clients are, for instance eu=0.6:20ms,us=0.4:90ms.",
+            metavar="NAME=SHARE:TIME,...",
+            default="",
+            shown_default="one region",
+        ),
     ]
     rollouts: Annotated[
         int | None,
         Option(
-            help="Healthy builds rolled out in each episode, to services without a fault; 1 by default, 6 with "
-            "--profile long, none with quick.",
+            help="Healthy builds rolled out in each episode, to services without a fault.",
             metavar="N",
+            shown_default="1; 6 with --profile long, 0 with quick",
             least=0,
             most=MOST_ROLLOUTS,
         ),
     ]
     warmup_s: Annotated[float | None, _length("Load before the view begins.")]
-    baseline_s: Annotated[float | None, _length("Healthy part of the view, on average.")]
-    fault_s: Annotated[float | None, _length("Faulty part of the view, on average.")]
-    cooldown_s: Annotated[float | None, _length("Time after the recovery for telemetry that is late.")]
+    baseline_s: Annotated[float | None, _length("Healthy part of the view, on average.", "healthy")]
+    fault_s: Annotated[float | None, _length("Faulty part of the view, on average.", "faulty")]
+    cooldown_s: Annotated[float | None, _length("Time after the recovery for late telemetry.")]
     step_s: Annotated[
         float,
         Option(
-            help="Sampling interval of metrics; a cluster has its own.",
+            help="Sampling interval of metrics; ignored on a cluster.",
             default=1.0,
             shown_default="1s",
             least=0.1,
@@ -223,32 +221,31 @@ class CampaignOptions(TypedDict, total=False):
     ]
     trace_sampling: Annotated[
         float,
-        Option(help="Share of requests whose spans are kept.", default=1.0, shown_default=True, least=0.0, most=1.0),
+        Option(help="Share of requests whose spans are kept.", default=1.0, least=0.0, most=1.0),
     ]
     sources: Annotated[
         Sequence[str],
         Option(
-            help="Source of telemetry to add to those of the platform. Repeatable.",
-            flag="source",
-            metavar="NAME",
+            help="Sources of telemetry to add to those of the platform.",
+            metavar="NAMES",
             default=(),
             plugins=("faultset.sources",),
-            is_repeatable=True,
         ),
     ]
     injector: Annotated[
         str | None,
         Option(
-            help="What disturbs pods of a cluster: our agents, by default, or the cluster's Chaos Mesh.",
+            help="What injects faults into pods of a cluster.",
             choices=("agent", "chaos-mesh"),
+            shown_default="agent",
         ),
     ]
     stores: Annotated[
         str | None,
         Option(
-            help="Servers of the application's stores: Redis for all (default), memcached and PostgreSQL themselves "
-            "(original), or one of these two.",
-            metavar="redis|original|KIND,...",
+            help="Servers of the stores: Redis for all; memcached and PostgreSQL (original); or one of these two.",
+            metavar="NAMES",
+            shown_default="redis",
         ),
     ]
 

@@ -176,8 +176,8 @@ def check_phases(phases: Phases, step_s: float) -> None:
         A phase is too short for its purpose; says which, and what would do.
     """
     for name, length, least in (
-        ("--baseline", phases.baseline_s, 20 * step_s),
-        ("--fault", phases.fault_s, 20 * step_s),
+        ("--healthy", phases.baseline_s, 20 * step_s),
+        ("--faulty", phases.fault_s, 20 * step_s),
         ("--warmup", phases.warmup_s, 2.0),
         ("--cooldown", phases.cooldown_s, 1.0),
     ):
@@ -185,6 +185,6 @@ def check_phases(phases: Phases, step_s: float) -> None:
             raise UsageError(f"{name} must be at least {least:g} s at a step of {step_s:g} s, but is {length:g} s")
     if phases.fault_s < 0.25 * phases.baseline_s:
         raise UsageError(
-            f"--fault must be at least a quarter of --baseline ({phases.baseline_s / 4:g} s), because the onset "
-            f"is drawn up to 20 % of the baseline after its end, but is {phases.fault_s:g} s"
+            f"--faulty must be at least a quarter of --healthy ({phases.baseline_s / 4:g} s), because the onset "
+            f"is drawn up to 20 % of that length later, but is {phases.fault_s:g} s"
         )

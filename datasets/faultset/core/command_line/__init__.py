@@ -1,1 +1,1 @@
-"""The command line: options, completion of names, progress, output that a terminal can show."""
+"""The command line: commands and their help, option types, completion, progress and output."""

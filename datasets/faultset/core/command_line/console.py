@@ -1,21 +1,22 @@
-"""The command line's plumbing: every command of every package is a `FaultsetCommand` under `faultset`.
+"""Commands, their help screens and types of options; every command of every package is a `FaultsetCommand`.
 
 Commands register in the entry-point group `faultset.commands`; a dotted name such as `dataset.show` puts a command
-into a sub-group. A command's module is imported when the command is asked for, so it imports heavy libraries inside
-its function.
+into a sub-group. A module is imported only when its command or a help screen needs it; therefore heavy libraries are
+imported inside functions.
 
-Exit codes: 0 done, 2 wrong usage, 3 dataset, 4 platform, 130 interrupted. Results go to stdout, all else to stderr.
+An option that takes a list has a plural name and comma-separated values, and may be repeated (`--apps hotel,social`);
+an option that takes one value has a singular name (`--app hotel`).
+
+Exit codes: 0 done, 2 usage, 3 dataset, 4 platform, 130 interrupted. Results go to stdout, everything else to stderr.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import math
 import os
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,21 +36,18 @@ Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 def complete_names(group: str, *words: str) -> Completion:
     """Return a `shell_complete` for an option that takes comma-separated names of plug-ins.
 
-    Nothing is imported to complete a name.
-
     Parameters
     ----------
     group
-        Entry-point group of the plug-ins.
+        Entry-point group of the plug-ins, which are not imported.
     words
-        What else the option takes, for instance `all`.
+        Other values of the option, for instance `all`.
     """
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-        before, comma, begun = incomplete.rpartition(",")
-        given = set(before.split(","))
-        names = sorted({*plugins(group), *words} - given)
-        return [f"{before}{comma}{name}" for name in names if name.startswith(begun)]
+        before, comma, prefix = incomplete.rpartition(",")
+        names = sorted({*plugins(group), *words} - set(before.split(",")))
+        return [f"{before}{comma}{name}" for name in names if name.startswith(prefix)]
 
     return complete
 
@@ -58,36 +56,36 @@ _LOGGER = logging.getLogger("faultset")
 
 
 def set_verbosity(*, verbose: int = 0, quiet: bool = False) -> None:
-    """Choose which log messages of faultset are shown.
+    """Set which log messages of faultset are shown.
 
     Parameters
     ----------
     verbose
-        0 shows warnings, 1 what a command does step by step, 2 everything.
+        0 shows warnings, 1 also the steps of a command, 2 everything.
     quiet
-        Show errors alone, and no progress.
+        Show errors only and no progress.
     """
     level = logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
     _LOGGER.setLevel(level)
-    if logging.lastResort is not None:  # writes to standard error where nobody has set up logging
+    if logging.lastResort is not None:  # the handler that writes to stderr if logging is not configured
         logging.lastResort.setLevel(level)
 
 
 def is_quiet() -> bool:
-    """Return whether progress is not to be shown."""
+    """Return whether progress is hidden."""
     return not _LOGGER.isEnabledFor(logging.WARNING)
 
 
 def verbosity_options() -> list[click.Option]:
-    """Return the options `-v` and `-q` of a command; `read_verbosity` takes what they gave."""
+    """Return the options `-v` and `-q` of every command; `read_verbosity` applies them."""
     return [
-        click.Option(["-v", "--verbose"], count=True, help="Print what is done, step by step; -vv prints everything."),
-        click.Option(["-q", "--quiet"], is_flag=True, help="Print errors only: no progress and no warnings."),
+        click.Option(["-v", "--verbose"], count=True, show_default=False, help="Show each step; -vv shows more."),
+        click.Option(["-q", "--quiet"], is_flag=True, help="Show only errors, no progress and no warnings."),
     ]
 
 
 def read_verbosity(context: click.Context) -> None:
-    """Take the values of `-v` and `-q` out of a command's parameters, and act on them.
+    """Remove the values of `-v` and `-q` from a command's parameters and apply them.
 
     Raises
     ------
@@ -96,7 +94,7 @@ def read_verbosity(context: click.Context) -> None:
     """
     verbose, quiet = context.params.pop("verbose", 0), context.params.pop("quiet", False)
     if verbose and quiet:
-        raise click.UsageError("give either -v or -q", context)
+        raise click.UsageError("-v and -q exclude each other; choose one of them", context)
     set_verbosity(verbose=verbose, quiet=quiet)
 
 
@@ -105,19 +103,20 @@ INTERRUPTED = 130
 T = TypeVar("T")
 _GROUP_HELP = {
     "agents": "Import and score recorded runs of LLM agents; serve recorded episodes to agents.",
-    "campaign": "Look at the campaigns of a dataset.",
-    "list": "List what can be chosen.",
-    "dataset": "Look at, check, convert and compare datasets.",
+    "campaign": "Show the campaigns of a dataset.",
+    "list": "List faults, applications, sources, baselines and agents.",
+    "dataset": "Show, check, convert and compare datasets.",
 }
-_CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+_CONTEXT: dict[str, Any] = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 110,
+    "show_default": True,
+}
+_HELP_ALL = f"{__name__}.help_all"
 
 
-def _invoked(invoke: Callable[[click.Context], Any], context: click.Context) -> Any:
-    return _with_exit_codes(lambda: invoke(context))
-
-
-def _with_exit_codes(run: Callable[[], T]) -> T:
-    """Run a part of a command; our errors, what the system refuses and an interrupt are one sentence and a code."""
+def _run_with_exit_codes(run: Callable[[], T]) -> T:
+    """Call `run`; print errors for users, refusals of the system and interrupts in one line, and exit with a code."""
     try:
         return run()
     except FaultsetError as error:
@@ -136,12 +135,12 @@ def _with_exit_codes(run: Callable[[], T]) -> T:
         _show_error(refused)
         code = refused.exit_code
     except MemoryError:
-        short = PlatformError(
-            "this machine or a limit (ulimit -v) gives too little memory; end other programs, raise the limit, or let "
-            "less run at once"
+        out_of_memory = PlatformError(
+            "the memory of this machine or its limit (ulimit -v) is exhausted; end other programs, raise the limit, "
+            "or run less at once"
         )
-        _show_error(short)
-        code = short.exit_code
+        _show_error(out_of_memory)
+        code = out_of_memory.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted", err=True)
         code = INTERRUPTED
@@ -149,56 +148,102 @@ def _with_exit_codes(run: Callable[[], T]) -> T:
 
 
 def _refuse_other_encodings(values: Iterable[Any]) -> None:
-    """Raise UsageError for a value that cannot be written as UTF-8, such as a file's name in another encoding."""
+    """Raise UsageError for a value that is not UTF-8, such as a file name in another encoding."""
     for value in values:
         try:
             if isinstance(value, str | Path):
                 str(value).encode()
         except UnicodeEncodeError:
             text = str(value).encode("utf-8", "backslashreplace").decode()
-            raise UsageError(f'"{text}" is not UTF-8 text; rename the file or folder, then give its new name') from None
+            raise UsageError(f'"{text}" must be UTF-8 text; rename the file or folder and use its new name') from None
         if isinstance(value, tuple):
             _refuse_other_encodings(value)
 
 
 def _show_error(error: FaultsetError) -> None:
-    # Where standard error takes nothing either, the exit code alone says it.
+    # If stderr cannot be written either, only the exit code reports the error.
     with contextlib.suppress(OSError):
         click.echo(f"Error: {error}", err=True)
 
 
-def _accept_any_text() -> None:
-    """Write characters that the terminal's encoding lacks as their codes."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
 class FaultsetCommand(click.Command):
-    """A command whose errors are one sentence and an exit code."""
+    """A command with grouped options, whose errors are one line and an exit code.
 
-    def __init__(self, *args: Any, context_settings: dict[str, Any] | None = None, **options: Any) -> None:
+    Parameters
+    ----------
+    groups
+        Heading -> flags of its options, separated by blanks. All other options follow under "General".
+    more
+        Groups that only `--help-all` describes, like "General" then; `--help` lists their options.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        groups: Mapping[str, str] | None = None,
+        more: Mapping[str, str] | None = None,
+        context_settings: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*args, context_settings=_CONTEXT | (context_settings or {}), **options)
+        self._groups, self._more = groups or {}, more or {}
         self.params += verbosity_options()
+        if self._more:
+            self.params.append(
+                click.Option(
+                    ["--help-all"],
+                    is_flag=True,
+                    is_eager=True,
+                    expose_value=False,
+                    callback=_show_all_options,
+                    help="Show the help of all options.",
+                )
+            )
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        """Read the arguments, where help may already be shown."""
-        return _with_exit_codes(lambda: super(FaultsetCommand, self).make_context(*args, **extra))
+        """Parse the arguments; `--help` is shown here."""
+        return _run_with_exit_codes(lambda: super(FaultsetCommand, self).make_context(*args, **extra))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; turn a FaultsetError and an interrupt into their exit codes."""
-        _accept_any_text()
-        read_verbosity(ctx)
         escape_unencodable()
-        return _invoked(self._invoke_checked, ctx)
+        read_verbosity(ctx)
+        return _run_with_exit_codes(lambda: self._invoke_checked(ctx))
 
     def _invoke_checked(self, ctx: click.Context) -> Any:
         _refuse_other_encodings(ctx.params.values())
         return super().invoke(ctx)
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options by groups."""
+        options = {
+            flag: option for option in self.get_params(ctx) if isinstance(option, click.Option) for flag in option.opts
+        }
+        sections = {heading: [options[flag] for flag in flags.split()] for heading, flags in self._groups.items()}
+        more = {heading: [options[flag] for flag in flags.split()] for heading, flags in self._more.items()}
+        grouped = {id(option) for group in (*sections.values(), *more.values()) for option in group}
+        general = {id(option): option for option in options.values() if id(option) not in grouped}
+        more["General" if self._groups else "Options"] = list(general.values())
+        is_short = bool(self._more) and not ctx.meta.get(_HELP_ALL)
+        for heading, group in (sections if is_short else sections | more).items():
+            records = [record for option in group if (record := option.get_help_record(ctx)) is not None]
+            with formatter.section(heading):
+                formatter.write_dl(records)
+        if is_short:
+            with formatter.section("More options, described by --help-all"):
+                rows = [(heading, ", ".join(option.opts[-1] for option in group)) for heading, group in more.items()]
+                formatter.write_dl(rows)
+
+
+def _show_all_options(context: click.Context, option: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        context.meta[_HELP_ALL] = True
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
+
 
 class FaultsetGroup(click.Group):
-    """A group of commands, some of them registered through entry points and loaded when needed."""
+    """A group of commands that are registered through entry points and imported when needed."""
 
     command_class = FaultsetCommand
 
@@ -213,35 +258,35 @@ class FaultsetGroup(click.Group):
         self._prefix = prefix
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        """Read the arguments, where help or the version may already be shown."""
-        return _with_exit_codes(lambda: super(FaultsetGroup, self).make_context(*args, **extra))
+        """Parse the arguments; `--help` and `--version` are shown here."""
+        return _run_with_exit_codes(lambda: super(FaultsetGroup, self).make_context(*args, **extra))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, sorted."""
         return sorted({*super().list_commands(ctx), *self._registered()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command, importing its module."""
-        found = super().get_command(ctx, cmd_name)
-        if found is not None or cmd_name not in self._registered():
-            return found
-        point = self._registered()[cmd_name]
-        if point is None:
+        """Import and return a command."""
+        added = super().get_command(ctx, cmd_name)
+        if added is not None or cmd_name not in self._registered():
+            return added
+        plugin = self._registered()[cmd_name]
+        if plugin is None:
             help_text = _GROUP_HELP.get(cmd_name, f"Commands about {cmd_name}.")
             return FaultsetGroup(cmd_name, prefix=f"{self._prefix}{cmd_name}.", help=help_text)
-        return point.load()
+        return plugin.load()
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the arguments name; suggest others when there is none."""
+        """Find the command that the arguments name; suggest similar names if there is none."""
         name = args[0]
         if not name.startswith("-") and name not in self.list_commands(ctx) and not ctx.resilient_parsing:
             ctx.fail(f'no such command "{name}"; {suggest(name, self.list_commands(ctx))}')
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands; one that cannot be imported does not take the help away from the others."""
+        """List the commands; one that cannot be imported is marked."""
         rows = []
         for name in self.list_commands(ctx):
             try:
@@ -255,30 +300,30 @@ class FaultsetGroup(click.Group):
                 formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that was asked for."""
-        return _invoked(super().invoke, ctx)
+        """Run the command."""
+        return _run_with_exit_codes(lambda: super(FaultsetGroup, self).invoke(ctx))
 
     def _registered(self) -> dict[str, Plugin | None]:
-        """Return the registered commands below this group; None stands for a sub-group."""
+        """Return the registered commands of this group by name; None marks a sub-group."""
         if self._prefix is None:
             return {}
-        found: dict[str, Plugin | None] = {}
-        for full, point in plugins(ENTRY_POINTS).items():
+        by_name: dict[str, Plugin | None] = {}
+        for full, plugin in plugins(ENTRY_POINTS).items():
             if full.startswith(self._prefix):
                 name, dot, _ = full.removeprefix(self._prefix).partition(".")
-                found[name] = None if dot else point
-        return found
+                by_name[name] = None if dot else plugin
+        return by_name
 
 
 def command(name: str | None = None, **options: Any) -> Callable[[Callable[..., Any]], FaultsetCommand]:
-    """Make a function a command of ours, like `click.command`."""
+    """Turn a function into a `FaultsetCommand`, like `click.command`."""
     return click.command(name, cls=FaultsetCommand, **options)
 
 
 @click.group(cls=FaultsetGroup, prefix="", name="faultset")
 @click.version_option(version("faultset"), prog_name="faultset")
 def root() -> None:
-    """Labelled telemetry of failing microservices, and an honest score for every diagnosis method on it.
+    """Collect labelled telemetry of failing microservices, and score diagnosis methods on it.
 
     \b
     Example:
@@ -288,7 +333,7 @@ def root() -> None:
 
 
 def comma_separated(*texts: str | None) -> tuple[str, ...]:
-    """Return the names that options give, joined by commas or one by one, each once.
+    """Return the distinct names in comma-separated texts.
 
     >>> comma_separated("geo, rate", None, "geo")
     ('geo', 'rate')
@@ -296,8 +341,18 @@ def comma_separated(*texts: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for text in texts for name in (text or "").split(",") if name.strip()))
 
 
+def join_names(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the distinct names of a repeatable option; its callback."""
+    return comma_separated(*values)
+
+
+def list_option(flag: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator for an option whose value is a tuple of names."""
+    return click.option(flag, **{"multiple": True, "metavar": "NAMES", "callback": join_names, **options})
+
+
 class Duration(click.ParamType):
-    """A length of time with its unit: `45s`, `2m`, `1m30s`, `500ms`; the value is seconds as a float."""
+    """A duration with its unit, such as `45s`, `2m`, `1m30s` or `500ms`, converted to seconds."""
 
     name = "duration"
 
@@ -318,29 +373,29 @@ class Duration(click.ParamType):
 
 
 DURATION = Duration()
-"""Parameter type of every option that is a length of time."""
+"""Parameter type of durations."""
 
 
 class OutputFile(click.Path):
-    """A file that a command is to write, checked before the command does anything; links are followed."""
+    """A file to write, checked before the command starts; links are followed."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return where the file is written.
+        """Return the path of the file.
 
         Raises
         ------
         click.BadParameter
-            A folder, a device or a pipe is there, or the folder around it cannot be written.
+            The path is a folder, a device or a pipe, or its folder is not writable.
         """
         named = Path(os.fsdecode(super().convert(value, param, ctx)))
         path = Path(os.path.realpath(named)) if os.path.islink(named) else named
         if is_special(path) or os.path.islink(path):
-            self.fail(f"{named} is no regular file; name another", param, ctx)
+            self.fail(f"{named} must be a regular file or a new one; choose another name", param, ctx)
         if not (os.path.isdir(path.parent) and os.access(path.parent, os.W_OK | os.X_OK)):
-            self.fail(f"{path} cannot be written: {path.parent} is no folder that this user may write to", param, ctx)
+            self.fail(f"{path} cannot be written: {path.parent} is not a writable folder; choose another", param, ctx)
         return path
 
 

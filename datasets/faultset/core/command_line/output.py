@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs."""
+"""Print the results of commands: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import click
 from faultset.core.printable import printable
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-"""The `--json` of every command whose result programs may want; its parameter is called `as_json`."""
+"""The option `--json`; its parameter is called `as_json`."""
 _WIDTH_OF_A_PIPE = 1000
 
 
 def escape_unencodable() -> None:
-    """Let characters that the encoding of the terminal lacks be printed as their codes, instead of an error."""
+    """Print characters that the terminal's encoding lacks as escape codes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -37,16 +37,15 @@ def show_records(
     Parameters
     ----------
     records
-        Mappings; the table shows `columns`, JSON shows everything.
+        One mapping per row. The table shows `columns`, JSON shows everything.
     columns
         Keys to show, or key -> heading.
     as_json
-        What `json_option` gave.
+        Value of `json_option`.
     title
         Line above the table.
     wrap_at
-        Width in characters at which long cells go on in the next line where there is no terminal; lines stay whole
-        there when it is left out, for whatever reads them.
+        Width in characters at which cells wrap when the output is not a terminal; by default they do not wrap.
     """
     if as_json:
         show_json(list(records))

@@ -1,4 +1,4 @@
-"""How far a long command is: a bar on a terminal, plain lines elsewhere, always on stderr."""
+"""Show the progress of long commands on stderr: a bar on a terminal, a few lines elsewhere."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 Progress = Callable[[int, int], None]
-"""Called with the steps that are finished and all steps, possibly from another thread."""
+"""Called with the number of finished and of all steps, possibly from another thread."""
 _LINES = 4
-"""Where there is no terminal; a log wants to know that work goes on, not each step."""
+"""Number of progress lines without a terminal; more would clutter a log."""
 
 
 @contextmanager
 def shown(total: int, what: str | Callable[[], str]) -> Iterator[Callable[[int], None]]:
-    """Show progress towards `total`.
+    """Show progress towards `total` while the block runs.
 
-    The yielded function is told how many steps were finished since, from any thread.
+    Call the yielded function with the number of newly finished steps, from any thread.
 
     Parameters
     ----------
     what
-        Words before the numbers, or a function that is asked for them at every step.
+        Text before the numbers, or a function that returns it at every step.
     """
-    words = (lambda: what) if isinstance(what, str) else what
+    text = (lambda: what) if isinstance(what, str) else what
     from faultset.core.command_line.console import is_quiet
 
     if is_quiet():
         yield lambda steps: None
     elif sys.stderr.isatty():
-        with _bar(total, words) as advance:
+        with _bar(total, text) as advance:
             yield advance
     else:
-        yield _Lines(total, words)
+        yield _Lines(total, text)
 
 
 @contextmanager
 def reported(what: str) -> Iterator[Progress]:
-    """Show progress of a function that takes a `Progress`; its first call tells the total."""
+    """Yield a `Progress` that shows what it is called with."""
     with ExitStack() as stack:
         advance: Callable[[int], None] | None = None
         shown_steps = 0
@@ -55,14 +55,14 @@ def reported(what: str) -> Iterator[Progress]:
 
 
 class StepCounter:
-    """Counts finished steps and tells a `Progress` of them.
+    """Count finished steps and report them to a `Progress`.
 
     Parameters
     ----------
     total
-        All steps.
+        Number of all steps.
     progress
-        Told at once that nothing is finished; None for nobody.
+        Called at once with zero finished steps; None reports nothing.
     """
 
     def __init__(self, total: int, progress: Progress | None) -> None:
@@ -77,7 +77,7 @@ class StepCounter:
             self._progress(self._finished, self._total)
 
     def finish(self) -> None:
-        """Count all steps as finished, also those of which no report has come."""
+        """Count all remaining steps as finished."""
         self.add(self._total - self._finished)
 
 
@@ -120,7 +120,7 @@ class _Lines:
                 return
             self._next = self._done * _LINES // self._total + 1
             elapsed = time.monotonic() - self._started
-            left = elapsed / self._done * (self._total - self._done) if self._done else 0.0
-            rest = f", about {left:.0f} s left" if self._done < self._total else ""
-            text = f"{self._what()} {self._done}/{self._total} after {elapsed:.0f} s{rest}"
+            remaining_s = elapsed / self._done * (self._total - self._done) if self._done else 0.0
+            estimate = f", about {remaining_s:.0f} s left" if self._done < self._total else ""
+            text = f"{self._what()} {self._done}/{self._total} after {elapsed:.0f} s{estimate}"
             print(text, file=sys.stderr, flush=True)

@@ -1,1 +1,1 @@
-"""Reading what somebody else has made: regular files only, JSON with limits, text fit for a terminal."""
+"""Read files from untrusted sources: regular files only, with limits on size and nesting."""

@@ -1,7 +1,8 @@
-"""JSON that somebody else has written: read with limits, checked against a type, and told apart in one sentence."""
+"""Read JSON from untrusted files: with limits, checked against a type, with one-line errors."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections import Counter
@@ -17,37 +18,37 @@ from faultset.core.printable import printable, quoted
 from faultset.core.reading.regular_files import read_regular
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-"""For the attribute `__pydantic_config__` of dataclasses that are read from files."""
+"""Value of `__pydantic_config__` in dataclasses that are read from files."""
 LIMIT_BYTES = 8 << 20
 _RESTORE = "restore the file"
 T = TypeVar("T")
 
 
 def parse_json(content: bytes | str, origin: str, *, error: type[FaultsetError] = DataError) -> Any:
-    """Return what a JSON text holds: nested at most about two hundred deep, without NaN, infinities and repeated keys.
+    """Parse JSON; refuse NaN, infinities, repeated keys and more than about 200 levels.
 
     Parameters
     ----------
     content
-        The text, as bytes in UTF-8.
+        JSON as text or as UTF-8 bytes.
     origin
-        Names it in the error.
+        Name of the text in errors.
     error
-        Class of the error.
+        Class of the errors.
     """
     try:
-        found = from_json(content, allow_inf_nan=False)
+        value = from_json(content, allow_inf_nan=False)
     except ValueError as problem:
         reason = printable(str(problem).partition("\n")[0][:200])
-        raise error(f"{printable(origin)} is no valid JSON ({reason}); {_RESTORE}") from None
-    twice = _repeated_key(content)
-    if twice is not None:
-        raise error(f"{printable(origin)} should hold each key once, it holds {quoted(twice)} twice; {_RESTORE}")
-    return found
+        raise error(f"{printable(origin)} is not valid JSON ({reason}); {_RESTORE}") from None
+    repeated = _repeated_key(content)
+    if repeated is not None:
+        raise error(f"{printable(origin)} must hold each key once, but holds {quoted(repeated)} twice; {_RESTORE}")
+    return value
 
 
 def _repeated_key(content: bytes | str) -> str | None:
-    """Return a key that stands twice in an object of a JSON text; None if there is none."""
+    """Return a key that an object of a valid JSON text holds twice, or None; `from_json` keeps the last silently."""
     repeated: list[str] = []
 
     def remember(pairs: list[tuple[str, None]]) -> None:
@@ -55,30 +56,30 @@ def _repeated_key(content: bytes | str) -> str | None:
             repeated.extend(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
 
     text = content if isinstance(content, str) else content.decode()
-    nothing = len  # numbers are of no interest, and may be longer than Python makes integers of
-    json.loads(text, object_pairs_hook=remember, parse_int=nothing, parse_float=nothing)
+    # Numbers do not matter here, and int() refuses those with thousands of digits.
+    json.loads(text, object_pairs_hook=remember, parse_int=len, parse_float=len)
     return repeated[0] if repeated else None
 
 
 def parse_object(content: bytes | str, origin: str, *, error: type[FaultsetError] = DataError) -> dict[str, Any]:
-    """Return a JSON text that holds an object; see `parse_json`."""
-    found = parse_json(content, origin, error=error)
-    if not isinstance(found, dict):
-        raise error(f"{printable(origin)} should hold an object, it holds {quoted(found)}; {_RESTORE}")
-    return found
+    """Parse JSON that must be an object; see `parse_json`."""
+    value = parse_json(content, origin, error=error)
+    if not isinstance(value, dict):
+        raise error(f"{printable(origin)} must hold an object, but holds {quoted(value)}; {_RESTORE}")
+    return value
 
 
 def checked(value: Any, kind: type[T], origin: str, *, error: type[FaultsetError] = DataError) -> T:
-    """Return parsed JSON as a value of a type.
+    """Convert parsed JSON into a value of a type.
 
     Parameters
     ----------
     value
-        What `parse_json` gave.
+        Result of `parse_json`.
     kind
-        A type that pydantic knows, for instance a dataclass with `STRICT`.
+        A type that pydantic supports, for instance a dataclass with `STRICT`.
     origin
-        Names the value in the error, for instance the path of its file.
+        Name of the value in errors, for instance the path of its file.
     """
     try:
         return _adapter(kind).validate_json(to_json(value))
@@ -94,25 +95,37 @@ def read_document(
     below: Path | None = None,
     error: type[FaultsetError] = DataError,
 ) -> T:
-    """Read a JSON file as a value of a type; see `read_regular`, `parse_json` and `checked`."""
+    """Read a JSON file into a value of a type; see `read_regular`, `parse_json` and `checked`."""
     content = read_regular(path, limit_bytes=limit_bytes, below=below, error=error)
     return checked(parse_json(content, str(path), error=error), kind, str(path), error=error)
 
 
 def json_lines(content: bytes, origin: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a text with one on each line; lines that a crash has cut short are left out.
+    """Yield the objects of a text with one per line; skip lines that a crash has cut short.
 
     Raises
     ------
     DataError
-        Another line is no JSON object.
+        Another line is not a JSON object.
     """
     for number, line in enumerate(content.splitlines(), start=1):
         try:
             yield parse_object(line, f"line {number} of {origin}")
-        except DataError as error:
-            if "EOF while parsing" not in str(error):
+        except DataError:
+            if not _is_cut(line):
                 raise
+
+
+def _is_cut(line: bytes) -> bool:
+    """Return whether a line is blank or only the beginning of a JSON text."""
+    try:
+        from_json(line)
+    except ValueError:
+        with contextlib.suppress(ValueError):
+            from_json(line, allow_partial=True)
+            return True
+        return not line.strip()
+    return False
 
 
 @functools.cache
@@ -121,13 +134,13 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def validation_sentence(problem: ValidationError) -> str:
-    """Say what the first thing is that is wrong."""
+    """Describe the first problem in one sentence."""
     first = problem.errors(include_url=False, include_context=False)[0]
-    place = ".".join(printable(str(part)[:60]) for part in first["loc"]) or "it"
+    field = ".".join(printable(str(key)[:60]) for key in first["loc"]) or "it"
     if first["type"] == "missing":
-        return f"the field {place} is missing"
+        return f"the field {field} is missing"
     if first["type"] == "extra_forbidden":
-        return f"the field {place} is not known"
-    wanted = first["msg"].partition("\n")[0].removeprefix("Value error, ")
-    wanted = wanted.replace("Input should", "should").replace("String should", "should")
-    return f"{place} {printable(wanted[:200])}, found {quoted(first['input'])}"
+        return f"the field {field} is unknown"
+    expectation = first["msg"].partition("\n")[0].removeprefix("Value error, ")
+    expectation = expectation.replace("Input should", "must").replace("String should", "must")
+    return f"{field} {printable(expectation[:200])}, got {quoted(first['input'])}"

@@ -1,4 +1,4 @@
-"""Reading files that somebody else has made: regular files of a limited size, and no links."""
+"""Read untrusted files: only regular files of a limited size, and no links."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _KINDS = {
 def regular_stat(
     path: Path, *, below: Path | None = None, limit_bytes: int | None = None, error: type[FaultsetError] = DataError
 ) -> os.stat_result:
-    """Return the state of a file that may be read.
+    """Check that a file may be read and return its `os.stat_result`.
 
     Parameters
     ----------
     path
         The file.
     below
-        Folder above it, from which on no folder may be a link either; its own folder by default.
+        A folder above the file; no folder between them may be a link. By default the file's folder.
     limit_bytes
-        The largest size that makes sense for it.
+        The largest size to accept.
     error
-        Class of the error.
+        Class of the errors.
 
     Raises
     ------
     FaultsetError
-        The file is missing, no regular file, reached through a link, too large, or may not be read.
+        The file is missing, unreadable, too large, not a regular file, or reached through a link.
     """
     try:
         name = str(path)
@@ -47,7 +47,7 @@ def regular_stat(
         for folder in _folders_between(name, str(path.parent if below is None else below)):
             state = os.lstat(folder)
             if not stat.S_ISDIR(state.st_mode):
-                raise error(f"{printable(folder)} is {_kind(state)}, wanted is a folder; put the folder itself there")
+                raise error(f"{printable(folder)} must be a folder, but is {_kind(state)}; replace it by the folder")
         state = os.lstat(name)
     except FileNotFoundError:
         raise error(f"{printable(path)} is missing; restore it") from None
@@ -56,16 +56,16 @@ def regular_stat(
     except (OSError, ValueError) as problem:
         raise unreadable(path, problem, error) from problem
     if not stat.S_ISREG(state.st_mode):
-        raise error(f"{printable(path)} is {_kind(state)}, wanted is a regular file; put the file itself there")
+        raise error(f"{printable(path)} must be a regular file, but is {_kind(state)}; replace it by the file")
     if limit_bytes is not None and state.st_size > limit_bytes:
         raise error(
-            f"{printable(path)} has {state.st_size:,} bytes, wanted are at most {limit_bytes:,}; restore the file"
+            f"{printable(path)} must have at most {limit_bytes:,} bytes, but has {state.st_size:,}; restore the file"
         )
     return state
 
 
 def _folders_between(name: str, top: str) -> Iterator[str]:
-    """Yield the folders below `top` that a path leads through; as texts, for a dataset has many files."""
+    """Yield the folders between `top` and a file; strings are faster than paths for the many files of a dataset."""
     above = "" if top == "." else top.rstrip(os.sep) + os.sep
     if not name.startswith(above):
         raise ValueError(f"{name} is not below {top}")
@@ -77,7 +77,7 @@ def _folders_between(name: str, top: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class FileStamp:
-    """What changes when a file is changed or replaced; no archive or copy carries it over."""
+    """Properties that change when a file is modified, replaced, copied or unpacked."""
 
     bytes: int
     modified_ns: int
@@ -86,7 +86,7 @@ class FileStamp:
 
     @classmethod
     def of(cls, path: Path, below: Path) -> FileStamp:
-        """Return the stamp of a regular file below a folder; raise DataError for anything else."""
+        """Return the stamp of a regular file below a folder; raise DataError for other files."""
         state = regular_stat(path, below=below)
         return cls(state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
 
@@ -94,28 +94,28 @@ class FileStamp:
 def read_regular(
     path: Path, *, limit_bytes: int, below: Path | None = None, error: type[FaultsetError] = DataError
 ) -> bytes:
-    """Return the content of a file; see `regular_stat` for what is refused."""
+    """Return the content of a file that passes `regular_stat`."""
     regular_stat(path, below=below, limit_bytes=limit_bytes, error=error)
     try:
-        # O_NONBLOCK: what became a pipe meanwhile must not block.
+        # O_NONBLOCK: opening must not block if the file has been replaced by a pipe.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
-            # as much memory is reserved as is asked for
+            # read(n) allocates n bytes at once
             size = min(os.fstat(descriptor).st_size, limit_bytes)
             content = file.read(size + 1)
     except OSError as problem:
         raise unreadable(path, problem, error) from problem
     if len(content) > size:
-        raise error(f"{printable(path)} grew while it was read; run the same command again when nothing writes to it")
+        raise error(f"{printable(path)} grew while it was read; run the command again when nothing writes to the file")
     return content
 
 
 def unreadable(path: Path, problem: Exception, error: type[FaultsetError] = DataError) -> FaultsetError:
-    """Return the error for a file that the system does not let this user read."""
+    """Return the error for a file that the system refuses to read."""
     reason = (problem.strerror if isinstance(problem, OSError) else None) or type(problem).__name__
     if isinstance(problem, PermissionError):
-        return error(f"{printable(path)} cannot be read ({reason}); let this user read it")
-    return error(f"{printable(path)} cannot be read ({reason}); restore it, or give another path")
+        return error(f"{printable(path)} cannot be read ({reason}); give this user read permission")
+    return error(f"{printable(path)} cannot be read ({reason}); restore it or give another path")
 
 
 def _kind(state: os.stat_result) -> str:

@@ -1,4 +1,4 @@
-"""`faultset dataset filter`, `split`, `merge`, `compact` and `card`: versions and datasets made of others."""
+"""`faultset dataset filter`, `split`, `merge`, `compact` and `card`: derive versions and datasets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.command_line.console import command
+from faultset.core.command_line.console import command, list_option
 from faultset.core.command_line.output import json_option, show_json
 from faultset.datasets.cli.versions import dataset_argument, version_option
 
@@ -18,35 +18,35 @@ if TYPE_CHECKING:
 
 @command("filter")
 @dataset_argument
-@click.option("--app", "apps", multiple=True, metavar="APP", help="Application. Repeatable.")
-@click.option("--fault", "faults", multiple=True, metavar="FAULT", help="Fault, or none for no fault. Repeatable.")
-@click.option("--target", "targets", multiple=True, metavar="SERVICE", help="Target of the fault. Repeatable.")
-@click.option("--verdict", "verdicts", multiple=True, metavar="VERDICT", help="Verdict. Repeatable.")
-@click.option("--platform", "platforms", multiple=True, metavar="PLATFORM", help="Platform. Repeatable.")
-@click.option("--episode", "episodes", multiple=True, metavar="ID", help="Episode. Repeatable.")
+@list_option("--apps", help="Only these applications.")
+@list_option("--faults", help="Only these faults; none selects episodes without a fault.")
+@list_option("--targets", help="Only faults of these services.")
+@list_option("--verdicts", help="Only these verdicts.")
+@list_option("--platforms", help="Only these platforms.")
+@list_option("--episodes", metavar="IDS", help="Only these episodes.")
 @version_option
 @json_option
 def filter_(dataset: Path, version: str | None, as_json: bool, **conditions: tuple[str, ...]) -> None:
-    """Make a new version of those episodes of DATASET that meet all conditions; no data is copied.
+    """Create a version of DATASET from the episodes that meet all conditions; no data is copied.
 
-    An option that is given several times is met by any of its values. The new version has splits of its own.
+    An option with several comma-separated values is met by any of them. The new version gets new splits.
 
     \b
     Example:
-      faultset dataset filter faultset-data/ --app hotel --verdict manifest --verdict none
+      faultset dataset filter faultset-data/ --apps hotel --verdicts manifest,none
     """
     from faultset.datasets.derivation import EpisodeFilter, filter_dataset
 
-    _tell(filter_dataset(dataset, EpisodeFilter(**conditions), version=version), as_json)
+    _print_version(filter_dataset(dataset, EpisodeFilter(**conditions), version=version), as_json)
 
 
 @command()
 @dataset_argument
-@click.option("--seed", type=click.IntRange(min=0), required=True, help="Seed; 0 gives the splits that collect makes.")
+@click.option("--seed", type=click.IntRange(min=0), required=True, help="Seed; 0 gives the splits of collect.")
 @version_option
 @json_option
 def split(dataset: Path, seed: int, version: str | None, as_json: bool) -> None:
-    """Make a new version of the same episodes of DATASET divided into training and test sides by another seed.
+    """Create a version of DATASET with the same episodes and other training and test sides.
 
     \b
     Example:
@@ -54,7 +54,7 @@ def split(dataset: Path, seed: int, version: str | None, as_json: bool) -> None:
     """
     from faultset.datasets.derivation import split_dataset
 
-    _tell(split_dataset(dataset, seed=seed, version=version), as_json)
+    _print_version(split_dataset(dataset, seed=seed, version=version), as_json)
 
 
 @command()
@@ -72,8 +72,8 @@ def merge(datasets: tuple[Path, ...], out: Path, as_json: bool) -> None:
     from faultset.datasets.derivation import merge_datasets
 
     with reported("episodes") as progress:
-        made = merge_datasets(datasets, out, progress=progress)
-    _tell(made, as_json)
+        merged = merge_datasets(datasets, out, progress=progress)
+    _print_version(merged, as_json)
 
 
 @command()
@@ -83,17 +83,16 @@ def merge(datasets: tuple[Path, ...], out: Path, as_json: bool) -> None:
     "--traces",
     type=click.FloatRange(0, 1, min_open=True),
     default=1.0,
-    show_default=True,
     help="Share of the traces whose spans are kept.",
 )
 @version_option
 @json_option
 def compact(dataset: Path, out: Path, traces: float, version: str | None, as_json: bool) -> None:
-    """Write DATASET in less space to the new folder OUT.
+    """Write a smaller copy of DATASET to the new folder OUT.
 
-    Random ids of traces and spans become numbers, the same in spans and in lines of logs, and unique in OUT. With
-    --traces only spans of a share of the traces are kept, and the ids in lines of the others begin with f. Everything
-    else stays as it is.
+    Random ids of traces and spans become numbers that are unique in OUT, in spans and in log lines alike. --traces
+    keeps the spans of a share of the traces; the ids of the other traces begin with f in log lines. Nothing else
+    changes.
 
     \b
     Example:
@@ -103,15 +102,15 @@ def compact(dataset: Path, out: Path, traces: float, version: str | None, as_jso
     from faultset.datasets.compaction import compact_dataset
 
     with reported("episodes") as progress:
-        made = compact_dataset(dataset, out, traces=traces, version=version, progress=progress)
-    _tell(made, as_json)
+        compacted = compact_dataset(dataset, out, traces=traces, version=version, progress=progress)
+    _print_version(compacted, as_json)
 
 
 @command()
 @dataset_argument
 @version_option
 def card(dataset: Path, version: str | None) -> None:
-    """Write the card of DATASET, its README.md, for a version; text that you added below its marker is kept.
+    """Write the dataset card, README.md, for a version of DATASET; text below its marker is kept.
 
     \b
     Example:
@@ -119,15 +118,19 @@ def card(dataset: Path, version: str | None) -> None:
     """
     from faultset.datasets.derivation import write_dataset_card
 
-    click.echo(f"{write_dataset_card(dataset, version=version)} is written.")
+    click.echo(f"Wrote {write_dataset_card(dataset, version=version)}.")
 
 
-def _tell(made: Dataset, as_json: bool) -> None:
-    facts: dict[str, Any] = {"dataset": str(made.root), "version": made.version, "episodes": len(made.episodes)}
-    facts["splits"] = {name: {side: len(ids) for side, ids in sides.items()} for name, sides in made.splits.items()}
+def _print_version(dataset: Dataset, as_json: bool) -> None:
+    facts: dict[str, Any] = {
+        "dataset": str(dataset.root),
+        "version": dataset.version,
+        "episodes": len(dataset.episodes),
+    }
+    facts["splits"] = {name: {side: len(ids) for side, ids in sides.items()} for name, sides in dataset.splits.items()}
     if as_json:
         show_json(facts)
         return
-    noun = "episode" if len(made.episodes) == 1 else "episodes"
-    click.echo(f"Version {made.version} of {made.root}: {len(made.episodes)} {noun}.")
-    click.echo(f"Next:\n  faultset dataset show {shlex.quote(str(made.root))}")
+    noun = "episode" if len(dataset.episodes) == 1 else "episodes"
+    click.echo(f"Version {dataset.version} of {dataset.root}: {len(dataset.episodes)} {noun}.")
+    click.echo(f"Next:\n  faultset dataset show {shlex.quote(str(dataset.root))}")

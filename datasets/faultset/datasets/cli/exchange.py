@@ -1,4 +1,4 @@
-"""Commands that bring data in and out: doctor, import, export and publish."""
+"""`faultset dataset doctor`, `import`, `export` and `publish`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from faultset.core.command_line.console import DURATION, comma_separated, command
+from faultset.core.command_line.console import DURATION, command, list_option
 from faultset.core.command_line.output import json_option, show_json, show_records
 from faultset.core.errors import DataError
 from faultset.core.plugins import plugins
 from faultset.core.printable import size_text
 from faultset.core.times import duration_text
-from faultset.datasets.cli.versions import dataset_argument
+from faultset.datasets.cli.versions import dataset_argument, version_option
 
 if TYPE_CHECKING:
     from faultset.datasets.exports.exporter import ExportPlan
@@ -24,42 +24,38 @@ if TYPE_CHECKING:
 
 @command("doctor", short_help="Recognise the format of foreign data and list its data issues.")
 @click.argument("path")
-@click.option("--input", "input_file", metavar="FILE", help="Name of the file to look at where a case has several.")
+@click.option("--input", "input_file", metavar="FILE", help="File to examine if a case has several.")
 @json_option
 def doctor(path: str, input_file: str | None, as_json: bool) -> None:
-    """Say which format the data at PATH has, and what a reader should know before importing it.
+    """Recognise the format of the data at PATH and list what to know before importing it.
 
-    Of a dataset of faultset it says in how many episodes methods have nothing to compare with; it may also be behind a
-    URL that fsspec knows. Nothing is written. Exits with 3 when the format is not known, or when a case cannot be
-    imported.
+    For a dataset of faultset, also at a URL that fsspec supports, count the episodes without a healthy reference.
+    Nothing is written. Exit with 3 if the format is unknown or a case cannot be imported.
 
     \b
     Example:
       faultset dataset doctor RE2/RE2-OB
     """
-    from dataclasses import asdict
-
     from faultset.core.command_line.progress import reported
     from faultset.datasets import examine
     from faultset.datasets.remote.file_systems import local_folder
 
     with local_folder(path) as folder, reported("cases") as progress:
-        found = examine(folder, display_name=path, input_file=input_file, progress=progress)
+        examination = examine(folder, display_name=path, input_file=input_file, progress=progress)
     if as_json:
-        show_json(asdict(found))
+        show_json(asdict(examination))
     else:
-        click.echo(found.summary)
-        if found.data_issues:
+        click.echo(examination.summary)
+        if examination.data_issues:
             click.echo()
-            show_records(map(asdict, found.data_issues), columns=("severity", "place", "found", "handling"))
+            show_records(map(asdict, examination.data_issues), columns=("severity", "place", "found", "handling"))
         click.echo()
         click.echo("Next:")
-        click.echo(f"  {found.next}")
-    bad = [issue for issue in found.data_issues if issue.severity == "error"]
-    if bad:
-        raise DataError(
-            f"{len(bad)} {'thing' if len(bad) == 1 else 'things'} in {path} cannot be imported; see the list above"
-        )
+        click.echo(f"  {examination.next}")
+    errors = [issue for issue in examination.data_issues if issue.severity == "error"]
+    if errors:
+        noun = "issue" if len(errors) == 1 else "issues"
+        raise DataError(f"{path} cannot be imported as it is: {len(errors)} {noun}; see the list above")
 
 
 @command(
@@ -70,22 +66,22 @@ def doctor(path: str, input_file: str | None, as_json: bool) -> None:
 @click.argument("name", metavar="FORMAT")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--workers", type=click.IntRange(min=1), help="Number of cases to read at once.  [default: cores]")
+@click.option("--workers", type=click.IntRange(min=1), help="Number of cases to read at once.", show_default="cores")
 @click.option(
     "--input",
     "input_file",
     metavar="FILE",
-    help='Name of the file to read where a case has several with the same telemetry; "dataset doctor" names them.',
+    help='File to read if a case has several with the same telemetry; "dataset doctor" lists them.',
 )
-@click.option("--skip-bad", is_flag=True, help="Leave out cases that cannot be read, instead of making no version.")
+@click.option("--skip-bad", is_flag=True, help="Skip unreadable cases instead of creating no version.")
 @json_option
 def import_(
     name: str, path: Path, out: Path, workers: int | None, input_file: str | None, skip_bad: bool, as_json: bool
 ) -> None:
-    """Read the data at PATH, which have FORMAT, into the dataset folder OUT.
+    """Import the data at PATH, in FORMAT, into the dataset folder OUT.
 
-    Each case becomes an episode; telemetry and truth are stored apart. An import that was interrupted is finished by
-    the same command. "faultset dataset doctor PATH" reports issues with the data beforehand.
+    Each case becomes an episode; telemetry and truth are stored separately. Repeat the command to resume an
+    interrupted import. "faultset dataset doctor PATH" reports issues of the data beforehand.
 
     \b
     Example:
@@ -96,7 +92,7 @@ def import_(
     from faultset.datasets import import_dataset
 
     with reported("cases") as progress:
-        done = import_dataset(
+        result = import_dataset(
             name,
             path,
             out,
@@ -110,18 +106,19 @@ def import_(
         show_json(
             {
                 "dataset": str(out),
-                "version": done.version,
-                "cases": done.episodes,
-                "written": done.written,
-                "left_out": dict(done.left_out),
+                "version": result.version,
+                "cases": result.episodes,
+                "written": result.written,
+                "left_out": dict(result.left_out),
             }
         )
         return
-    for key, reason in done.left_out.items():
-        click.echo(f"Left out {key}: {reason}", err=True)
-    already = "" if done.written == done.episodes - len(done.left_out) else ", the others were there"
-    click.echo(f"{done.episodes - len(done.left_out)} episodes in {out}, {done.written} written now{already}.")
-    click.echo(f"Version {done.version}." if done.is_new else f"Version {done.version} holds them already.")
+    for key, reason in result.left_out.items():
+        click.echo(f"Skipped {key}: {reason}", err=True)
+    episodes = result.episodes - len(result.left_out)
+    earlier = f" and {episodes - result.written} before" if result.written < episodes else ""
+    click.echo(f"{episodes} episodes in {out}: {result.written} written now{earlier}.")
+    click.echo(f"Version {result.version}." if result.is_new else f"Version {result.version} holds them already.")
     click.echo("Next:")
     click.echo(f"  faultset dataset verify {shlex.quote(str(out))}")
     click.echo(f"  evaluate {shlex.quote(str(out))}")
@@ -136,12 +133,12 @@ MOST_GB = 2
 @click.option(
     "--as", "name", metavar="LAYOUT", required=True, help=f"One of {', '.join(plugins('faultset.exporters'))}."
 )
-@click.option("--version", metavar="V", help="Version to export; the newest by default.")
-@click.option("--step", type=DURATION, default="1s", show_default=True, help="Step of wide tables.")
-@click.option("--roles", metavar="ROLES", help="Only metrics of these roles, for instance cpu,latency.")
-@click.option("--per-service", is_flag=True, help="Windows of each service, in columns that all applications share.")
-@click.option("--yes", is_flag=True, help=f"Write more than {MOST_GB} GB as well.")
-@click.option("--dry-run", is_flag=True, help="Print the expected size and write nothing.")
+@version_option
+@click.option("--step", type=DURATION, default="1s", help="Step of wide tables.")
+@list_option("--roles", help="Only metrics of these roles, for instance cpu,latency.", show_default="all")
+@click.option("--per-service", is_flag=True, help="Write windows per service, with the same columns in all apps.")
+@click.option("--yes", is_flag=True, help=f"Allow more than {MOST_GB} GB.")
+@click.option("--dry-run", is_flag=True, help="Print the expected size; write nothing.")
 @json_option
 def export(
     dataset: Path,
@@ -149,7 +146,7 @@ def export(
     name: str,
     version: str | None,
     step: float,
-    roles: str | None,
+    roles: tuple[str, ...],
     per_service: bool,
     yes: bool,
     dry_run: bool,
@@ -157,9 +154,9 @@ def export(
 ) -> None:
     """Write DATASET to the new folder OUT in another layout.
 
-    Wide tables have one row per step and one column per service and metric; labels are in a file of their own. What
-    a layout has no place for, such as episodes without a fault, is left out and named. The expected size is printed
-    first; an export of more than 2 GB needs --yes.
+    Wide tables have one row per step and one column per service and metric; labels are in a separate file. Episodes
+    that a layout cannot hold, for instance those without a fault, are skipped and counted. The expected size is printed
+    first; more than 2 GB need --yes.
 
     \b
     Example:
@@ -174,24 +171,23 @@ def export(
         if dry_run:
             raise click.exceptions.Exit(0)
 
-    chosen = comma_separated(roles) if roles is not None else None
     with reported("episodes") as progress:
-        done = export_dataset(
+        result = export_dataset(
             name,
             dataset,
             out,
             version=version,
-            options=ExportOptions(step_s=step, roles=chosen, per_service=per_service),
+            options=ExportOptions(step_s=step, roles=roles or None, per_service=per_service),
             progress=progress,
             most_bytes=None if yes else MOST_GB * 1_000_000_000,
             announce=announce,
         )
     if as_json:
-        show_json({"out": str(out), "episodes": done.episodes, "left_out": dict(done.left_out)})
+        show_json({"out": str(out), "episodes": result.episodes, "left_out": dict(result.left_out)})
         return
-    for reason, count in sorted(Counter(done.left_out.values()).items()):
-        click.echo(f"Left out {count}: {reason}.", err=True)
-    click.echo(f"{done.episodes} episodes in {out}.")
+    for reason, count in sorted(Counter(result.left_out.values()).items()):
+        click.echo(f"Skipped {count}: {reason}.", err=True)
+    click.echo(f"{result.episodes} episodes in {out}.")
 
 
 def _show_plan(plan: ExportPlan) -> None:
@@ -206,14 +202,14 @@ def _show_plan(plan: ExportPlan) -> None:
 @command("publish", short_help="Copy a version of a dataset to an object store.")
 @dataset_argument
 @click.argument("url")
-@click.option("--version", metavar="V", help="Version to copy; the newest by default.")
-@click.option("--threads", type=click.IntRange(1, 64), default=8, show_default=True, help="Files copied at once.")
+@version_option
+@click.option("--threads", type=click.IntRange(1, 64), default=8, help="Number of files to copy at once.")
 @json_option
 def publish(dataset: Path, url: str, version: str | None, threads: int, as_json: bool) -> None:
-    """Copy a version of DATASET to URL, any that fsspec can write to: s3://, gs://, az://, file://.
+    """Copy a version of DATASET to URL: s3://, gs://, az://, file:// or another that fsspec can write.
 
-    The version file comes last, so that nobody meets half a version. The same command goes on where it was
-    interrupted. Versions that are there stay, and files that they have in common are not copied again.
+    The version file is copied last, so that readers never see an incomplete version. Repeat the command to resume.
+    Existing versions are kept; files that they share with the new one are not copied again.
 
     \b
     Example:
@@ -224,10 +220,10 @@ def publish(dataset: Path, url: str, version: str | None, threads: int, as_json:
     from faultset.datasets.remote.publishing import publish_dataset
 
     with reported("episodes") as progress:
-        done = publish_dataset(dataset, url, version=version, threads=threads, progress=progress)
+        result = publish_dataset(dataset, url, version=version, threads=threads, progress=progress)
     if as_json:
-        show_json(asdict(done))
+        show_json(asdict(result))
         return
-    state = "is published" if done.is_new else "was there already"
-    click.echo(f"Version {done.version} {state} at {done.url}: {done.copied} of {done.files} files copied.")
-    click.echo(f"Next:\n  faultset dataset verify {shlex.quote(done.url)}")
+    state = "is published" if result.is_new else "exists already"
+    click.echo(f"Version {result.version} {state} at {result.url}: {result.copied} of {result.files} files copied.")
+    click.echo(f"Next:\n  faultset dataset verify {shlex.quote(result.url)}")

@@ -1,16 +1,17 @@
-"""The commands of `faultset dataset`."""
+"""`faultset dataset show`, `episodes`, `verify`, `versions`, `diff` and `explore`."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.command_line.console import OUTPUT_FILE, comma_separated, command
+from faultset.core.command_line.console import OUTPUT_FILE, command, list_option
 from faultset.core.command_line.output import json_option, show_json, show_records
 from faultset.core.errors import DataError, UsageError
 
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 
 dataset_argument = click.argument("dataset", type=click.Path(path_type=Path), metavar="DATASET")
 location_argument = click.argument("dataset", metavar="DATASET")
-"""A folder, or a URL that fsspec knows."""
+"""A folder or a URL that fsspec supports."""
 _VERDICTS = ("manifest", "latent", "silent", "unknown", "none")
 _WRAP_AT = 100
-version_option = click.option("--version", metavar="V", help="Version to look at; the newest by default.")
+version_option = click.option("--version", metavar="VERSION", help="Version of the dataset.", show_default="the newest")
 
 
 @command()
@@ -30,9 +31,9 @@ version_option = click.option("--version", metavar="V", help="Version to look at
 @version_option
 @json_option
 def show(dataset: str, version: str | None, as_json: bool) -> None:
-    """Show what a dataset holds: episodes by app and by fault, tables, splits.
+    """Show the content of a dataset: episodes by application and fault, tables, splits.
 
-    DATASET is a folder or a URL that fsspec knows.
+    DATASET is a folder or a URL that fsspec supports.
 
     \b
     Example:
@@ -72,41 +73,32 @@ def _show(opened: Dataset, dataset: str, as_json: bool) -> None:
     click.echo()
     show_records(tables, columns=("table", "rows", "bytes"))
     click.echo()
-    show_records(splits, columns={"split": "split", "key": "never on both sides", "train": "train", "test": "test"})
+    show_records(splits, columns={"split": "split", "key": "separated by", "train": "train", "test": "test"})
 
 
 @command()
 @location_argument
-@click.option("--fault", "faults", multiple=True, metavar="NAMES", help="Only with these faults; none is no fault.")
-@click.option("--app", "apps", multiple=True, metavar="NAMES", help="Only of these applications.")
-@click.option("--verdict", "verdicts", multiple=True, metavar="NAMES", help="Only with these verdicts.")
+@list_option("--faults", help="Only these faults; none selects episodes without a fault.")
+@list_option("--apps", help="Only these applications.")
+@list_option("--verdicts", help="Only these verdicts.")
 @version_option
 @json_option
-def episodes(
-    dataset: str,
-    faults: tuple[str, ...],
-    apps: tuple[str, ...],
-    verdicts: tuple[str, ...],
-    version: str | None,
-    as_json: bool,
-) -> None:
+def episodes(dataset: str, version: str | None, as_json: bool, **conditions: tuple[str, ...]) -> None:
     """List the episodes of a dataset: id, application, fault, target, verdict, onset and duration.
 
-    DATASET is a folder or a URL that fsspec knows. Names are comma-separated, or options are repeated.
+    DATASET is a folder or a URL that fsspec supports.
 
     \b
     Example:
       faultset dataset episodes faultset-data/
-      faultset dataset episodes core-1 --fault cpu-hog,none --app hotel
+      faultset dataset episodes core-1 --faults cpu-hog,none --apps hotel
     """
     from faultset.datasets.derivation import EpisodeFilter, select_episodes
     from faultset.datasets.remote.file_systems import opened_labels
 
-    conditions = EpisodeFilter(
-        apps=comma_separated(*apps), faults=comma_separated(*faults), verdicts=comma_separated(*verdicts)
-    )
     with opened_labels(dataset, version) as opened:
-        records = [_episode_record(opened[episode]) for episode in select_episodes(opened, conditions)]
+        selected = select_episodes(opened, EpisodeFilter(**conditions))
+        records = [_episode_record(opened[episode]) for episode in selected]
     columns = {"episode": "episode", "app": "app", "fault": "fault", "target": "target", "verdict": "verdict"}
     columns |= {"onset_s": "onset, s", "duration_s": "duration, s"}
     if records or as_json:
@@ -119,25 +111,23 @@ def episodes(
 @command()
 @location_argument
 @version_option
-@click.option("--shortcuts", is_flag=True, help="Train small models on what is no telemetry value, such as image tags.")
+@click.option("--shortcuts", is_flag=True, help="Test whether properties other than telemetry values leak the answer.")
 @json_option
 def verify(dataset: str, version: str | None, shortcuts: bool, as_json: bool) -> None:
-    """Check files, schemas, windows and labels, and that no view gives the answer away; exit 3 if something is wrong.
+    """Check files, schemas, windows and labels, and that no view leaks the answer; exit with 3 on errors.
 
-    With --shortcuts, print instead what small models reach on file sizes, row counts, event reasons, errors, image
-    tags and rollout timing, beside chance. Those marked LEAK tell faults or targets by construction.
+    With --shortcuts, train small models on file sizes, row counts, event reasons, errors, image tags and rollout timing
+    instead, and compare their scores with chance. LEAK marks properties that reveal faults or targets.
 
-    DATASET is a folder or a URL that fsspec knows; of a URL, the version is copied to a temporary folder.
+    DATASET is a folder or a URL that fsspec supports; the version at a URL is copied to a temporary folder.
 
     \b
     Example:
       faultset dataset verify faultset-data/ --version 1.0.0
       faultset dataset verify faultset-data/ --shortcuts
     """
-    from dataclasses import asdict
-
     from faultset.core.command_line.progress import reported
-    from faultset.datasets import verify as find
+    from faultset.datasets.checks.verification import verify as verify_dataset
     from faultset.datasets.remote.file_systems import local_folder
 
     with ExitStack() as stack:
@@ -149,7 +139,7 @@ def verify(dataset: str, version: str | None, shortcuts: bool, as_json: bool) ->
             _show_shortcuts(open_dataset(root, version), as_json)
             return
         with reported("episodes") as progress:
-            findings = find(root, version, progress=progress)
+            findings = verify_dataset(root, version, progress=progress)
     columns = ("severity", "check", "place", "message")
     records = [{"place": finding.file or finding.episode, **asdict(finding)} for finding in findings]
     if findings or as_json:
@@ -157,21 +147,19 @@ def verify(dataset: str, version: str | None, shortcuts: bool, as_json: bool) ->
     errors = sum(finding.severity == "error" for finding in findings)
     if errors:
         noun = "error" if errors == 1 else "errors"
-        raise DataError(f"{dataset} has {errors} {noun}; see the list above")
+        raise DataError(f"{dataset} has {errors} {noun}; see the list above and restore the files")
     if not as_json:
         click.echo("No errors.")
 
 
 def _show_shortcuts(dataset: Dataset, as_json: bool) -> None:
-    from dataclasses import asdict
-
     from faultset.core.command_line.progress import reported
     from faultset.datasets.checks.shortcuts import measure_shortcuts
 
     with reported("episodes") as progress:
         shortcuts = measure_shortcuts(dataset, progress=progress)
     if not shortcuts and not as_json:
-        click.echo("Too few episodes: five clusters with a fault and five episodes without are needed.")
+        click.echo("Too few episodes: at least five groups with a fault and five episodes without one are needed.")
         return
     verdicts = {True: "LEAK", False: ""}
     records: list[dict[str, Any]] = []
@@ -183,7 +171,7 @@ def _show_shortcuts(dataset: Dataset, as_json: bool) -> None:
     if not as_json:
         leaks = [shortcut.properties for shortcut in shortcuts if shortcut.leaks]
         names = ", ".join(dict.fromkeys(leaks))
-        click.echo(f"Leaks: {names}." if leaks else "No shortcut that must fail is above chance.")
+        click.echo(f"Leaks: {names}." if leaks else "No property that must not leak scores above chance.")
 
 
 @command()
@@ -192,7 +180,7 @@ def _show_shortcuts(dataset: Dataset, as_json: bool) -> None:
 def versions(dataset: str, as_json: bool) -> None:
     """List the versions of a dataset, oldest first.
 
-    DATASET is a folder or a URL that fsspec knows.
+    DATASET is a folder or a URL that fsspec supports.
 
     \b
     Example:
@@ -220,7 +208,7 @@ def versions(dataset: str, as_json: bool) -> None:
 @click.argument("new", metavar="V2")
 @json_option
 def diff(dataset: Path, old: str, new: str, as_json: bool) -> None:
-    """Show which episodes version V2 has added, removed or changed since V1.
+    """Show which episodes were added, removed or changed from version V1 to V2.
 
     \b
     Example:
@@ -263,7 +251,7 @@ def _episode_rows(opened: Dataset) -> list[dict[str, Any]]:
 
 
 def _app_rows(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Count episodes by application, in a column for each verdict; "none" are those without a fault."""
+    """Count episodes per application, with a column per verdict; "none" counts episodes without a fault."""
     verdicts = sorted({row["verdict"] for row in episodes}, key=_VERDICTS.index)
     counts: dict[str, dict[str, int]] = {}
     for row in episodes:
@@ -277,7 +265,7 @@ def _app_rows(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _fault_rows(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Put faults of which there are equally many episodes together."""
+    """Group faults with the same number of episodes."""
     counts: Counter[str] = Counter()
     for row in episodes:
         counts[row["fault"]] += row["episodes"]
@@ -308,17 +296,17 @@ def _split_rows(opened: Dataset) -> list[dict[str, Any]]:
 
 @command()
 @dataset_argument
-@click.option("--episode", "episodes", metavar="ID", multiple=True, help="Episode to show; all by default. Repeatable.")
-@click.option("--out", type=OUTPUT_FILE, help="File to write.  [default: explorer.html]")
+@list_option("--episodes", metavar="IDS", help="Episodes to show.", show_default="all")
+@click.option("--out", type=OUTPUT_FILE, help="File to write.", show_default="explorer.html")
 @click.option(
     "--results",
     metavar="FOLDER",
     type=click.Path(exists=True, path_type=Path),
-    help="Folder of an evaluation: show what its methods answered on each episode.",
+    help="Folder of an evaluation whose answers are shown for each episode.",
 )
-@click.option("--without-truth", is_flag=True, help="Leave the labels out, for people who are to find the faults.")
-@click.option("--serve", is_flag=True, help="Write no file; serve the pages on this machine until Ctrl-C.")
-@click.option("--port", type=click.IntRange(1, 65535), help="Port to serve on.  [default: a free one]")
+@click.option("--without-truth", is_flag=True, help="Omit the labels, so that readers can diagnose episodes.")
+@click.option("--serve", is_flag=True, help="Serve the pages on this machine until Ctrl-C instead of writing a file.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to serve on.", show_default="a free one")
 @version_option
 @json_option
 def explore(
@@ -332,26 +320,25 @@ def explore(
     version: str | None,
     as_json: bool,
 ) -> None:
-    """Make a page to look at the episodes of DATASET: one HTML file that needs no network.
+    """Write an HTML page that shows the episodes of DATASET; it needs no network.
 
-    It shows client requests, the health of services, metrics, logs, traces, events and object states on one time axis.
-    The truth can be switched off, to diagnose episodes yourself and be scored. With --serve nothing is written, and
-    episodes are read when they are opened; only somebody who has the printed address can open them.
+    It shows client requests, service health, metrics, logs, traces, events and object states on one time axis. Hide the
+    truth to diagnose episodes yourself and be scored. With --serve no file is written, and episodes are read when they
+    are opened; only users who have the printed address can open them.
 
     \b
     Example:
       faultset dataset explore faultset-data/
-      faultset dataset explore faultset-data/ --episode 01084746c57a --out one.html
-      faultset dataset explore faultset-data/ --results results/faultset-data
+      faultset dataset explore faultset-data/ --episodes 01084746c57a --results results/faultset-data
     """
     from faultset.core.command_line.progress import reported
     from faultset.datasets import open_dataset
     from faultset.datasets.explorer.answers import read_answers
 
     if serve and episodes:
-        raise UsageError("--serve shows every episode; leave --episode out, or --serve")
+        raise UsageError("--serve shows every episode and excludes --episodes; leave out one of them")
     if port is not None and not serve:
-        raise UsageError("--port is for --serve; add --serve, or leave --port out")
+        raise UsageError("--port needs --serve; add --serve, or leave out --port")
     opened = open_dataset(dataset, version)
     answers = None if results is None else read_answers(results)
     if serve:
@@ -359,13 +346,13 @@ def explore(
 
         from faultset.datasets.explorer.server import serve as run
 
-        def started(address: str) -> None:
+        def print_address(address: str) -> None:
             if as_json:
                 show_json({"address": address})
                 return
             click.echo(f"{address}\nOpen this address in a browser on this machine; Ctrl-C ends the server.", err=True)
 
-        asyncio.run(run(opened, port=port or 0, truth=not without_truth, answers=answers, started=started))
+        asyncio.run(run(opened, port=port or 0, truth=not without_truth, answers=answers, started=print_address))
         return
     from faultset.datasets.explorer.page import write_page
 

@@ -27,32 +27,44 @@ OWN_TRAINING = (
 NO_DASHBOARD = 'needs bokeh; pip install "faultset[dashboard]"'
 
 
-@command("evaluate", short_help="Score detection, localization and root cause methods on a dataset.")
+@command(
+    "evaluate",
+    short_help="Score detection, localization and root cause methods on a dataset.",
+    groups={
+        "What to score": "--baselines --tasks --predictions --agents --split --version",
+        "How to run": "--out --workers --fresh",
+    },
+    more={
+        "Settings": "--protocol --alarm --delays --evidence --thresholds --train --seed",
+        "Execution": "--timeout --memory-limit --scheduler",
+        "Comparison": "--compare --fail-on --significance",
+    },
+)
 @click.argument("dataset", required=False)
-@click.option("--version", metavar="VERSION", help="Version of the dataset.  [default: the newest]")
+@click.option("--version", metavar="VERSION", help="Version of the dataset.", show_default="the newest")
 @click.option(
     "--baselines",
     "names",
     multiple=True,
     metavar="NAMES",
     shell_complete=complete_names("faultset.baselines", "default", "all", "named", "methods", "rules", "controls"),
-    help="Comma-separated names or groups: default, all, named, methods, rules, controls.  [default: all but slow "
-    "methods]",
+    show_default="all except slow ones",
+    help="Comma-separated names, or default, all, named, methods, rules, controls.",
 )
 @click.option(
-    "--tasks", multiple=True, metavar="TASKS", help="Tasks to score: detection, localization, rca.  [default: all]"
+    "--tasks", multiple=True, metavar="TASKS", help="Tasks to score: detection, localization, rca.", show_default="all"
 )
 @click.option(
     "--protocol",
     type=click.Choice(["detected", "oracle", "both"]),
     default="both",
-    show_default=True,
     help="Input of localizers: a detector's alarm (detected) or the true onset (oracle).",
 )
 @click.option(
     "--alarm",
     metavar="DETECTOR",
-    help="Detector that raises the alarm.  [default: trace-errors; spot in episodes without spans]",
+    show_default="trace-errors; spot for episodes without spans",
+    help="Detector that raises the alarm.",
 )
 @click.option(
     "--delays", metavar="auto|SECONDS", help="Also pass later alarms to localizers: auto, or for example 0,30,60."
@@ -66,26 +78,26 @@ NO_DASHBOARD = 'needs bokeh; pip install "faultset[dashboard]"'
     "--thresholds",
     multiple=True,
     metavar="POLICIES",
-    help="How scores become alarms: reference, train-quantile(0.995), train-budget(1).  [default: reference,"
-    "train-quantile(0.995)]",
+    show_default="reference,train-quantile(0.995)",
+    help="How scores become alarms: reference, train-quantile(Q), train-budget(N).",
 )
 @click.option(
     "--split",
     metavar="NAME",
-    help="Split of the dataset; or cross, cross-5, cross-5x3, leave-one-fault-out, leave-one-target-out, "
-    "leave-one-app-out.  [default: cross]",
+    show_default="cross",
+    help="Split of the dataset, or cross, cross-5, cross-5x3, leave-one-(fault|target|app)-out.",
 )
 @click.option(
     "--predictions",
     multiple=True,
     metavar="[NAME=]FILE",
-    help="Parquet or CSV with predictions of your own model, scored with the baselines. Repeatable.",
+    help="Parquet or CSV file with answers of your own methods. Repeatable.",
 )
 @click.option(
     "--agents",
     multiple=True,
     metavar="LOGS",
-    help="Folder or file with Inspect logs of agents on these episodes. Repeatable.",
+    help="Inspect's logs of agents on these episodes. Repeatable.",
 )
 @click.option(
     "--train",
@@ -93,15 +105,19 @@ NO_DASHBOARD = 'needs bokeh; pip install "faultset[dashboard]"'
     help="Train on this dataset and test on all of DATASET. Training episodes whose (application, fault, target) is "
     "also in DATASET are left out.",
 )
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the results.", show_default="results/NAME")
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="Folder for the results.  [default: results/NAME next to DATASET]"
+    "--workers",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="Methods to run at a time.",
+    show_default="cores",
 )
-@click.option("--workers", type=click.IntRange(1, 1024), help="Methods to run at a time.  [default: cores]")
 @click.option("--scheduler", metavar="ADDRESS", help="Use this dask scheduler, for example tcp://host:8786.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of stochastic methods.")
-@click.option("--timeout", type=DURATION, default="60s", show_default=True, help="Time limit per answer.")
-@click.option("--memory-limit", default="2GiB", show_default=True, help="Memory limit per answer.")
-@click.option("--fresh", is_flag=True, help="Run and fit everything again, even if an earlier run has finished it.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of stochastic methods.")
+@click.option("--timeout", type=DURATION, default="60s", help="Maximum time for one answer.")
+@click.option("--memory-limit", default="2GiB", help="Maximum memory for one answer.")
+@click.option("--fresh", is_flag=True, help="Ignore the results of an earlier run.")
 @click.option(
     "--compare",
     nargs=2,
@@ -137,20 +153,16 @@ def evaluate(
     significance: float | None,
     as_json: bool,
 ) -> None:
-    """Score detection, localization and root cause methods and controls on every episode of DATASET.
+    """Score detection, localization and root cause methods on every episode of DATASET.
 
     DATASET is a folder or a URL that fsspec supports. Writes results.parquet (one row per answer), leaderboard.json,
-    leaderboard.md and report.html. Run the same command again to resume an interrupted evaluation.
+    leaderboard.md and report.html. Repeat the command to resume an interrupted evaluation.
 
     \b
     Example:
       evaluate faultset-data/
       evaluate faultset-data/ --baselines ksigma,mksmc --tasks detection
-      evaluate faultset-data/ --split by-episode --predictions usad.parquet --predictions rank=out/rank.csv
-      evaluate hotel-data/ --train shop-data/
-      evaluate faultset-data/ --agents logs/
-      evaluate s3://bucket/data --version 1.0.0 --scheduler tcp://10.0.0.5:8786 --out results
-      evaluate --compare results-before/ results/data/ --fail-on "ac@1 drops"
+      evaluate faultset-data/ --split by-episode --predictions usad.parquet
     """
 
     if compare and dataset is None:

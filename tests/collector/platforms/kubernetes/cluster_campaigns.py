@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 COLLECT = [sys.executable, "-c", "from faultset.collector.cli.collect import collect; collect()"]
-SHORT = ["--warmup", "6s", "--baseline", "25s", "--fault", "25s", "--cooldown", "1s", "--platform", "kubernetes"]
+SHORT = ["--warmup", "6s", "--healthy", "25s", "--faulty", "25s", "--cooldown", "1s", "--platform", "kubernetes"]
 _TIMEOUT_S = 240
 
 

@@ -99,7 +99,7 @@ def test_its_episodes_are_collected_and_it_is_left_as_it_was(api: Api, shop: tup
     namespace, app = shop
     before, out = _specs(api, namespace), tmp_path / "data"
     options = ["--platform", "kubernetes", "--apps", str(app), "--faults", "wrong-selector,scale-to-zero", "--normal"]
-    options += ["1", "--warmup", "8s", "--baseline", "25s", "--fault", "25s", "--cooldown", "2s", "--out", str(out)]
+    options += ["1", "--warmup", "8s", "--healthy", "25s", "--faulty", "25s", "--cooldown", "2s", "--out", str(out)]
     command = [sys.executable, "-c", "from faultset.collector.cli.collect import collect; collect()", *options]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-3000:]

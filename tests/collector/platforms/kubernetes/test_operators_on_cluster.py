@@ -59,7 +59,7 @@ def test_a_fault_of_the_operator_takes_effect_and_is_undone(
     fault: str, api: Api, tmp_path: Path, nothing_left: None
 ) -> None:
     options = ["--faults", fault, "--apps", "tidb", "--normal", "0", "-j", "1", *SHORT, "--out", str(tmp_path / "data")]
-    run = subprocess.run([*COLLECT, *options, "--fault", "40s"], capture_output=True, text=True, check=False)
+    run = subprocess.run([*COLLECT, *options, "--faulty", "40s"], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
     (path,) = (tmp_path / "data" / "episodes").iterdir()
     label, view = read_label(path), EpisodeView(path)

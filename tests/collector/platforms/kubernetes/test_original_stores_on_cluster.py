@@ -57,7 +57,7 @@ def test_the_image_says_which_servers_it_has_and_one_without_them_is_refused(loa
 def test_an_episode_tells_which_servers_it_ran(loaded: None, tmp_path: Path) -> None:
     options = ["--faults", "revoke-auth", "--targets", "postgresql", "--apps", "astronomy", "--normal", "0", "-j", "1"]
     options += [*SHORT, "--stores", "original", "--image", REPOSITORY, "--out", str(tmp_path / "data")]
-    run = subprocess.run([*COLLECT, *options, "--fault", "30s"], capture_output=True, text=True, check=False)
+    run = subprocess.run([*COLLECT, *options, "--faulty", "30s"], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
     (path,) = (tmp_path / "data" / "episodes").iterdir()
     assert read_label(path).fault == "revoke-auth"

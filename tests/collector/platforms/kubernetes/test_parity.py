@@ -48,7 +48,7 @@ PLANS = (*FEW, *MANY) if CHOSEN == "all" else tuple(CHOSEN.split(","))
 FAULT = "30s" if {*PLANS} <= {*FEW} else "50s"
 """A leak needs longer than most."""
 LIMIT_S = float(os.environ.get("FAULTSET_PARITY_LIMIT_S", "inf"))
-LENGTHS = ["--warmup", "8s", "--baseline", "30s", "--fault", FAULT, "--cooldown", "3s"]
+LENGTHS = ["--warmup", "8s", "--healthy", "30s", "--faulty", FAULT, "--cooldown", "3s"]
 
 CLIENTS_DIFFER = {"network-loss": 0.4}
 OTHERWISE = 0.25
