@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from faultset.baselines.traces.spans import Spans, _spans, exclusive_durations, invocations, parent_rows, slow_spans
 from faultset.datasets.format.schemas import TABLES
@@ -40,7 +41,7 @@ def request(number: int, missing: str | None = None) -> list[dict[str, Any]]:
 def spans_of(rows: list[dict[str, Any]]) -> Spans:
     schema = TABLES["spans"]
     table = pa.table({field.name: pa.array([row.get(field.name) for row in rows], field.type) for field in schema})
-    return _spans(table, ("front", "geo"))
+    return _spans(table, ("front", "geo"), lambda: table["attributes"])
 
 
 def calls_of(rows: list[dict[str, Any]]) -> list[tuple[str | None, str, str]]:
@@ -64,6 +65,27 @@ def test_what_is_below_a_missing_span_is_no_call_unless_such_spans_usually_are()
     assert calls_of([*complete, *request(5, "to geo")]) == whole
     assert calls_of(request(5, "to geo")) == [("", "front", "GET /")]
     assert calls_of([*complete, *request(5, "GET /")]) == [("front", "geo", "near")]
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    ['{"net.peer.name": "geo.shop.svc:8083"}', '{"rpc.service": "hotel.Geo"}', '{"url.full": "http://geo:80/near"}'],
+)
+def test_the_attributes_of_an_unanswered_call_name_the_called_service(attributes: str) -> None:
+    front, call, *_ = request(0)
+    assert calls_of([front, {**call, "kind": "client", "attributes": attributes}]) == [
+        ("", "front", "GET /"),
+        ("front", "geo", "to geo"),
+    ]
+
+
+def test_an_unanswered_call_goes_where_all_calls_by_that_operation_go() -> None:
+    answered = [row | {"kind": "client" if row["operation"] == "to geo" else None} for row in request(0)]
+    unanswered = [row | {"time": row["time"] + SECOND, "trace_id": "f" * 32} for row in answered[:2]]
+    for row in unanswered:
+        row["span_id"] += "f"
+        row["parent_span_id"] = row["parent_span_id"] and row["parent_span_id"] + "f"
+    assert calls_of([*answered, *unanswered]) == [("", "front", "GET /"), ("front", "geo", "near")]
 
 
 def test_exclusive_time_leaves_out_children_once() -> None:

@@ -7,17 +7,17 @@ the service that was called.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.baselines.api.tables import read_table
+from faultset.baselines.api.tables import parse_state, read_table
 from faultset.baselines.stats.scaling import Matrix, distinct
 from faultset.datasets.status_codes import is_error_code
 
@@ -102,9 +102,24 @@ _COLUMNS = (
     "peer_service",
     "operation",
     "duration_ns",
+    "kind",
     "status",
     "status_code",
 )
+_PEER_ATTRIBUTES = (
+    "peer.service",
+    "server.address",
+    "net.peer.name",
+    "net.peer.address",
+    "url.full",
+    "http.url",
+    "http.host",
+    "rpc.service",
+    "db.system.name",
+    "db.system",
+    "messaging.system",
+)
+"""OpenTelemetry attributes that name a called service, current and former, the most exact first."""
 _DIGITS = re.compile(r"\d+")
 _LOOK_BACK = 200
 """Earlier spans of a trace among which the caller of a span without a parent is looked for."""
@@ -181,10 +196,18 @@ class Invocations:
 
 def read_spans(episode: EpisodeView) -> Spans:
     """Read the spans of an episode; one without spans has no rows."""
-    return episode.once("spans", lambda: _spans(read_table(episode, "spans", _COLUMNS), episode.services))
+
+    def read_attributes() -> pa.ChunkedArray:
+        return read_table(episode, "spans", ("attributes",))["attributes"]
+
+    return episode.once(
+        "spans", lambda: _spans(read_table(episode, "spans", _COLUMNS), episode.services, read_attributes)
+    )
 
 
-def _spans(table: pa.Table, services: tuple[str, ...]) -> Spans:
+def _spans(
+    table: pa.Table, services: tuple[str, ...], read_attributes: Callable[[], pa.ChunkedArray] | None = None
+) -> Spans:
     start = table["time"].cast("int64").to_numpy()
     order = np.argsort(start, kind="stable")
     table = table.take(order)
@@ -204,22 +227,88 @@ def _spans(table: pa.Table, services: tuple[str, ...]) -> Spans:
     service = _mapped(table["service"], position)
     duration = np.maximum(0, table["duration_ns"].to_numpy())
     kind = distinct((service + 1) * (len(masked) + 1) + operation + 1).code
+    parent = _with_grandparents(parent, orphan, start[order], duration, trace, kind)
+    peer = _mapped(table["peer_service"], position)
+    calls_unnamed = (_mapped(table["kind"], {"client": 1, "producer": 1}) == 1) & (peer < 0)
+    if calls_unnamed.any():
+        if read_attributes is not None:
+            attributes = read_attributes().take(pa.array(order[calls_unnamed]))
+            peer[calls_unnamed] = _named_peers(attributes, position)
+        peer = _with_usual_peers(peer, calls_unnamed, parent, service, kind)
     return Spans(
         names=names,
         operations=masked,
         start_ns=start[order],
         duration_ns=duration,
         trace=trace,
-        parent=_with_grandparents(parent, orphan, start[order], duration, trace, kind),
+        parent=parent,
         orphan=orphan,
         service=service,
         pod=_mapped(table["pod"], {name: code for code, name in enumerate(pods)}),
         pods=pods,
-        peer=_mapped(table["peer_service"], position),
+        peer=peer,
         operation=operation,
         error=(status == 1) | is_error_code(code),
         span_ids=span_ids,
     )
+
+
+def _named_peers(attributes: pa.ChunkedArray, position: Mapping[str, int]) -> Ints:
+    """Return the service that each span's attributes name, or -1; only distinct attributes are parsed."""
+    texts, codes = _dictionary(attributes)
+    plain = {_plain_name(name): code for name, code in position.items()}
+    return np.array([*(_named_peer(parse_state(text), position, plain) for text in texts), -1], dtype=np.int64)[codes]
+
+
+def _named_peer(attributes: Mapping[str, Any], position: Mapping[str, int], plain: Mapping[str, int]) -> int:
+    """Return the service that attributes name, or -1.
+
+    Examples
+    --------
+    >>> services = {"cart": 0, "redis-cart": 1}
+    >>> plain = {_plain_name(name): code for name, code in services.items()}
+    >>> _named_peer({"server.address": "cart.shop.svc.cluster.local:8080"}, services, plain)
+    0
+    >>> _named_peer({"rpc.service": "shop.CartService"}, services, plain)
+    0
+    >>> _named_peer({"server.address": "10.0.0.7", "db.system": "redis"}, services, plain)
+    1
+    """
+    for key in _PEER_ATTRIBUTES:
+        text = attributes.get(key)
+        if not isinstance(text, str) or not text:
+            continue
+        if key.endswith(".system") or key == "db.system.name":
+            stores = [code for name, code in position.items() if text.lower() in name.lower()]
+            if len(stores) == 1:
+                return stores[0]
+            continue
+        host = text.rpartition("://")[2].partition("/")[0].partition(":")[0]
+        name = host.rpartition(".")[2] if key == "rpc.service" else host.partition(".")[0]
+        code = position.get(host, position.get(name, plain.get(_plain_name(name), -1)))
+        if code >= 0:
+            return code
+    return -1
+
+
+def _plain_name(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("service")
+
+
+def _with_usual_peers(peer: Ints, calls_unnamed: Flags, parent: Ints, service: Ints, kind: Ints) -> Ints:
+    """Complete the peers of unanswered calls: what all other calls of the service by that operation reach."""
+    crosses = (parent >= 0) & (service >= 0) & (service[parent] != service)
+    answered = np.zeros(len(peer), dtype=bool)
+    answered[parent[crosses]] = True
+    reached = peer.copy()
+    reached[parent[crosses]] = service[crosses]
+    known = reached >= 0
+    size = int(kind.max(initial=-1)) + 1
+    least, most = np.full(size, np.iinfo(np.int64).max), np.full(size, -1)
+    np.minimum.at(least, kind[known], reached[known])
+    np.maximum.at(most, kind[known], reached[known])
+    usual = np.where(least == most, most, -1)[kind]
+    return np.where(calls_unnamed & ~answered & (peer < 0), usual, peer)
 
 
 def _with_grandparents(parent: Ints, orphan: Flags, start_ns: Ints, duration_ns: Ints, trace: Ints, kind: Ints) -> Ints:
