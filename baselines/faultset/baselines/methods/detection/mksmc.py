@@ -35,6 +35,14 @@ _MOST_EVIDENCE = 5
     tables=("metrics",),
     stochastic=True,
     speed="fast",
+    reconstruction=True,
+    open_settings={
+        "k": (3.0, 2.0, 4.0),
+        "directions": (1000, 100),
+        "robust": (False, True),
+        "group_by_service": (False, True),
+        "metric_floor": (True, False),
+    },
     complexity="O(B·S·(n + T + M)), B directions, M simulated samples",
     departures=(
         "Only the title of the paper is public; the method is our reading of it.",
