@@ -118,12 +118,6 @@ OWN: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "pdiagnose-trigger": {"queue": (10, 5, 20), "share": (0.99, 0.95, 0.999)},
     "ksigma": {"level": (LEVEL, LEVEL / 10, LEVEL / 100)},
     "spot": {"level": (LEVEL, LEVEL / 10, LEVEL / 100)},
-    "pdiagnose": {
-        "steps": (10, 5, 20),
-        "combine": ("or", "and"),
-        "span_time": ("exclusive", "inclusive"),
-        "weights": ((1.0, 1.0, 1.0), (2.0, 1.0, 1.0), (1.0, 2.0, 1.0), (1.0, 1.0, 2.0)),
-    },
     "baro": {"sign": ("up", "both"), "keep_constant": (False, True)},
     "nsigma": {"sign": ("up", "both"), "keep_constant": (False, True)},
     "baro-two-sided": {},
@@ -134,27 +128,15 @@ OWN: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "microrank": {"sigmas": (1.5, 1.0, 3.0), "before": (2, 0, 5)},
     "tracerca": {"severity": (3.0, 2.0, 5.0), "feature_rise": (0.1, 0.0, 0.3), "least_support": (0.1, 0.0, 0.3)},
     "combined-evidence": {"ill": (1.0, 0.5, 2.0), "explaining": (0.5, 0.25, 1.0)},
-    "rmlad": {
-        "half_window": (20, 10, 40),
-        "neighbours": (3, 2, 5),
-        "noise": (0.1, 0.05, 0.2),
-        "scope": ("system", "own"),
-    },
-    "mksmc": {
-        "k": (3.0, 2.0, 4.0),
-        "directions": (1000, 100),
-        "metric_floor": (True, False),
-        "group_by_service": (False, True),
-    },
 }
-"""Method -> parameter -> values, the default first."""
+"""Method -> parameter -> values, the default first; others declare theirs in their registration."""
 WITHOUT_FLOOR = frozenset({"baro", "nsigma"})
 """Methods on metrics whose spreads have no floor, as published."""
 
 
 def settings_of(spec: BaselineSpec) -> Iterator[tuple[str, str, Values]]:
     """Yield what is changed of a method: the setting, the name of its default, its values."""
-    for parameter, values in OWN.get(spec.name, {}).items():
+    for parameter, values in (spec.open_settings or OWN.get(spec.name, {})).items():
         named = {_name(value): ChangedDefault(parameters={parameter: value}) for value in values}
         yield parameter, _name(values[0]), named
     if "metrics" in spec.tables:
@@ -226,7 +208,12 @@ def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root:
 
 @click.command()
 @click.argument("path", metavar="DATASET")
-@click.option("--methods", default=",".join(OWN), show_default=True, help="Comma-separated names.")
+@click.option(
+    "--methods",
+    default=",".join([*OWN, "pdiagnose", "rmlad", "mksmc"]),
+    show_default=True,
+    help="Comma-separated names.",
+)
 @click.option("--write", is_flag=True, help="Put the table into docs/results/sensitivity.md.")
 def main(path: str, methods: str, write: bool) -> None:
     """Print the table."""

@@ -186,3 +186,24 @@ def test_a_method_without_its_extra_names_the_extra(announced: None):
 
 def test_a_method_that_learns_nothing_keeps_the_mark_of_it(announced: None):
     assert announce()(Mine).fit is Untrained.fit  # type: ignore[attr-defined]
+
+
+def test_every_variant_of_a_method_is_another_reading_that_answers(example, faulty) -> None:
+    view: Any = example.view(faulty)
+    alarm_ns = view.reference[1] + 15_000_000_000
+    named = [spec for spec in registry.list_baselines().values() if spec.kind == "named"]
+    assert all(spec.reconstruction and spec.variants for spec in named)
+    for spec in named:
+        for label, parameters in spec.variants.items():
+            method: Any = spec.build(**parameters)
+            answer = method.detect(view) if spec.task == "detection" else method.localize(view, alarm_ns)
+            ((name, value),) = parameters.items()
+            assert getattr(method, name) == value, label
+            assert isinstance(answer, Detection | Ranking), label
+
+
+def test_an_open_setting_must_begin_with_the_default(announced) -> None:
+    announce(open_settings={"level": (1, 2)})(type("Tuned", (Mine,), {"__init__": lambda self, *, level=1: None}))
+    for settings in ({"level": (2, 1)}, {"other": (1,)}, {"level": ()}):
+        with pytest.raises(UsageError, match="must be the default"):
+            announce(open_settings=settings)(type("Tuned", (Mine,), {"__init__": lambda self, *, level=1: None}))

@@ -13,7 +13,6 @@ from sklearn.neighbors import LocalOutlierFactor
 from faultset.baselines.stats.outlier_scores import (
     Projection,
     ecod_scores,
-    equivalent_sigma,
     forest_scores,
     local_outlier_factors,
     mean_path,
@@ -23,12 +22,12 @@ from faultset.baselines.stats.outlier_scores import (
     robust_mahalanobis,
     shrinkage,
     shrunk_mahalanobis,
-    tail_probability,
 )
 
 RNG = np.random.default_rng(0)
 NORMAL = RNG.normal(size=(40, 4)) @ RNG.normal(size=(4, 4))
 POINTS = 3 * RNG.normal(size=(15, 4))
+THREE_SIGMA = float(2 * stats.norm.sf(3))
 
 
 def test_ecod_is_the_sum_of_its_formula() -> None:
@@ -174,23 +173,38 @@ def test_all_directions_together_are_mahalanobis() -> None:
 
 
 def test_three_sigma_of_a_distance_grow_with_the_dimension() -> None:
-    limits = np.sqrt(stats.chi2.isf(tail_probability(3), [1, 2, 5, 20, 50, 200]))
+    limits = np.sqrt(stats.chi2.isf(THREE_SIGMA, [1, 2, 5, 20, 50, 200]))
     assert limits == pytest.approx([3.00, 3.44, 4.27, 6.49, 9.07, 16.13], abs=0.005)
     reference = np.vstack([np.eye(5), -np.eye(5)]) * np.sqrt(5)
     model = Projection.fit(reference, random_directions(5, 4000, np.random.default_rng(0)), shrink=0.0)
-    null = model.simulate(20_000, np.random.default_rng(1))
-    assert 3.8 < np.quantile(null, 1 - tail_probability(3)) < 4.4
+    assert 3.8 < model.simulate(200, np.random.default_rng(1)).limit(3) < 4.4
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_simulated_thresholds_agree_with_the_closed_form(seed: int) -> None:
     model = Projection.fit(REFERENCE, random_directions(2, 1000, np.random.default_rng(0)), shrink=0.1)
-    null = model.simulate(20_000, np.random.default_rng(seed))
-    assert np.quantile(null, 1 - tail_probability(2)) == pytest.approx(2.486, abs=0.1)
-    assert np.quantile(null, 1 - tail_probability(3)) == pytest.approx(3.439, abs=0.1)
-    sigmas = equivalent_sigma(score(model.directions, 0.1), null)
-    assert sigmas[:3] == pytest.approx([0.94, 2.17, 0.0], abs=0.05)
+    null = model.simulate(200, np.random.default_rng(seed))
+    assert null.limit(2) == pytest.approx(2.486, abs=0.1)
+    assert null.limit(3) == pytest.approx(3.439, abs=0.1)
+    sigmas = null.equivalent_sigma(score(model.directions, 0.1))
+    assert sigmas[:3] == pytest.approx([0.94, 2.17, 0.0], abs=0.1)
     assert sigmas[3] == pytest.approx(3.29, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("samples", "series", "shrink"), [(24, 3, None), (200, 8, 0.0), (40, 60, None), (20, 150, 0.3)]
+)
+def test_the_largest_score_has_the_distribution_of_scores_of_simulated_samples(samples, series, shrink) -> None:
+    rng = np.random.default_rng(4)
+    mixing = np.eye(series) + rng.normal(size=(series, series)) / np.sqrt(series)
+    reference = rng.normal(size=(samples, series)) @ mixing
+    model = Projection.fit(reference, random_directions(series, 200, rng), shrink=shrink)
+    noise = rng.normal(size=(20_000, series)) * np.sqrt(model.shrink)
+    mixture = rng.normal(size=(20_000, samples)) @ model.normal * np.sqrt((1 - model.shrink) / samples)
+    simulated, _ = model.score(mixture + noise)
+    rarities = np.array([0.5, 0.1, 0.01, THREE_SIGMA])
+    sigmas = model.simulate(400, rng).equivalent_sigma(np.quantile(simulated, 1 - rarities))
+    assert sigmas == pytest.approx(stats.norm.isf(rarities / 2), abs=0.12)
 
 
 def test_in_one_dimension_the_score_is_z_whatever_the_shrinkage() -> None:
@@ -208,7 +222,7 @@ def test_score_is_never_below_the_largest_z_and_grows_with_directions(shrink: fl
     reference, values = rng.normal(50, 5, (30, 12)), rng.normal(50, 8, (20, 12))
     many = random_directions(12, 400, rng)
     scores = []
-    for count in (12, 100, 412):
+    for count in (0, 88, 400):
         model = Projection.fit(reference, many[:count], shrink=shrink)
         z = model.standardise(values)
         scores.append(model.score(z)[0])
@@ -226,11 +240,11 @@ def test_score_does_not_depend_on_the_units_of_a_series() -> None:
     assert scaled.score(scaled.standardise(values * units))[0] == pytest.approx(found)
 
 
-def test_equivalent_sigma_keeps_the_order_beyond_the_largest_draw() -> None:
-    null = np.sort(np.abs(np.random.default_rng(0).standard_normal(1000)))
-    sigmas = equivalent_sigma(np.linspace(0, 40, 200), null)
+def test_a_rarer_score_is_more_sigmas_however_far_it_lies() -> None:
+    model = Projection.fit(REFERENCE, random_directions(2, 100, np.random.default_rng(0)))
+    sigmas = model.simulate(200, np.random.default_rng(0)).equivalent_sigma(np.linspace(0, 60, 600))
     assert (np.diff(sigmas) >= 0).all()
-    assert sigmas[-1] > sigmas[-2] > 3
+    assert 59 < sigmas[-1] < 60
 
 
 def test_false_flags_on_fresh_normal_data_stay_near_the_nominal_rate() -> None:
@@ -239,7 +253,7 @@ def test_false_flags_on_fresh_normal_data_stay_near_the_nominal_rate() -> None:
     reference, fresh = (rng.normal(size=(n, 3)) @ loadings + rng.normal(size=(n, 20)) for n in (40, 2000))
     directions = random_directions(20, 300, rng)
     model = Projection.fit(reference, directions)
-    limit = np.quantile(model.simulate(10_000, rng), 1 - tail_probability(3))
+    limit = model.simulate(200, rng).limit(3)
     assert (model.score(model.standardise(fresh))[0] > limit).mean() < 0.03
     assert (np.abs(model.standardise(fresh)).max(axis=1) > 3).mean() > 0.04
     guarded = max(limit, out_of_fold_maximum(reference, directions, shrink=None, robust=False))

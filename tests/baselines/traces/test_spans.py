@@ -8,7 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from faultset.baselines.traces.spans import Spans, _spans, exclusive_durations, invocations, parent_rows, slow_spans
+from faultset.baselines.traces.spans import (
+    Spans,
+    _spans,
+    exclusive_durations,
+    invocations,
+    responsible_services,
+    slow_spans,
+)
 from faultset.datasets.format.schemas import TABLES
 
 SECOND = 1_000_000_000
@@ -102,10 +109,18 @@ def test_exclusive_time_keeps_families_apart() -> None:
     assert exclusive_durations(starts, durations, parents).tolist() == [3, 4, 3, 0, 10]
 
 
-def test_parents_are_found_within_their_trace() -> None:
-    traces, spans = np.array(["t", "t", "u"], dtype=object), np.array(["a", "b", "a"], dtype=object)
-    parents = np.array([None, "a", "b"], dtype=object)
-    assert parent_rows(traces, spans, parents).tolist() == [-1, 0, -1]
+def test_parents_are_looked_up_within_their_trace() -> None:
+    parent, stranger = {**request(0)[0], "span_id": "a"}, {**request(1)[0], "span_id": "b"}
+    child = {**request(0)[1], "parent_span_id": "a"}
+    lost = {**request(1)[1], "parent_span_id": "a"}
+    assert spans_of([parent, child, stranger, lost]).parent.tolist() == [-1, 0, -1, -1]
+
+
+def test_a_call_without_an_answer_is_about_the_service_that_was_called() -> None:
+    calls = [{**row, "peer_service": "geo" if row["operation"] == "to geo" else None} for row in request(0)]
+    answered, alone = spans_of(calls), spans_of(calls[:2])
+    assert [answered.names[code] for code in responsible_services(answered)] == ["front", "front", "geo", "geo"]
+    assert [alone.names[code] for code in responsible_services(alone)] == ["front", "geo"]
 
 
 def test_constant_operation_is_not_slow_by_being_constant() -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
@@ -76,9 +76,18 @@ class BaselineSpec:
     empty where it reads no evidence, None where it is not declared."""
     extra: str = ""
     """Extra of faultset that it belongs to, and is only evaluated with; empty where there is none."""
+    reconstruction: bool = False
+    """Whether the public text does not define the method completely, so that this is one reading of it."""
+    open_settings: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
+    """Parameter -> values that the paper allows, the default first. Chosen before any test data were looked at."""
     own_threshold: bool = True
     """Of a detector: False where only its scores count. The evaluation then sets its threshold, from the scores that
     models fitted on other training episodes give to training episodes without a fault."""
+
+    @property
+    def variants(self) -> dict[str, dict[str, Any]]:
+        """Label -> parameters of every other reading of the paper; each changes one open setting."""
+        return {f"{name}={value}": {name: value} for name, values in self.open_settings.items() for value in values[1:]}
 
     def build(self, *, seed: int = 0, **parameters: Any) -> Detector | Localizer | Diagnoser:
         """Make a baseline; `seed` only reaches those that draw random numbers.
@@ -106,6 +115,8 @@ def baseline(
     complexity: str = "",
     trigger: str | None = None,
     learns_from_references: bool = False,
+    reconstruction: bool = False,
+    open_settings: Mapping[str, tuple[Any, ...]] | None = None,
     own_threshold: bool = True,
     developed_on: Iterable[str] | None = None,
     extra: str = "",
@@ -140,6 +151,8 @@ def baseline(
             complexity=complexity,
             trigger=trigger,
             learns_from_references=learns_from_references,
+            reconstruction=reconstruction,
+            open_settings=dict(open_settings or {}),
             own_threshold=own_threshold,
             extra=extra,
             developed_on=None if developed_on is None else tuple(developed_on),
@@ -320,9 +333,23 @@ def _check(spec: BaselineSpec) -> None:
             f'baseline "{spec.name}" needs labels and is given training episodes with a fault as they are; '
             "leave out learns_from_references"
         )
+    _check_open_settings(spec)
     owner = _announced.get(spec.name)
     if owner is not None and _origin(owner) != _origin(spec):
         raise UsageError(f'two baselines are called "{spec.name}": {_origin(owner)} and {_origin(spec)}; rename one')
+
+
+def _check_open_settings(spec: BaselineSpec) -> None:
+    if not spec.open_settings:
+        return
+    parameters = inspect.signature(spec.factory).parameters
+    for name, values in spec.open_settings.items():
+        default = parameters[name].default if name in parameters else inspect.Parameter.empty
+        if not values or values[0] != default:
+            raise UsageError(
+                f'baseline "{spec.name}" declares the open setting {name}={values!r}; the first value must be the '
+                "default of a parameter with that name"
+            )
 
 
 def _origin(spec: BaselineSpec) -> str:

@@ -193,11 +193,21 @@ def keyword_mask(episode: EpisodeView) -> pa.ChunkedArray:
 
 def error_line_excess(lines: pa.Table, time_window: TimeWindow) -> dict[str, float]:
     """Count error lines per service in a time window, beyond what its healthy part had."""
-    return {service: count for (service,), count in excess_by(lines, time_window, ("service",)).items()}
+    return log_excess(*error_line_counts(lines, time_window), time_window.length_ratio)
 
 
-def excess_by(lines: pa.Table, time_window: TimeWindow, owner: tuple[str, ...]) -> dict[tuple[str, ...], float]:
-    """Count them by the columns that tell whose a line is, such as service and pod; lines of nobody are left out."""
+def error_line_counts(lines: pa.Table, time_window: TimeWindow) -> tuple[dict[str, float], dict[str, float]]:
+    """Count error lines per service in a time window and in its healthy part."""
+    since, healthy = counts_by(lines, time_window, ("service",))
+    return {service: count for (service,), count in since.items()}, {
+        service: count for (service,), count in healthy.items()
+    }
+
+
+def counts_by(
+    lines: pa.Table, time_window: TimeWindow, owner: tuple[str, ...]
+) -> tuple[dict[tuple[str, ...], float], dict[tuple[str, ...], float]]:
+    """Count lines in a time window and in its healthy part by some columns; lines with a null there are left out."""
     times = lines["time"].cast("int64").to_numpy()
     owners = list(zip(*(lines[column].cast("string").to_pylist() for column in owner), strict=True))
     counts: list[dict[tuple[str, ...], float]] = []
@@ -205,9 +215,9 @@ def excess_by(lines: pa.Table, time_window: TimeWindow, owner: tuple[str, ...]) 
         (time_window.start_ns, time_window.end_ns),
         (time_window.healthy_start_ns, time_window.healthy_end_ns),
     ):
-        here = Counter(owners[row] for row in np.flatnonzero((times >= start) & (times < end)))
-        counts.append({names: float(here[names]) for names in sorted(names for names in here if None not in names)})
-    return log_excess(counts[0], counts[1], time_window.length_ratio)
+        number = Counter(owners[row] for row in np.flatnonzero((times >= start) & (times < end)))
+        counts.append({names: float(number[names]) for names in sorted(key for key in number if None not in key)})
+    return counts[0], counts[1]
 
 
 BEGINNINGS = (64, 40, 24, 16)

@@ -14,7 +14,7 @@ from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import NOTHING, OWN_AND_PUBLISHED
 from faultset.baselines.features.metric_alarms import rank_by_series
 from faultset.baselines.features.windows import localization_windows, step_ends, window_after
-from faultset.baselines.logs.templates import error_line_excess, error_lines, excess_by
+from faultset.baselines.logs.templates import counts_by, error_line_excess, error_lines, log_excess
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -261,7 +261,7 @@ class LoudestLog(Untrained):
         time_window = window_after(episode, alarm_ns, episode.context.resolution_s)
         lines = error_lines(episode)
         counts = error_line_excess(lines, time_window)
-        by_pod = excess_by(lines, time_window, ("service", "pod"))
+        by_pod = log_excess(*counts_by(lines, time_window, ("service", "pod")), time_window.length_ratio)
         pods = {(service, pod): count for (service, pod), count in by_pod.items()}
         evidence = [
             Evidence(service=name, subject="log lines", score=count, detail="error lines beyond the usual")

@@ -62,18 +62,6 @@ def exclusive_durations(starts_ns: Ints, durations_ns: Ints, parents: Ints) -> M
     return np.asarray(own - np.bincount(owner, weights=covered, minlength=len(own)), dtype=float)
 
 
-def parent_rows(trace_ids: npt.NDArray, span_ids: npt.NDArray, parent_ids: npt.NDArray) -> Ints:
-    """Row of each span's parent within the same trace; -1 for roots and for parents that were not
-    recorded."""
-    import pandas as pd
-
-    keys = pd.MultiIndex.from_arrays([trace_ids, span_ids])
-    first = ~keys.duplicated()
-    known = pd.Series(np.flatnonzero(first), index=keys[first])
-    wanted = pd.MultiIndex.from_arrays([trace_ids, parent_ids])
-    return known.reindex(wanted, fill_value=-1).to_numpy(dtype=np.int64)
-
-
 def slow_spans(
     groups: Ints, durations: Matrix, reference: npt.NDArray[np.bool_], *, sigmas: float = 3.0
 ) -> npt.NDArray[np.bool_]:
@@ -398,6 +386,15 @@ def calling_pods(spans: Spans, calls: Invocations) -> Ints:
 def invocations(spans: Spans) -> Invocations:
     """Find the calls between services: where a span's parent is of another service, and calls without an answer."""
     return spans.calls
+
+
+def responsible_services(spans: Spans) -> Ints:
+    """[n] service that each span says something about: its own, or the one that did not answer its call."""
+    calls = spans.calls
+    lost = spans.service[calls.row] != calls.callee
+    service = spans.service.copy()
+    service[calls.row[lost]] = calls.callee[lost]
+    return service
 
 
 def _invocations(spans: Spans) -> Invocations:

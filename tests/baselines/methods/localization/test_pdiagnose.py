@@ -58,6 +58,11 @@ def test_a_source_without_counts_has_no_say() -> None:
     assert vote([{"a": 0.0, "b": 0.0}, {"a": 1.0}]) == {"a": 1.0, "b": 0.0}
 
 
+def test_a_source_that_counts_no_more_than_its_reference_has_no_say() -> None:
+    assert pdiagnose.beyond_reference({"a": 12.0, "b": 10.0}, {"a": 20.0, "b": 20.0}, 0.5) == {}
+    assert pdiagnose.beyond_reference({"a": 52.0, "b": 10.0}, {"a": 20.0, "b": 20.0}, 0.5) == {"a": 42.0, "b": 0.0}
+
+
 @pytest.mark.parametrize("span_time", ["exclusive", "inclusive"])
 def test_all_sources_point_at_the_target_of_the_example(span_time, example, faulty) -> None:
     label = example.label(faulty)

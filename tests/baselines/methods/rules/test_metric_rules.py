@@ -14,6 +14,7 @@ from faultset.baselines.api.contract import Ranking
 from faultset.baselines.methods.controls import SeriesStopped
 from faultset.baselines.methods.rules.metric_rules import Baro, KSigma, MaxZ, NSigma, published_scores
 from faultset.datasets.views import EpisodeView
+from tests.baselines.conftest import Observe
 from tests.baselines.metric_series import CALLS, SERVICES, World, ask, dropped, healthy_series
 
 NAN = np.nan
@@ -160,3 +161,14 @@ def test_a_view_with_hardly_any_samples_is_survived(name: str, world: World) -> 
     for seconds in (1, 49, 52):
         found = ask(name, world(healthy_series(seconds=seconds)), second=50)
         assert set(found.scores) <= set(SERVICES)
+
+
+def test_a_service_with_a_successful_rollout_comes_last(observe: Observe, example, faulty) -> None:
+    target = example.label(faulty).targets[0]
+    ready = {"phase": "Running", "ready": True, "containers": []}
+    old = [(at, ready) for at in range(0, 85, 10)]
+    new = [(72, ready | {"ready": False}), *((at, ready) for at in range(84, 120, 10))]
+    view, alarm_ns = observe({("Pod", f"{target}-1", target): old, ("Pod", f"{target}-2", target): new})
+    rankings = [registry.get_localizer(name).localize(view, alarm_ns) for name in ("max-z", "max-z-without-rollouts")]
+    assert rankings[0].ordered[0] == rankings[1].ordered[-1] == target
+    assert rankings[0].ordered[1:] == rankings[1].ordered[:-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from faultset.baselines.features.object_states import restarts, signs, specified
-from faultset.baselines.methods.rules.state_rules import KubernetesState, LastChange, MostRestarts
+from faultset.baselines.methods.rules.state_rules import KubernetesState, LastChange, LastHarmfulChange, MostRestarts
 
 SECOND = 1_000_000_000
 HEALTHY = {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1, "generation": 1, "image": "a:1"}
@@ -88,6 +88,26 @@ def test_the_latest_change_before_the_alarm_is_blamed(observe) -> None:
     ranking = LastChange().localize(view, alarm)
     assert ranking.ordered == ("recommendation", "geo", "search", "rate")
     assert ranking.evidence[1].subject == "Deployment/geo"
+
+
+def test_changes_that_look_harmless_are_passed_over(observe) -> None:
+    ready = {"phase": "Running", "ready": True, "containers": [{"state": "running", "restartCount": 0}]}
+    waiting, image = ready | {"ready": False}, HEALTHY | {"image": "a:2"}
+    view, alarm = observe(
+        {
+            ("Deployment", "search", "search"): steady(HEALTHY, 40) + steady(image, since=40),
+            ("Deployment", "rate", "rate"): steady(HEALTHY, 50)
+            + steady(HEALTHY | {"replicas": 2}, 60, since=50)
+            + steady(HEALTHY, since=60),
+            ("Deployment", "geo", "geo"): steady(HEALTHY, 65) + steady(HEALTHY | {"generation": 2}, since=65),
+            ("Deployment", "profile", "profile"): steady(HEALTHY, 65) + steady(image, since=65),
+            ("Pod", "profile-old", "profile"): steady(ready, 85),
+            ("Pod", "profile-new", "profile"): [(66, waiting), (84, ready), *steady(ready, since=90)],
+        },
+        events=[(60, "ScalingReplicaSet", "rate"), (66, "ScalingReplicaSet", "profile"), (30, "Killing", "frontend")],
+    )
+    assert LastChange().localize(view, alarm).ordered == ("profile", "geo", "rate", "search", "frontend")
+    assert LastHarmfulChange().localize(view, alarm).ordered == ("search", "frontend")
 
 
 def test_without_changes_nobody_is_blamed(observe) -> None:

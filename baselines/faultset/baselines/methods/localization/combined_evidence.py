@@ -14,7 +14,7 @@ from faultset.baselines.api.seen_data import CORE, NEZHA_SHOP, OPENSTACK, OWN_AN
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.evidence.line_evidence import count_evidence, log_evidence
 from faultset.baselines.evidence.metric_evidence import ServiceEvidence, metric_evidence
-from faultset.baselines.features.object_states import SAMPLING_NS, Rollout, planned_rollouts
+from faultset.baselines.features.object_states import SAMPLING_NS, Rollout, successful_rollouts
 from faultset.baselines.features.service_latency import CallSeries, call_graph, call_series
 from faultset.baselines.methods.localization.graph_traversal import GraphTraversal
 from faultset.baselines.methods.localization.nezha import NezhaPatterns
@@ -180,7 +180,7 @@ class CombinedEvidence(Untrained):
         return Ranking.of(told.scores, episode.services, _reasons(found, told))
 
     def _evidence(self, episode: EpisodeView, alarm_ns: int, calls: CallSeries) -> list[ServiceEvidence]:
-        rollouts = planned_rollouts(episode, alarm_ns)
+        rollouts = successful_rollouts(episode, alarm_ns)
         metrics = metric_evidence(episode, alarm_ns, rollouts)
         if not calls.services and episode.calls and episode.context.workload_entry:
             # without spans, symptoms are followed through the metrics of the services that call each other

@@ -106,7 +106,7 @@ class Patterns:
 
 @baseline(
     "nezha",
-    title="Nezha (reconstruction)",
+    title="Nezha",
     task="localization",
     paper=PAPER,
     kind="method",
@@ -114,6 +114,7 @@ class Patterns:
     tables=("spans", "logs", "metrics"),
     requires=("spans",),
     speed="instant",
+    reconstruction=True,
     complexity="O((N + L)·log(N + L) + P²), P lost patterns",
     departures=(
         "Supports are compared per trace, because the two windows hold different numbers of requests.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -11,8 +10,8 @@ import numpy as np
 from faultset.baselines.api.contract import Detection, Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
-from faultset.baselines.api.tables import read_table
 from faultset.baselines.features.metric_alarms import (
+    P0,
     Combine,
     Flags,
     kpi_flags,
@@ -27,14 +26,12 @@ from faultset.baselines.features.windows import (
     localization_windows,
     window_after,
 )
-from faultset.baselines.logs.templates import error_line_excess, error_lines
+from faultset.baselines.logs.templates import error_line_counts, error_lines, log_excess
 from faultset.baselines.stats.scaling import varies
-from faultset.baselines.traces.spans import exclusive_durations, parent_rows, slow_spans
+from faultset.baselines.traces.spans import read_spans, responsible_services, slow_spans
 from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from faultset.datasets.views import EpisodeView
 
 QUEUE = 10
@@ -42,29 +39,30 @@ PER_KPI = 10
 SHORT_STEP_S = 5
 SpanTime = Literal["exclusive", "inclusive"]
 Counts = Mapping[str, float]
-_SPAN_COLUMNS = (
-    "time",
-    "trace_id",
-    "span_id",
-    "parent_span_id",
-    "service",
-    "operation",
-    "duration_ns",
-    "status",
-)
 _PAPER = "Hou, Jia, Wu, Li, Han, ISPA 2021"
 _DEPARTURES = (
     "Thresholds of the anomaly queue are quantiles of the reference: the paper's table of constants is an image.",
     "Two-sided, and a constant series cannot fire: the tests are strict, and spreads are at least one percent of the "
     "level and a quarter of what the metric has over all services.",
     "Counts become shares of their source before the vote, or the source with most rows would decide alone.",
-    "Log lines count in excess of the reference rate; spans by the time not spent in their children.",
+    "Log lines and spans count beyond what the reference leads to expect; a source votes only if its total is more "
+    "than three standard deviations above that.",
+    "A span is judged by the time not spent in its children; a call without an answer counts for the called service.",
 )
 
 
 def wma_window(step_s: float) -> int:
     """Samples of the moving average: ten when they are dense, four otherwise."""
     return 10 if step_s <= SHORT_STEP_S else 4
+
+
+def has_information(total: float, expected: float) -> bool:
+    """Return whether a source counted more than three standard deviations beyond what was expected.
+
+    >>> has_information(3, 0.0), has_information(4, 0.0), has_information(130, 100)
+    (False, True, False)
+    """
+    return total - expected > 3 * (expected + 1) ** 0.5
 
 
 def vote(sources: Sequence[Counts], weights: Sequence[float] | None = None) -> dict[str, float]:
@@ -81,6 +79,13 @@ def vote(sources: Sequence[Counts], weights: Sequence[float] | None = None) -> d
     return votes
 
 
+def beyond_reference(since: Counts, reference: Counts, length_ratio: float) -> dict[str, float]:
+    """Return what each service counts beyond its reference; nothing for a source without information."""
+    if not has_information(sum(since.values()), length_ratio * sum(reference.values())):
+        return {}
+    return log_excess(since, reference, length_ratio)
+
+
 @baseline(
     "pdiagnose-trigger",
     title="PDiagnose (its own trigger)",
@@ -90,6 +95,7 @@ def vote(sources: Sequence[Counts], weights: Sequence[float] | None = None) -> d
     developed_on=OWN,
     tables=("metrics",),
     speed="fast",
+    reconstruction=True,
     complexity="O(S·T·n)",
     departures=_DEPARTURES[:2],
 )
@@ -151,6 +157,13 @@ class PDiagnoseTrigger(Untrained):
     tables=("metrics", "logs", "spans"),
     speed="fast",
     trigger="pdiagnose-trigger",
+    reconstruction=True,
+    open_settings={
+        "steps": (10, 5, 20),
+        "combine": ("or", "and"),
+        "span_time": ("exclusive", "inclusive"),
+        "weights": ((1.0, 1.0, 1.0), (2.0, 1.0, 1.0), (1.0, 2.0, 1.0), (1.0, 1.0, 2.0)),
+    },
     complexity="O(S·T·n + L + N)",
     departures=_DEPARTURES,
 )
@@ -190,7 +203,8 @@ class PDiagnose(Untrained):
         windows = localization_windows(episode, alarm_ns, before=1)
         time_window = window_after(episode, alarm_ns, windows.step_ns / SECOND_NS, steps=self.steps)
         metric, evidence, first = self._metrics(windows, _flags_since(episode, windows, self.combine))
-        log = error_line_excess(error_lines(episode, levels=False), time_window)
+        lines = error_line_counts(error_lines(episode, levels=False), time_window)
+        log = beyond_reference(*lines, time_window.length_ratio)
         trace, spans = anomalous_spans(episode, time_window, self.span_time)
         votes = vote([metric, log, trace], self.weights)
         # Equal votes go to who was first; the amounts are too small to reorder anything else.
@@ -213,6 +227,8 @@ class PDiagnose(Untrained):
             if per_series[column]:
                 start = int(flags[:, column].argmax())
                 first[service] = min(first.get(service, start), start)
+        if not has_information(float(flags.sum()), P0 * flags.size):
+            counts = {}
         return counts, _kpi_evidence(windows, per_series), first
 
 
@@ -234,18 +250,6 @@ def _flags_since(episode: EpisodeView, windows: Windows, combine: Combine) -> Fl
     return flags[len(flags) - len(windows.values) :]
 
 
-def without_digits(operations: pd.Series) -> pd.Series:
-    """Join operations that differ in numbers only, such as queries with a key in their name.
-
-    >>> import pandas as pd
-    >>> without_digits(pd.Series(["get_63_2015-04-22", "get_7_2015-04-23"])).tolist()
-    ['get_#_#-#-#', 'get_#_#-#-#']
-    """
-    coded = operations.astype("category")
-    names = [re.sub(r"\d+", "#", str(name)) for name in coded.cat.categories]
-    return coded.astype(object).map(dict(zip(coded.cat.categories, names, strict=True)))
-
-
 def _kpi_evidence(windows: Windows, counts: np.ndarray, reported: int = 10) -> list[Evidence]:
     order = np.argsort(-counts, kind="stable")[:reported]
     return [
@@ -263,32 +267,28 @@ def _kpi_evidence(windows: Windows, counts: np.ndarray, reported: int = 10) -> l
 def anomalous_spans(
     episode: EpisodeView, time_window: TimeWindow, span_time: SpanTime
 ) -> tuple[dict[str, float], list[Evidence]]:
-    """Count spans per service that are slow for their operation or that failed."""
-    import pandas as pd
-
-    table = read_table(episode, "spans", _SPAN_COLUMNS)
-    times = table["time"].cast("int64").to_numpy()
-    # A parent starts before its children, and what starts later does not matter.
-    kept = (times >= time_window.healthy_start_ns) & (times < time_window.end_ns)
-    frame = table.filter(kept).unify_dictionaries().to_pandas()
-    frame = frame[frame["service"].notna()].drop_duplicates(["trace_id", "span_id"], ignore_index=True)
-    if frame.empty:
-        return {}, []
-    starts = frame["time"].astype("int64").to_numpy()
-    durations = frame["duration_ns"].to_numpy(dtype=np.int64)
-    measured = durations.astype(float)
-    if span_time == "exclusive":
-        parents = parent_rows(*(frame[name].to_numpy() for name in ("trace_id", "span_id", "parent_span_id")))
-        measured = exclusive_durations(starts, durations, parents)
-    frame["operation"] = without_digits(frame["operation"])
-    groups = frame.groupby(["service", "operation"], observed=True).ngroup().to_numpy(dtype=np.int64)
-    abnormal = slow_spans(groups, measured, starts < time_window.healthy_end_ns)
-    abnormal |= (frame["status"] == "error").to_numpy()
-    here = frame[abnormal & (starts >= time_window.start_ns)]
-    counts = here.groupby(["service", "operation"], observed=True).size()
-    evidence = [
-        Evidence(service=str(service), subject=str(operation), score=float(count), detail="slow or failed spans")
-        for (service, operation), count in counts.sort_values(ascending=False, kind="stable").head(5).items()
+    """Count spans per service that are slow for their operation or failed, beyond what the reference has."""
+    spans = read_spans(episode)
+    service, operations = responsible_services(spans), max(1, len(spans.operations))
+    group = service * operations + spans.operation
+    healthy = (spans.start_ns >= time_window.healthy_start_ns) & (spans.start_ns < time_window.healthy_end_ns)
+    since = (spans.start_ns >= time_window.start_ns) & (spans.start_ns < time_window.end_ns)
+    rows = np.flatnonzero((service >= 0) & (healthy | since))
+    group, healthy, since = group[rows], healthy[rows], since[rows]
+    measured = (spans.own_ns if span_time == "exclusive" else spans.duration_ns.astype(float))[rows]
+    abnormal = slow_spans(group, measured, healthy) | spans.error[rows]
+    counts = [
+        dict(zip(spans.names, np.bincount(service[rows][abnormal & part], minlength=len(spans.names)), strict=True))
+        for part in (since, healthy)
     ]
-    total = counts.groupby(level="service", observed=True).sum() if len(counts) else pd.Series(dtype=float)
-    return {str(service): float(count) for service, count in total.items()}, evidence
+    kinds, number = np.unique(group[abnormal & since], return_counts=True)
+    evidence = [
+        Evidence(
+            service=spans.names[kinds[place] // operations],
+            subject=spans.operations[kinds[place] % operations],
+            score=float(number[place]),
+            detail="slow or failed spans",
+        )
+        for place in np.argsort(-number, kind="stable")[:5]
+    ]
+    return beyond_reference(counts[0], counts[1], time_window.length_ratio), evidence

@@ -85,6 +85,14 @@ def association(
     requires=("metrics", "logs"),
     stochastic=True,
     speed="slow",
+    reconstruction=True,
+    open_settings={
+        "scope": ("system", "own"),
+        "half_window": (20, 10, 40),
+        "neighbours": (3, 2, 5),
+        "noise": (0.1, 0.05, 0.2),
+        "lag": (0, 2),
+    },
     complexity="O(L·log L + S·T·A), A augmented copies",
     departures=(
         "DeepLog's network is replaced by back-off counts of which template follows which: no GPU, few lines.",

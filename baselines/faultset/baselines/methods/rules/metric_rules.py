@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -10,6 +11,7 @@ from faultset.baselines.api.contract import CONSECUTIVE, Detection, Evidence, Ra
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
 from faultset.baselines.features.metric_alarms import largest_deviations, rank_by_series
+from faultset.baselines.features.object_states import successful_rollouts
 from faultset.baselines.features.windows import Windows, detection_windows, localization_windows
 from faultset.baselines.stats.scaling import (
     LEVEL,
@@ -388,3 +390,33 @@ class MaxZ(Untrained):
             breadth=1 / CLIP,
             detail="robust sigmas for three samples",
         )
+
+
+@baseline(
+    "max-z-without-rollouts",
+    title="Max-z without rollouts",
+    task="localization",
+    paper=_PAPER,
+    kind="control",
+    developed_on=OWN_AND_PUBLISHED,
+    tables=("metrics", "objects"),
+    speed="instant",
+    complexity="O(S·T + O), O object states",
+    departures=("Services whose pods were replaced successfully come last.",),
+)
+class MaxZWithoutRollouts(MaxZ):
+    """Control: `max-z`, with services whose pods were replaced successfully behind all others.
+
+    References
+    ----------
+    As for `max-z`.
+    """
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        """Rank services by their most deviating series since the alarm, and those with a rollout last."""
+        ranking, rollouts = super().localize(episode, alarm_ns), successful_rollouts(episode, alarm_ns)
+        scores = {name: score * (_LAST if name in rollouts else 1.0) for name, score in ranking.scores.items()}
+        return replace(ranking, scores=scores)
+
+
+_LAST = 1e-6

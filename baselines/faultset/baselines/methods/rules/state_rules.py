@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
@@ -17,6 +17,7 @@ from faultset.baselines.features.object_states import (
     restarts,
     signs,
     specified,
+    successful_rollouts,
 )
 from faultset.core.times import SECOND_NS
 
@@ -182,10 +183,9 @@ class LastChange(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by how recent their last change is."""
-        changes = [*_changes(read_object_states(episode), episode.window[0]), *_acts(episode)]
         scores: dict[str, float] = {}
         reported: dict[str, Evidence] = {}
-        for time_ns, service, subject in changes:
+        for time_ns, service, subject in self._changes(episode, alarm_ns):
             seconds = abs(alarm_ns - time_ns) / SECOND_NS
             score = (1.0 if time_ns <= alarm_ns else 1e-6) / (1.0 + seconds)
             if score > scores.get(service, 0.0):
@@ -197,27 +197,67 @@ class LastChange(Untrained):
         evidence = [reported[service] for service in sorted(reported, key=lambda name: -scores[name])]
         return Ranking.of(scores, episode.services, evidence)
 
+    def _changes(self, episode: EpisodeView, alarm_ns: int) -> list[_Change]:
+        return [*_specification_changes(episode), *_controller_events(episode)]
 
-def _changes(frame: pd.DataFrame, start_ns: int) -> list[tuple[int, str, str]]:
-    changes: list[tuple[int, str, str]] = []
-    for seen in object_histories(frame):
-        before = None
-        for position, (time_ns, text) in enumerate(zip(seen.times_ns, seen.texts, strict=True)):
-            now = specified(seen.kind, parse_state(text))
-            if now is None:
+
+@baseline(
+    "last-harmful-change",
+    title="Last harmful change",
+    task="localization",
+    paper="None; a control",
+    kind="control",
+    developed_on=OWN_AND_PUBLISHED,
+    tables=("objects", "events"),
+    speed="instant",
+    complexity="O(O + E)",
+)
+class LastHarmfulChange(LastChange):
+    """Control: blame the service that someone changed last before the alarm, unless the change looks harmless.
+
+    Harmless are rollouts in which old pods served until new ones were ready, changes that were undone within the view,
+    and new generations with the same specification.
+    """
+
+    def _changes(self, episode: EpisodeView, alarm_ns: int) -> list[_Change]:
+        harmless = set(successful_rollouts(episode, alarm_ns))
+        every = _specification_changes(episode)
+        harmful = [change for change in _specification_changes(episode, harmful=True) if change.service not in harmless]
+        harmless |= {change.service for change in every} - {change.service for change in harmful}
+        return [*harmful, *(event for event in _controller_events(episode) if event.service not in harmless)]
+
+
+class _Change(NamedTuple):
+    time_ns: int
+    service: str
+    subject: str
+
+
+def _specification_changes(episode: EpisodeView, *, harmful: bool = False) -> list[_Change]:
+    """Return when specifications changed; with `harmful`, only changes of content that were not undone."""
+    start_ns, _ = episode.window
+    changes: list[_Change] = []
+    for history in object_histories(read_object_states(episode)):
+        states = [specified(history.kind, parse_state(text)) for text in history.texts]
+        if harmful:
+            states = [state and {name: state[name] for name in state if name != "generation"} for state in states]
+        subject = f"{history.kind}/{history.name}"
+        # An object that was there at the first look was not created just now.
+        if states[0] is not None and history.times_ns[0] > start_ns + SAMPLING_NS:
+            changes.append(_Change(history.times_ns[0], history.service, subject))
+        for position in range(1, len(states)):
+            before, state = states[position - 1], states[position]
+            if state is None or before is None:
                 break
-            # What is there at the first look was not made just now.
-            made = position == 0 and time_ns > start_ns + SAMPLING_NS
-            if made or (before is not None and now != before):
-                changes.append((time_ns, seen.service, f"{seen.kind}/{seen.name}"))
-            before = now
+            if state != before and not (harmful and states[0] in (state, states[-1])):
+                changes.append(_Change(history.times_ns[position], history.service, subject))
     return changes
 
 
-def _acts(episode: EpisodeView) -> list[tuple[int, str, str]]:
+def _controller_events(episode: EpisodeView) -> list[_Change]:
     frame = read_frame(episode, "events", ("time", "reason", "kind", "name", "service"))
     frame = frame[frame["reason"].isin(_ACTS) & frame["service"].notna()]
     return [
-        (int(time_ns), str(service), f"{reason} {kind}/{name}")
+        _Change(int(time_ns), str(service), f"{reason} {kind}/{name}")
         for time_ns, reason, kind, name, service in frame.itertuples(index=False)
     ]
