@@ -40,5 +40,5 @@ def test_the_driver_passes(url: str) -> None:
 
 
 def test_a_wrong_key_is_noticed(url: str) -> None:
-    with pytest.raises(AssertionError, match="has the outcome ok; found http_error"):
+    with pytest.raises(AssertionError, match="must be ok, got http_error"):
         check_load_driver(KeyedHttpDriver, url=url, request=request(), options={"key": "open"})

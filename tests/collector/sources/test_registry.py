@@ -48,18 +48,18 @@ def test_what_is_declared_becomes_the_schema_of_its_rows() -> None:
 @pytest.mark.parametrize(
     ("loaded", "sentence"),
     [
-        (3, "it must be a class with table, interval_s, start, snapshot, close; found 3"),
-        (dict, "found <class 'dict'>, which lacks table"),
-        (like(__doc__="no sentence"), "must begin with a sentence"),
+        (3, "it must be a class with table, interval_s, start, snapshot, close, got 3"),
+        (dict, "got <class 'dict'>, which lacks table"),
+        (like(__doc__="no sentence"), "must start with a sentence"),
         (like(table="Power supply"), "cannot be the name of an added table"),
         (like(columns=()), "has no columns beside its time"),
         (like(table="requests", columns=()), "rows cannot be added to requests"),
         (like(table="metrics"), "leave columns out"),
-        (like(table="metrics", columns=()), "declares what its metrics are"),
-        (like(table="logs", columns=(), metric_roles=(ROLE,)), "declares what its metrics are"),
+        (like(table="metrics", columns=()), "metric_roles must be declared by a source of metrics"),
+        (like(table="logs", columns=(), metric_roles=(ROLE,)), "metric_roles must be declared by a source of metrics"),
         (
             like(table="metrics", columns=(), metric_roles=(MetricRole(**{**vars(ROLE), "metric": "up"}),)),
-            "the metrics up must have whole names",
+            "the metrics up must have names without",
         ),
     ],
 )

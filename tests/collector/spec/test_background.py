@@ -102,23 +102,23 @@ def line_of(part: str) -> int:
 @pytest.mark.parametrize(
     ("before", "after", "line", "sentence"),
     [
-        ("flag: {name: slow", "flag: {name: fast", "- flag:", "it names 'fast', which is not among slow"),
+        ("flag: {name: slow", "flag: {name: fast", "- flag:", "unknown name 'fast', expected one of slow"),
         (
             "        store: queue\n",
             "        store: cache\n",
             "        store:",
-            "it names 'cache', which is not among q",
+            "unknown name 'cache', expected one of q",
         ),
         (
             "publish: {store: queue",
             "publish: {store: cache",
             "- publish:",
-            "it names 'cache', which is not among queue",
+            "unknown name 'cache', expected one of queue",
         ),
         ("every_s: 60", "every_s: 0", "      tidy:", "greater than 0"),
-        ("operation: /flags", "operation: /other", "  operation:", "it names '/other', which is not among /flags"),
-        ("service: worker}", "service: nobody}", "    slow:", "it names 'nobody'"),
-        ("    tasks:", "    operations: {/a: {steps: []}}\n    tasks:", "  worker:", "it needs a port"),
+        ("operation: /flags", "operation: /other", "  operation:", "unknown name '/other', expected one of /flags"),
+        ("service: worker}", "service: nobody}", "    slow:", "unknown name 'nobody'"),
+        ("    tasks:", "    operations: {/a: {steps: []}}\n    tasks:", "  worker:", "must have a port"),
         ("[faultset-store, kafka], port: 9092", "[faultset-store, valkey], port: 6379", "- publish:", "no broker"),
     ],
 )

@@ -130,23 +130,23 @@ def test_the_definition_and_the_operators_rights_come_before_the_operator_and_th
 @pytest.mark.parametrize(
     ("path", "value", "line", "reason"),
     [
-        (("services", "web", "storage"), {"size": "1Gi"}, "services.web.storage", "only a stateful service has"),
-        (("services", "web", "claim"), "web-pvc", "services.web.replicas", "a claim belongs to one pod"),
-        (("services", "keeper", "claim"), "keep-pvc", "services.keeper.claim", "each pod of a stateful service"),
+        (("services", "web", "storage"), {"size": "1Gi"}, "services.web.storage", "only a stateful service can have"),
+        (("services", "web", "claim"), "web-pvc", "services.web.replicas", "only one pod can use a claim"),
+        (("services", "keeper", "claim"), "keep-pvc", "services.keeper.claim", "a stateful service must have storage"),
         (("services", "web", "replicas"), -1, "services.web.replicas", "greater than or equal to 0"),
         (("services", "web", "readiness"), {"path": "/", "every": 3}, "services.web.readiness.every", "unknown key"),
-        (("operator", "components"), ["keeper", "vault"], "operator.components.1", "it names 'vault', which is not"),
+        (("operator", "components"), ["keeper", "vault"], "operator.components.1", "unknown name 'vault', expected"),
         (("operator", "components"), ["web"], "operator.components.0", "web must be stateful"),
-        (("operator", "components"), ["operator"], "operator.components.0", "operator cannot make itself"),
-        (("operator", "service"), "boss", "operator.service", "it names 'boss', which is not among"),
-        (("operator", "service"), None, "operator.service", "it needs the service that runs the operator"),
+        (("operator", "components"), ["operator"], "operator.components.0", "operator cannot create itself"),
+        (("operator", "service"), "boss", "operator.service", "unknown name 'boss', expected one of"),
+        (("operator", "service"), None, "operator.service", "must name the operator's service"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_line(path: tuple[str, ...], value: Any, line: str, reason: str) -> None:
     text = changed(SPEC, *path, value=value)
     with pytest.raises(UsageError) as refused:
         read_app(text, "bank.yaml")
-    assert f"is wrong at {line}: " in str(refused.value)
+    assert f"field {line}: " in str(refused.value)
     assert reason in str(refused.value)
     number = int(str(refused.value).partition("line ")[2].partition(",")[0])
     last = line.rpartition(".")[2]

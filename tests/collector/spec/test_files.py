@@ -47,25 +47,25 @@ def changed(app: AppSpec, *path: str, value: Any) -> str:
         (("services", "geo", "cpu_limit"), float("nan"), r"services\.geo\.cpu_limit"),
         (("services", "geo", "cpu_limit"), 1e300, r"services\.geo\.cpu_limit"),
         (("services", "geo", "prot"), 1, r"services\.geo\.prot: unknown key"),
-        (("services", "geo", "stores"), ["mongodb-gee"], r"services\.geo\.stores: it names 'mongodb-gee'"),
-        (("entry",), ["fronted", 5000], "entry: it names 'fronted'"),
-        (("default_mix",), "usual", "default_mix: it names 'usual'"),
-        (("mixes", "default", "shares"), {"search": 0.5}, "add up to 1; found 0.5"),
-        (("mixes", "default", "shares"), {"sarch": 1}, r"mixes\.default\.shares: it names 'sarch'"),
+        (("services", "geo", "stores"), ["mongodb-gee"], r"services\.geo\.stores: unknown name 'mongodb-gee'"),
+        (("entry",), ["fronted", 5000], "entry: unknown name 'fronted'"),
+        (("default_mix",), "usual", "default_mix: unknown name 'usual'"),
+        (("mixes", "default", "shares"), {"search": 0.5}, "must add up to 1, got 0.5"),
+        (("mixes", "default", "shares"), {"sarch": 1}, r"mixes\.default\.shares: unknown name 'sarch'"),
         (
             ("services", "search", "operations", "/search.Search/Nearby", "steps"),
             [{"neerby": {}}],
-            "there is no step 'neerby'; known are",
+            "unknown step 'neerby', expected one of",
         ),
         (
             ("services", "search", "operations", "/search.Search/Nearby", "steps"),
             [{"call": {"service": "geo", "operation": "/geo.Geo/Far", "send": {}, "save": "x"}}],
-            "it names '/geo.Geo/Far'",
+            "unknown name '/geo.Geo/Far'",
         ),
         (
             ("services", "geo", "operations", "/geo.Geo/Nearby", "steps"),
             [{"nearby": {"index": "dots", "lat": 1, "lon": 2, "radius_km": 1, "limit": 1, "save": "x"}}],
-            "it names 'dots'",
+            "unknown name 'dots'",
         ),
     ],
 )
@@ -74,7 +74,7 @@ def test_a_wrong_spec_is_told_where_and_why(hotel: AppSpec, path: tuple[str, ...
         read_app(changed(hotel, *path, value=value), "app.yaml")
 
 
-@pytest.mark.parametrize(("text", "told"), [("a: [", "app.yaml is not YAML"), ("3", "found int")])
+@pytest.mark.parametrize(("text", "told"), [("a: [", "app.yaml is not YAML"), ("3", "got int")])
 def test_a_spec_that_is_no_mapping_is_refused(text: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         read_app(text, "app.yaml")

@@ -47,5 +47,5 @@ def test_a_driver_that_finds_everything_well_is_found(url: str) -> None:
         async def send(self, request: ScheduledRequest) -> RequestResult:
             return RequestResult("ok")
 
-    with pytest.raises(AssertionError, match="where nobody listens"):
+    with pytest.raises(AssertionError, match="the outcome at a closed port"):
         check_load_driver(Optimist, url=url, request=REQUEST)

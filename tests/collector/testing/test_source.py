@@ -41,7 +41,7 @@ def test_a_source_that_keeps_its_promises_passes() -> None:
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        (FakeSource("events", []), "the window has 0 rows"),
+        (FakeSource("events", []), "the window must have at least 1 rows, got 0"),
         (Unbounded("events", ROWS), "1 of 2 rows are outside"),
         (ReadableOnce("events", ROWS), "reading twice gives 2 rows, then 0"),
         (Unlike("events", ROWS), "the schema of events must be"),
@@ -101,10 +101,10 @@ def test_an_added_source_that_keeps_its_promises_passes() -> None:
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        (Idle, "0 rows in 0.2 s, but at least 1 are wanted"),
+        (Idle, "0.2 s must give at least 1 rows, got 0"),
         (Null, "column number must not be null"),
-        (Early, "1 of 1 rows are outside of the window"),
-        (Fresh, "gives other rows the second time"),
+        (Early, "1 of 1 rows are outside the requested window"),
+        (Fresh, "must give the same rows"),
     ],
 )
 def test_a_broken_promise_of_an_added_source_is_named(source: type[Ticks], sentence: str) -> None:

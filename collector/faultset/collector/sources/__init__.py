@@ -1,1 +1,1 @@
-"""Sources of telemetry: the contract of those that a campaign adds, and how samples and spans become tables."""
+"""Sources of telemetry: the contract of added sources, and the conversion of samples and spans to tables."""

@@ -1,4 +1,4 @@
-"""Columns that grow row by row and become Arrow arrays: the building blocks of the telemetry in memory."""
+"""Columns that grow row by row and become Arrow arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HEX = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), dtype="S
 
 
 class Words:
-    """Numbers distinct strings in the order in which they first come; None is -1."""
+    """Numbers distinct strings in order of first appearance; None is -1."""
 
     __slots__ = ("_numbers", "words")
 
@@ -27,7 +27,7 @@ class Words:
         self._numbers: dict[str, int] = {}
 
     def number(self, word: str | None) -> int:
-        """Return the number of a string, a new one when it was not seen before."""
+        """Return the number of a string; a new string gets the next number."""
         if word is None:
             return -1
         number = self._numbers.get(word)
@@ -41,12 +41,12 @@ class Words:
 
 
 def frozen(column: array[Any] | bytearray, dtype: str) -> Numbers:
-    """Return a copy of a growing column that no longer changes with it."""
+    """Return a copy of a growing column."""
     return np.frombuffer(bytes(column), dtype=dtype)
 
 
 def name_array(codes: Numbers, words: Sequence[str]) -> pa.DictionaryArray:
-    """Return a dictionary array of words by number (-1 is null) that holds no word without a row."""
+    """Return a dictionary array of words by number (-1 is null), without unused words."""
     used = np.unique(codes)
     used = used[used >= 0]
     position = np.full(len(words) + 1, -1, dtype=np.int32)
@@ -57,7 +57,7 @@ def name_array(codes: Numbers, words: Sequence[str]) -> pa.DictionaryArray:
 
 
 def hex_array(ids: Numbers) -> pa.StringArray:
-    """Return ids, one per row of bytes, as strings of hex digits; an id of zeros is null."""
+    """Return ids (one per row of bytes) as hex strings; an id of zeros is null."""
     count, width = ids.shape
     offsets = np.arange(count + 1, dtype=np.int32) * (2 * width)
     valid = np.packbits(ids.any(axis=1), bitorder="little")

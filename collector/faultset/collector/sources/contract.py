@@ -1,6 +1,6 @@
-"""Sources of telemetry: one for each table of a platform, and those that a campaign adds to them.
+"""The contracts of telemetry sources: one per table of a platform, and sources added by a campaign.
 
-Added sources are announced in the entry-point group `faultset.sources`; a campaign chooses them by name.
+Added sources register in the entry-point group `faultset.sources`; a campaign chooses them by name.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from faultset.datasets.metrics.roles import MetricRole
 
 
 class Source(Protocol):
-    """One table of telemetry, readable for a window after it has passed."""
+    """A source of one telemetry table, read for a window after the window has ended."""
 
     table: str
 
     @property
     def interval_s(self) -> float | None:
-        """Seconds between samples; None where rows come when something happens."""
+        """Return the seconds between samples; None for event-driven rows."""
         ...
 
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `[start_ns, end_ns)` in the table's schema, without the `episode` column.
 
-        Times are UTC nanoseconds since 1970. A window may be read more than once.
+        Times are UTC nanoseconds. A window may be read several times.
         """
         ...
 
@@ -41,64 +41,64 @@ class Source(Protocol):
 
 @runtime_checkable
 class SeriesReader(Protocol):
-    """A source of metrics that reads one series much sooner than all, as over a network."""
+    """A source of metrics that can read one series much faster than all."""
 
     def recent(self, metric: str, pod: str, window_s: float) -> pa.Table:
-        """Return time (nanoseconds, UTC) and value of one pod's metric in the last `window_s` seconds, in order."""
+        """Return time (UTC nanoseconds) and value of a pod's metric in the last `window_s` seconds, in order."""
         ...
 
 
 @runtime_checkable
 class EarlyReader(Protocol):
-    """A source that takes long to read, and may begin while the application recovers."""
+    """A slow source that can start to read while the application recovers."""
 
     def read_early(self, start_ns: int, end_ns: int, healthy_until_ns: int) -> None:
-        """Begin to read `[start_ns, healthy_until_ns)` of a window that has passed, without waiting for it.
+        """Start to read `[start_ns, healthy_until_ns)` of a past window in the background.
 
-        The snapshot of `[start_ns, end_ns)` that follows is the same as without. No fault acted before
-        `healthy_until_ns`, so that telemetry from then was not held back.
+        The following snapshot of `[start_ns, end_ns)` must not change. No fault was active before `healthy_until_ns`,
+        so that telemetry up to then is complete.
         """
         ...
 
 
 @runtime_checkable
 class NotingSource(Protocol):
-    """A source that says what its last snapshot lacks or what the server changed, each in a sentence."""
+    """A source that describes what its last snapshot lacks, or what the server changed, in sentences."""
 
     notes: tuple[str, ...]
 
 
 class ObjectReader(Protocol):
-    """What an added source sees of the platform."""
+    """Read access of an added source to the platform."""
 
     @property
     def app(self) -> AppSpec:
-        """The application that runs."""
+        """Return the running application."""
         ...
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
-        """Return a copy of one Kubernetes object."""
+        """Return a copy of a Kubernetes object."""
         ...
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[dict[str, Any]]:
-        """Return copies of all objects of a kind that carry the labels."""
+        """Return copies of all objects of a kind with the given labels."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceTarget:
-    """What an added source is given, once for each episode.
+    """The inputs of an added source in one episode.
 
     Attributes
     ----------
     platform
-        The objects of the application.
+        Read access to the application's objects.
     schema
-        Columns and types of the batches that `snapshot` yields.
+        Schema of the batches that `snapshot` must yield.
     interval_s
-        The campaign's sampling interval in seconds.
+        Sampling interval of the campaign in seconds.
     folder
-        An empty folder for working files, which is removed after the episode.
+        Empty scratch folder, removed after the episode.
     """
 
     platform: ObjectReader
@@ -108,20 +108,20 @@ class SourceTarget:
 
 
 class AddedSource(Source, Protocol):
-    """A source that a campaign adds to those of the platform. Made anew for each episode.
+    """A source added by a campaign; one instance per episode.
 
     The first line of the class's docstring says what it records.
     """
 
     table: str
-    """`metrics`, `spans`, `logs` or `events` to add rows to, or the name of a table of its own."""
+    """`metrics`, `spans`, `logs` or `events` to add rows to, or the name of a new table."""
     columns: ClassVar[Sequence[AddedColumn]]
-    """The columns of a table of its own, beside `time`; empty for a table that every episode has."""
+    """Columns of a new table in addition to `time`; empty for an existing table."""
     metric_roles: ClassVar[Sequence[MetricRole]]
-    """What its metrics mean, and their units, for a source of `metrics`; empty for any other."""
+    """Meaning and units of its metrics, for a source of `metrics`; otherwise empty."""
 
     def __init__(self, target: SourceTarget) -> None: ...
 
     def start(self) -> None:
-        """Begin to record; called once, when the application is ready and before the load begins."""
+        """Start recording; called once, when the application is ready and before the load starts."""
         ...

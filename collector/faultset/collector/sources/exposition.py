@@ -1,4 +1,4 @@
-"""Prometheus' text exposition format, read again and again from the same targets."""
+"""Read Prometheus' text exposition format, scrape after scrape, from the same target."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SUFFIX_KINDS = (("_bucket", "bucket"), ("_sum", "sum"), ("_count", "count"))
 
 
 def sample_kind(name: str, family: str, family_type: str) -> str:
-    """Return the kind of a sample: counter, gauge, or the part of a histogram or summary that it is.
+    """Return the kind of a sample: counter, gauge, bucket, sum or count.
 
     >>> sample_kind("request_seconds_bucket", "request_seconds", "histogram")
     'bucket'
@@ -30,13 +30,13 @@ def sample_kind(name: str, family: str, family_type: str) -> str:
 class ExpositionReader:
     """Reads the scrapes of one target.
 
-    A line without its value is the same text in every scrape, so each is parsed once and looked up afterwards.
-    Time stamps of the target are ignored: the scraper's clock is the one that counts.
+    The text before the value is the same in every scrape, so each series is parsed once and then looked up.
+    Timestamps in the text are ignored in favour of the scraper's clock.
 
     Parameters
     ----------
     register
-        Called once for every new series with metric, canonical labels and kind; returns its number.
+        Called once per new series with metric, canonical labels and kind; returns its number.
     """
 
     def __init__(self, register: Callable[[str, str, str], int]):
@@ -44,16 +44,16 @@ class ExpositionReader:
         self._numbers: dict[str, int] = {}
 
     def read(self, text: str) -> tuple[list[int], list[float]]:
-        """Return the numbers and values of all samples of one scrape.
+        """Return the series numbers and values of all samples in one scrape.
 
         Raises
         ------
         ValueError
-            When the text is not in the exposition format.
+            The text is not in the exposition format.
         """
         numbers: list[int] = []
         values: list[float] = []
-        known = self._numbers
+        cache = self._numbers
         family, family_type = "", "untyped"
         for line in text.splitlines():
             if line.startswith("#"):
@@ -66,11 +66,11 @@ class ExpositionReader:
                 if line.strip():
                     raise ValueError(f"not a sample: {line!r}")
                 continue
-            number = known.get(head)
+            number = cache.get(head)
             if number is None:
                 number, tail, cacheable = self._parse(line, family, family_type)
                 if cacheable:
-                    known[head] = number
+                    cache[head] = number
             numbers.append(number)
             values.append(float(tail))
         return numbers, values

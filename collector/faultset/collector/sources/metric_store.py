@@ -1,4 +1,4 @@
-"""Samples of all series in memory: 20 bytes each."""
+"""In-memory store of metric samples, 20 bytes each."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from faultset.core.json_text import canonical_json
 from faultset.datasets.format.schemas import METRICS, TIME, without_episode
 
 DROPPED_LABELS = frozenset({"namespace", "instance", "id"})
-"""Labels that name the place instead of the series; they differ between runs of the same application."""
+"""Labels that differ between runs of the same application and do not identify a series."""
 
 
 class SeriesKey(NamedTuple):
-    """Everything of a metrics row but its time and value; `service` may be filled in from the pod later."""
+    """All fields of a metrics row except time and value; `service` may be derived from the pod later."""
 
     service: str | None
     pod: str | None
@@ -29,7 +29,7 @@ class SeriesKey(NamedTuple):
 
 
 def canonical_labels(labels: Mapping[str, str]) -> str:
-    """Return the labels that belong to the series as canonical JSON."""
+    """Return the identifying labels of a series as canonical JSON."""
     return canonical_json({name: value for name, value in labels.items() if name not in DROPPED_LABELS})
 
 
@@ -37,7 +37,7 @@ SCHEMA = without_episode(METRICS)
 
 
 class MetricStore:
-    """Rows of (time, series, value) and the series they belong to."""
+    """Rows of (time, series number, value), and the series."""
 
     def __init__(self) -> None:
         self._times = array("q")
@@ -50,20 +50,20 @@ class MetricStore:
         return len(self._times)
 
     def number(self, series: SeriesKey) -> int:
-        """Return the number under which samples of a series are added."""
+        """Return the number of a series; a new series gets the next number."""
         number = self._index.setdefault(series, len(self._series))
         if number == len(self._series):
             self._series.append(series)
         return number
 
     def add(self, time_ns: int, numbers: Sequence[int], values: Sequence[float]) -> None:
-        """Add one sample for each of several series, all taken at the same time."""
+        """Add one sample per series, all with the same time."""
         self._times.extend([time_ns] * len(numbers))
         self._numbers.extend(numbers)
         self._values.extend(values)
 
     def window(self, start_ns: int, end_ns: int) -> MetricWindow:
-        """Return the samples with `start_ns <= time < end_ns`, detached from what comes later."""
+        """Return a copy of the samples with `start_ns <= time < end_ns`."""
         times = frozen(self._times, "i8")
         chosen = (times >= start_ns) & (times < end_ns)
         numbers, values = frozen(self._numbers, "i4"), frozen(self._values, "f8")
@@ -80,7 +80,7 @@ class MetricWindow:
         self._series = series
 
     def table(self, services: Mapping[str, str | None]) -> pa.Table:
-        """Return the rows in order of time, with the pod's service where the series does not name one."""
+        """Return the rows in order of time; a missing service is looked up by pod."""
         order = np.argsort(self._times, kind="stable")
         numbers = self._numbers[order]
         columns: dict[str, pa.Array] = {

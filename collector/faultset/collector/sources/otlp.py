@@ -1,4 +1,4 @@
-"""Spans as OpenTelemetry's exporters send them (OTLP, protobuf), as rows of the spans table."""
+"""Convert OTLP trace export requests (protobuf) to rows of the spans table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LATEST_NS = 2**63 - 1
 
 
 class SpanRow(NamedTuple):
-    """One finished span; ids are bytes, `parent_span_id` is empty at the root, times are nanoseconds."""
+    """A finished span; ids are bytes, `parent_span_id` is empty for a root, times are nanoseconds."""
 
     start_ns: int
     duration_ns: int
@@ -37,12 +37,12 @@ class SpanRow(NamedTuple):
 
 
 def read_spans(body: bytes) -> Iterator[SpanRow]:
-    """Yield the spans of one export request; the whole body is decoded before the first.
+    """Yield the spans of one export request, after decoding the whole body.
 
     Raises
     ------
     ValueError
-        When the body is not an export request.
+        The body is not an export request.
     """
     try:
         request = ExportTraceServiceRequest.FromString(body)

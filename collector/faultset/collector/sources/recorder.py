@@ -1,4 +1,4 @@
-"""The added sources of one episode: started, read and closed, with what went wrong in one sentence each."""
+"""Start, read and close the added sources of an episode, and record failures in one sentence each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class SourceRows:
-    """What one source has recorded in a window; no rows, and the reason, when it failed."""
+    """The rows of one source in a window; empty with a reason if it failed."""
 
     spec: SourceSpec
     rows: pa.Table
@@ -32,14 +32,14 @@ class SourceRows:
 
 
 class SourceRecorder:
-    """Runs the added sources of one episode; the failure of one ends neither the episode nor the others.
+    """Runs the added sources of one episode; a failing source does not affect the episode or other sources.
 
     Parameters
     ----------
     folder
-        Where each source gets a working folder.
+        Parent of the sources' scratch folders.
     timeout_s
-        How long a source may take to start, to be read, and to close.
+        Time limit for starting, reading and closing a source.
     """
 
     def __init__(self, specs: Sequence[SourceSpec], folder: Path, *, timeout_s: float = TIMEOUT_S):
@@ -49,7 +49,7 @@ class SourceRecorder:
 
     @property
     def failures(self) -> dict[str, str]:
-        """Name of each source that failed, with the reason."""
+        """Return source -> reason of its failure."""
         return dict(self._failures)
 
     def start(self, platform: ObjectReader, interval_s: float) -> None:
@@ -60,14 +60,14 @@ class SourceRecorder:
             target = SourceTarget(platform=platform, schema=spec.schema, interval_s=interval_s, folder=folder)
 
             def begin(spec: SourceSpec = spec, target: SourceTarget = target) -> None:
-                made = spec.make(target)
-                self._running[spec.name] = made
-                made.start()
+                source = spec.make(target)
+                self._running[spec.name] = source
+                source.start()
 
-            self._tried(spec, "start", begin)
+            self._try(spec, "start", begin)
 
     def read(self, start_ns: int, end_ns: int) -> list[SourceRows]:
-        """Return what every source has recorded in `[start_ns, end_ns)`."""
+        """Return the rows of every source in `[start_ns, end_ns)`."""
         return [self._read(spec, start_ns, end_ns) for spec in self._specs]
 
     def close(self) -> None:
@@ -76,34 +76,32 @@ class SourceRecorder:
             name, source = self._running.popitem()
             try:
                 _within(self._timeout_s, source.close)
-            except (Exception, SystemExit) as error:  # nothing is lost: its rows have been read
+            except (Exception, SystemExit) as error:  # harmless: its rows have been read
                 _log.warning("the source %s could not be closed: %s", name, in_one_sentence(error))
 
     def _read(self, spec: SourceSpec, start_ns: int, end_ns: int) -> SourceRows:
         rows, interval_s, source = spec.schema.empty_table(), None, self._running.get(spec.name)
         if source is not None and spec.name not in self._failures:
-            found = self._tried(
-                spec, "be read", lambda: (checked_rows(spec, source, start_ns, end_ns), _interval(source))
-            )
-            rows, interval_s = found or (rows, interval_s)
+            result = self._try(spec, "be read", lambda: (read_rows(spec, source, start_ns, end_ns), _interval(source)))
+            rows, interval_s = result or (rows, interval_s)
         return SourceRows(spec=spec, rows=rows, interval_s=interval_s, failure=self._failures.get(spec.name, ""))
 
-    def _tried(self, spec: SourceSpec, what: str, call: Callable[[], T]) -> T | None:
+    def _try(self, spec: SourceSpec, action: str, call: Callable[[], T]) -> T | None:
         try:
             return _within(self._timeout_s, call)
-        except (Exception, SystemExit) as error:  # whatever a third party's code does
-            self._failures[spec.name] = f"the source {spec.origin} could not {what}: {in_one_sentence(error)}"
+        except (Exception, SystemExit) as error:  # third-party code may raise anything
+            self._failures[spec.name] = f"the source {spec.origin} could not {action}: {in_one_sentence(error)}"
             _log.warning("%s", self._failures[spec.name])
             return None
 
 
-def checked_rows(spec: SourceSpec, source: AddedSource, start_ns: int, end_ns: int) -> pa.Table:
-    """Return the rows of a window; raise ValueError when they are not what the source declares."""
+def read_rows(spec: SourceSpec, source: AddedSource, start_ns: int, end_ns: int) -> pa.Table:
+    """Read the rows of a window; raise ValueError if they contradict the source's declaration."""
     batches = list(source.snapshot(start_ns, end_ns))
     for batch in batches:
         if not isinstance(batch, pa.RecordBatch) or not batch.schema.equals(spec.schema):
-            found = batch.schema if isinstance(batch, pa.RecordBatch) else type(batch).__name__
-            raise ValueError(f"snapshot must yield record batches with {_words(spec.schema)}; found {_words(found)}")
+            actual = batch.schema if isinstance(batch, pa.RecordBatch) else type(batch).__name__
+            raise ValueError(f"snapshot must yield record batches with {_words(spec.schema)}, got {_words(actual)}")
     rows = pa.Table.from_batches(batches, schema=spec.schema)
     for field in spec.schema:
         if not field.nullable and rows[field.name].null_count:
@@ -111,7 +109,7 @@ def checked_rows(spec: SourceSpec, source: AddedSource, start_ns: int, end_ns: i
     column = time_column(spec.table)
     times = rows[column].cast(pa.int64()).to_numpy()
     if outside := int(((times < start_ns) | (times >= end_ns)).sum()):
-        raise ValueError(f"{outside} of {len(times)} rows are outside of the window that was asked for")
+        raise ValueError(f"{outside} of {len(times)} rows are outside the requested window")
     if spec.table == "metrics":
         declared = {role.metric for role in spec.metric_roles}
         parts = {f"{name}{part}" for name in declared for part in ("", "_bucket", "_sum", "_count")}
@@ -123,7 +121,7 @@ def checked_rows(spec: SourceSpec, source: AddedSource, start_ns: int, end_ns: i
 def _interval(source: AddedSource) -> float | None:
     interval_s = source.interval_s
     if interval_s is not None and not interval_s > 0:
-        raise ValueError(f"interval_s must be None or more than 0, but is {interval_s!r}")
+        raise ValueError(f"interval_s must be None or above 0, got {interval_s!r}")
     return interval_s
 
 
@@ -132,21 +130,21 @@ def _words(schema: pa.Schema | str) -> str:
 
 
 def _within(timeout_s: float, call: Callable[[], T]) -> T:
-    """Return what a call returns, or raise TimeoutError; a call that hangs is left behind in its thread."""
-    done: list[Any] = []
+    """Run a call with a time limit; raise TimeoutError and abandon its thread if it hangs."""
+    results: list[Any] = []
 
     def run() -> None:
         try:
-            done.append((call(), None))
+            results.append((call(), None))
         except BaseException as error:
-            done.append((None, error))
+            results.append((None, error))
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(timeout_s)
-    if not done:
+    if not results:
         raise TimeoutError(f"no answer within {timeout_s:g} s")
-    value, error = done[0]
+    value, error = results[0]
     if error is not None:
         raise error
     return value

@@ -1,4 +1,4 @@
-"""The added sources that are installed, by name, and whether those of a campaign fit together."""
+"""The registry of installed sources, and the check that a campaign's sources are compatible."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from faultset.datasets.metrics.roles import MetricRole, builtin_catalogue
 
 GROUP = "faultset.sources"
 EXTENSIBLE = ("metrics", "spans", "logs", "events")
-"""Tables to which a source may add rows; verdicts and health are judged from the others."""
+"""Tables to which a source may add rows; verdicts and health depend on the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSpec:
-    """An added source that can be used.
+    """An installed source.
 
     Attributes
     ----------
     origin
-        Its name, and the distribution that announces it.
+        Its name and its distribution.
     summary
         What it records, in one sentence.
     added_table
-        The table of its own; None when it adds rows to one that every episode has.
+        Its new table; None if it adds rows to an existing one.
     """
 
     name: str
@@ -44,28 +44,28 @@ class SourceSpec:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns and types of the rows that it yields."""
+        """Return the schema of its rows."""
         return without_episode(self.added_table.schema if self.added_table else TABLES[self.table])
 
 
 def load_source(name: str) -> SourceSpec:
-    """Return one source; raise UsageError when it is unknown, or its plug-in cannot be loaded or used."""
+    """Return a source; raise UsageError if it is unknown or its plug-in is unusable."""
     return load_plugin(GROUP, name, kind="source", accept=source_spec)
 
 
 def load_sources() -> dict[str, SourceSpec]:
-    """Return every source that is installed, by name; a warning names any that cannot be used."""
+    """Return all installed sources by name; warn about unusable ones."""
     return load_plugins(GROUP, source_spec)
 
 
 def source_spec(name: str, loaded: Any) -> SourceSpec:
-    """Return what a class of a source declares; raise UsageError when that cannot be used."""
+    """Build the spec of a source from its class; raise UsageError if the declaration is invalid."""
     require_class(loaded, "table", "interval_s", "start", "snapshot", "close")
     summary = (inspect.getdoc(loaded) or "").partition("\n")[0]
     if not summary.endswith("."):
-        raise UsageError("the docstring of its class must begin with a sentence on what it records")
-    announced = plugins(GROUP).get(name)
-    origin = f"{name} of {announced.distribution}" if announced else f"{name} of {loaded.__module__}"
+        raise UsageError("the docstring of its class must start with a sentence on what it records; add one")
+    plugin = plugins(GROUP).get(name)
+    origin = f"{name} of {plugin.distribution}" if plugin else f"{name} of {loaded.__module__}"
     columns, roles = tuple(getattr(loaded, "columns", ())), tuple(getattr(loaded, "metric_roles", ()))
     table, added = str(loaded.table), None
     if table in TABLES:
@@ -88,22 +88,25 @@ def source_spec(name: str, loaded: Any) -> SourceSpec:
 
 def _check_extension(table: str, columns: tuple[Any, ...], roles: tuple[MetricRole, ...]) -> None:
     if table not in EXTENSIBLE:
-        raise UsageError(f"rows cannot be added to {table}; add to {', '.join(EXTENSIBLE)}, or name a table of its own")
+        raise UsageError(f"rows cannot be added to {table}; add to {', '.join(EXTENSIBLE)}, or name a new table")
     if columns:
-        raise UsageError(f"the columns of {table} are known; leave columns out")
+        raise UsageError(f"the columns of {table} are fixed; leave columns out")
     if (table == "metrics") != bool(roles):
-        raise UsageError("a source of metrics, and no other, declares what its metrics are in metric_roles")
-    known = builtin_catalogue()
-    if taken := [role.metric for role in roles if "*" in role.metric or known.find(role.metric)]:
-        raise UsageError(f"the metrics {', '.join(taken)} must have whole names that the built-in catalogue has not")
+        raise UsageError("metric_roles must be declared by a source of metrics and by no other; add or remove it")
+    catalogue = builtin_catalogue()
+    if taken := [role.metric for role in roles if "*" in role.metric or catalogue.find(role.metric)]:
+        raise UsageError(
+            f"the metrics {', '.join(taken)} must have names without * that the built-in catalogue does not use; "
+            "rename them"
+        )
 
 
 def check_together(specs: Iterable[SourceSpec]) -> None:
-    """Raise UsageError when two sources have the same table of their own, or the same metric."""
+    """Raise UsageError if two sources record the same new table or the same metric."""
     owners: dict[str, str] = {}
     for spec in specs:
-        own = [f"table {spec.table}"] if spec.added_table else [f"metric {role.metric}" for role in spec.metric_roles]
-        for what in own:
-            other = owners.setdefault(what, spec.name)
+        metrics = [f"metric {role.metric}" for role in spec.metric_roles]
+        for item in [f"table {spec.table}"] if spec.added_table else metrics:
+            other = owners.setdefault(item, spec.name)
             if other != spec.name:
-                raise UsageError(f"the sources {other} and {spec.name} both record the {what}; leave one of them out")
+                raise UsageError(f"the sources {other} and {spec.name} both record the {item}; leave one of them out")

@@ -1,4 +1,4 @@
-"""The base of sources that look at something again and again."""
+"""The base class of sources that sample periodically."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from faultset.datasets.metrics.roles import MetricRole
 
 
 class SampledSource(ABC):
-    """Calls `sample` once every interval, in a thread, and keeps the rows.
+    """Calls `sample` in a thread once per interval and stores the rows.
 
-    An exception ends the sampling, and reading then raises it: what may fail now and then is caught in `sample`, which
-    leaves its row out.
+    An exception stops sampling and is raised by `snapshot`. Catch occasional failures in `sample` and leave out the
+    row.
     """
 
     table: str
@@ -37,24 +37,24 @@ class SampledSource(ABC):
 
     @abstractmethod
     def sample(self) -> Iterable[Mapping[str, Any]]:
-        """Return the rows of this moment: values by the names of columns.
+        """Return the current rows as mappings from column to value.
 
-        `time` (nanoseconds, UTC) is the moment of the call unless a row has its own. A row of `metrics` needs `metric`
-        and `value`; `labels` may be a mapping, and `kind` is what the metric's role says.
+        `time` (UTC nanoseconds) defaults to the time of the call. A row of `metrics` needs `metric` and `value`;
+        `labels` may be a mapping, and `kind` defaults to that of the metric's role.
         """
 
     @property
     def interval_s(self) -> float | None:
-        """Seconds between samples."""
+        """Return the seconds between samples."""
         return self.target.interval_s
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Start sampling."""
         self._thread = threading.Thread(target=self._run, name=f"source of {self.table}", daemon=True)
         self._thread.start()
 
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of `[start_ns, end_ns)`; raise what ended the sampling."""
+        """Yield the rows of `[start_ns, end_ns)`; raise the exception that stopped sampling, if any."""
         if self._error is not None:
             raise self._error
         rows = [row for row in list(self._rows) if start_ns <= row["time"] < end_ns]
@@ -72,14 +72,14 @@ class SampledSource(ABC):
         while not self._closed.is_set():
             now_ns = time.time_ns()
             try:
-                self._rows.extend(self._completed(row, now_ns) for row in self.sample())
-            except Exception as error:  # told when the rows are read
+                self._rows.extend(self._complete(row, now_ns) for row in self.sample())
+            except Exception as error:  # raised when the rows are read
                 self._error = error
                 return
             due = max(due + interval_s, time.monotonic())
             self._closed.wait(due - time.monotonic())
 
-    def _completed(self, row: Mapping[str, Any], now_ns: int) -> dict[str, Any]:
+    def _complete(self, row: Mapping[str, Any], now_ns: int) -> dict[str, Any]:
         row = {"time": now_ns, **row}
         if self.table == "metrics":
             labels = row.get("labels", {})

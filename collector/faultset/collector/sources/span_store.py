@@ -1,4 +1,4 @@
-"""Spans of all pods in memory: 80 bytes each and their attributes."""
+"""In-memory store of spans, 80 bytes each plus attributes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class SpanStore:
-    """Rows of finished spans in the order in which they arrive."""
+    """Finished spans in order of arrival."""
 
     def __init__(self) -> None:
         self._starts = array("q")
@@ -43,7 +43,7 @@ class SpanStore:
         return len(self._starts)
 
     def add(self, span: SpanRow) -> None:
-        """Add one span; a span that was sent twice is kept once in every window."""
+        """Add a span; windows drop duplicates of spans that were sent twice."""
         self._starts.append(span.start_ns)
         self._durations.append(span.duration_ns)
         self._status_codes.append(_NO_STATUS_CODE if span.status_code is None else span.status_code)
@@ -54,7 +54,7 @@ class SpanStore:
             self._codes[column].append(self._words[column].number(getattr(span, column)))
 
     def window(self, start_ns: int, end_ns: int) -> SpanWindow:
-        """Return the spans with `start_ns <= start < end_ns`, detached from what comes later."""
+        """Return a copy of the spans with `start_ns <= start < end_ns`."""
         starts = frozen(self._starts, "i8")
         chosen = (starts >= start_ns) & (starts < end_ns)
         numbers = {
@@ -79,7 +79,7 @@ class SpanWindow:
         self._words = words
 
     def table(self, services: Mapping[str, str | None]) -> pa.Table:
-        """Return the rows in order of their start, each span once, with the service of the pod that sent it."""
+        """Return the distinct spans in order of start, with the service of the pod that sent each."""
         order = self._first_copies()
         order = order[np.argsort(self._numbers["start"][order], kind="stable")]
         numbers = {column: values[order] for column, values in self._numbers.items()}
@@ -100,7 +100,7 @@ class SpanWindow:
         return pa.Table.from_arrays([(columns | ids)[name] for name in SCHEMA.names], schema=SCHEMA)
 
     def _first_copies(self) -> Numbers:
-        """Return the places of the spans without those that an exporter sent again."""
+        """Return the indices of the first copy of each span."""
         trace = np.ascontiguousarray(self._ids["trace_id"]).view(np.uint64).reshape(-1, 2)
         span = np.ascontiguousarray(self._ids["span_id"]).view(np.uint64).reshape(-1)
         _, first = np.unique(span ^ (trace[:, 0] * _ODD) ^ trace[:, 1], return_index=True)

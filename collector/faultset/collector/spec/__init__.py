@@ -1,1 +1,1 @@
-"""The specification language: an application as data, and the Kubernetes manifests made from it."""
+"""Application specs: an application as data, and its Kubernetes manifests."""

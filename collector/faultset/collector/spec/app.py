@@ -1,4 +1,4 @@
-"""An application as data: services, their calls and stores, behaviour on errors, endpoints and workload."""
+"""The spec of an application: services, calls, stores, behaviour on errors, endpoints and workload."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ Kind = Literal["frontend", "logic", "cache", "database", "broker", "infrastructu
 
 
 class AppEntry(NamedTuple):
-    """Where clients send their requests."""
+    """The service and port that clients send requests to."""
 
     service: str
     port: int
 
 
 class Operation(FrozenModel):
-    """What a service does for one RPC (`/geo.Geo/Nearby`) or HTTP endpoint (`/hotels`, `/product/{id}`).
+    """The behaviour of one RPC (`/geo.Geo/Nearby`) or HTTP endpoint (`/hotels`, `/product/{id}`).
 
-    The name of an endpoint may begin with a method: `POST /cart`.
+    The name of an endpoint may start with a method: `POST /cart`.
 
     Attributes
     ----------
     observed
-        Whether requests leave a span and a line.
+        Whether requests produce a span and a log line.
     log
-        Text of the line that every request writes; the operation's own name when left out.
+        Text of the log line of a request; by default the name of the operation.
     location
-        Place in the modelled source that the operation's log lines name.
+        Source location of the original program that log lines name.
     span
-        Name of the server's span; the operation's own name when left out, after the method for an HTTP endpoint.
+        Name of the server span; by default the name of the operation, for an HTTP endpoint after the method.
     work_ms
-        CPU time in milliseconds that it takes; what the program itself uses for a request is part of it.
+        CPU time per request in milliseconds, including the overhead of the program.
     deadline_s
-        Within how many seconds a request must be answered; it fails then, as do the calls for it that are under way.
+        Seconds after which a request fails, together with its outstanding calls.
     """
 
     log: str = ""
@@ -58,14 +58,14 @@ class Operation(FrozenModel):
 
 
 class Seed(FrozenModel):
-    """A collection that the service fills at its start when the store has none."""
+    """A collection that the service fills at startup if the store does not have it."""
 
     store: str
     collection: str
 
 
 class Index(FrozenModel):
-    """A collection kept in memory, read once at the service's start; empty when that read fails."""
+    """A collection kept in memory, read once at startup; empty if that read fails."""
 
     store: str
     collection: str
@@ -73,16 +73,16 @@ class Index(FrozenModel):
 
 
 class Deployed(FrozenModel):
-    """Where an application runs that somebody else has deployed.
+    """The location of an application that is already deployed.
 
     Attributes
     ----------
     namespace
-        The namespace, on the cluster of the kubeconfig.
+        Namespace on the cluster of the kubeconfig.
     url
-        Base URL of the entry as a pod reaches it; the entry's Service and port when left out.
+        Base URL of the entry, reachable from pods; by default the entry's Service and port.
     reported
-        Names under which services report spans, where these differ from the label's values.
+        Service -> `service.name` in its spans, if it differs from the label's value.
     """
 
     namespace: str
@@ -91,50 +91,49 @@ class Deployed(FrozenModel):
 
 
 class LoadSpec(FrozenModel):
-    """How requests are sent: the name of a load driver, and what it needs to know."""
+    """The load driver and its options."""
 
     driver: str = "http"
     options: dict[str, Any] = Field(default_factory=dict)
 
 
 class ServiceSpec(ContainerFields):
-    """One service: what runs in its container, and what that program does.
+    """One service: its container, and the behaviour of the program in it.
 
-    Of a service that somebody else has deployed only name, kind and relations are given. Its name is the value of the
-    application's label; `objects` gives the names of its Deployment and Service where they differ. `ContainerFields`
-    says what its container is given.
+    A service that is already deployed needs only name, kind and relations. Its name is the value of the application's
+    label; `objects` names its Deployment and Service if they differ. `ContainerFields` has further container settings.
 
     Attributes
     ----------
     program
-        Command of the container. An absolute path runs a program of the image (on the embedded platform: of this
-        machine), about which the runtime knows nothing: it has no operations, spans or metrics of ours.
+        Command of the container. An absolute path runs a program of the image (on the embedded platform, of this
+        machine); such a program has no operations, spans or metrics of the runtime.
     port
-        Where it listens; none for a service that works in the background only.
+        Port it listens on; none for a service with only background work.
     replicas
-        How many pods it has.
+        Number of pods.
     stateful
-        Whether these have stable names (`NAME-0`, `NAME-1`), which resolve as `NAME-0.NAME-peer`, and an order.
+        Whether pods are ordered and have stable names (`NAME-0`, `NAME-1`), which resolve as `NAME-0.NAME-peer`.
     storage
-        Of a stateful service: the volume that each pod has.
+        Volume of each pod, for a stateful service.
     readiness, liveness
-        By what the cluster sees whether a pod gets requests, and whether a container has to be started again.
+        Kubernetes probes.
     consumers, tasks
-        Its work in the background.
+        Background work.
     init
-        What has to end well before its container starts, one after the other.
+        Init containers, which run one after the other.
     breakers
-        Circuit breakers, by the service that it calls.
+        Called service -> circuit breaker.
     runs
-        Name of a program of the application's own code (`Persona.programs`) that takes the place of operations.
+        Name of a program in the application's own code (`Persona.programs`) that replaces operations.
     metrics_port
-        Port on which such a program gives metrics, at `/metrics` in the format of Prometheus; none when it gives none.
+        Port with Prometheus metrics at `/metrics`, for such a program; none without metrics.
     location
-        File of the modelled source that the log lines of its start name.
+        Source file of the original program that log lines at startup name.
     registry_name
-        Name under which it registers with the application's registry.
+        Name in the application's service registry.
     connect_timeout_s
-        Of a database: how many seconds its clients try to reach it; as many as its driver says when left out.
+        Connection timeout of a database's clients; by default that of its driver.
     """
 
     name: str
@@ -169,41 +168,41 @@ class ServiceSpec(ContainerFields):
 
     @cached_property
     def calls(self) -> tuple[str, ...]:
-        """Services that it calls: those that are given, then those of its operations, in order of first appearance."""
+        """Return the called services: `callees`, then those in operations, in order of first appearance."""
         return tuple(dict.fromkeys((*self.callees, *(call.service for call in self.operations_called()))))
 
     @property
     def peers(self) -> str:
-        """Name of the headless Service behind which the pods of a stateful service have names."""
+        """Return the name of the headless Service that gives the pods of a stateful service their names."""
         return f"{self.name}-peer"
 
     @property
     def reads_store_at_start(self) -> bool:
-        """Whether it answers from memory, filled only at its start, so that later faults of its store do not show."""
+        """Return whether it answers from memory filled at startup, so that later faults of its store are invisible."""
         return bool(self.indexes)
 
     @property
     def exports_metrics(self) -> bool:
-        """Whether its process has a metrics endpoint of its own."""
+        """Return whether its process has a metrics endpoint."""
         return self.kind in ("frontend", "logic")
 
     @property
     def store_driver(self) -> str | None:
-        """Name of the store driver that its program starts; None when it is no store of ours."""
+        """Return the store driver that its program starts; None if it is not a built-in store."""
         program, name = (*self.program, "", "")[:2]
         return name or None if program == "faultset-store" else None
 
     @property
     def background(self) -> dict[str, BackgroundWork]:
-        """Consumers and tasks by name."""
+        """Return consumers and tasks by name."""
         return {**self.consumers, **self.tasks}
 
     def steps(self) -> Iterator[tuple[Place, StepModel]]:
-        """Yield the steps of operations, consumers and tasks, with their places in the service."""
-        parts = {"operations": self.operations, "consumers": self.consumers, "tasks": self.tasks}
-        for part, found in parts.items():
-            for name, work in found.items():
-                yield from all_steps(work.steps, (part, name, "steps"))
+        """Yield the steps of operations, consumers and tasks, with their paths in the service."""
+        fields = {"operations": self.operations, "consumers": self.consumers, "tasks": self.tasks}
+        for field, items in fields.items():
+            for name, work in items.items():
+                yield from all_steps(work.steps, (field, name, "steps"))
 
     def operations_called(self) -> Iterator[CalledOperation]:
         """Yield the calls of all its operations, consumers and tasks."""
@@ -211,7 +210,7 @@ class ServiceSpec(ContainerFields):
             yield from step.operations_called()
 
 
-def _named(value: Any) -> Any:
+def _add_names(value: Any) -> Any:
     if isinstance(value, dict):
         return {
             name: {**service, "name": name} if isinstance(service, dict) else service for name, service in value.items()
@@ -220,24 +219,23 @@ def _named(value: Any) -> Any:
 
 
 class AppSpec(FrozenModel):
-    """A whole application.
+    """An application.
 
-    Everything that depends on the application is here or in its own code; the runtime, the manifests and the load know
-    none of it.
+    Everything specific to an application is in its spec or its own code; runtime, manifests and load are generic.
 
     Attributes
     ----------
     code
-        Where its own steps and its persona are: the name of a package, or the path of a folder, with `operations.py`
-        or `persona.py`; none when it needs neither.
+        Package name, or path of a folder, with the application's own steps (`operations.py`) or persona
+        (`persona.py`); none if it has neither.
     registry
-        Service by which services announce themselves when they start, in the way that the persona knows.
+        Service registry that services register with at startup, as the persona defines.
     flags
-        Feature flags that its steps read; none when left out.
+        Feature flags that steps read.
     operator
-        An operator that makes some of its services from a custom resource; none when left out.
+        Operator that creates some of the services from a custom resource.
     configs, secrets
-        ConfigMaps and Secrets by name, which services refer to in `environment` and `files`.
+        ConfigMaps and Secrets by name, for `environment` and `files` of services.
     """
 
     name: str
@@ -256,29 +254,29 @@ class AppSpec(FrozenModel):
     secrets: dict[str, SecretTexts] = Field(default_factory=dict)
     load: LoadSpec = LoadSpec()
     entry: AppEntry
-    services: Annotated[dict[str, ServiceSpec], BeforeValidator(_named)]
+    services: Annotated[dict[str, ServiceSpec], BeforeValidator(_add_names)]
     requests: dict[str, RequestSpec]
     mixes: dict[str, Mix] = Field(min_length=1)
     default_mix: str
 
     @cached_property
     def calls(self) -> tuple[tuple[str, str], ...]:
-        """Declared call graph: (caller, callee), stores included; the registry carries no calls."""
+        """Return the declared call graph as (caller, callee), stores included and the registry left out."""
         return tuple(
             (service.name, callee) for service in self.services.values() for callee in (*service.calls, *service.stores)
         )
 
     @property
     def components(self) -> tuple[str, ...]:
-        """Services that an operator makes, so that changes of their workloads begin at the custom resource."""
+        """Return the services that an operator creates; their workloads are changed through the custom resource."""
         return () if self.operator is None else self.operator.components
 
     def has_deployment(self, name: str) -> bool:
-        """Say whether a service has a Deployment that nobody else is responsible for."""
+        """Return whether a service has a Deployment that no operator controls."""
         return name not in self.components and not self.services[name].stateful
 
     def service(self, name: str) -> ServiceSpec:
-        """Return one service; raise UsageError with the nearest name for an unknown one."""
+        """Return a service; raise UsageError with the nearest name if it is unknown."""
         if name not in self.services:
             raise unknown_name(f"service of {self.name}", name, self.services)
         return self.services[name]
@@ -293,7 +291,7 @@ class AppSpec(FrozenModel):
         return tuple(service.name for service in self.services.values() if store in service.stores)
 
     def mix(self, name: str) -> Mix:
-        """Return one mix; raise UsageError with the nearest name for an unknown one."""
+        """Return a mix; raise UsageError with the nearest name if it is unknown."""
         if name not in self.mixes:
             raise unknown_name(f"mix of {self.name}", name, self.mixes)
         return self.mixes[name]

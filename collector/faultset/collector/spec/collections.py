@@ -1,4 +1,4 @@
-"""Documents that a store holds, listed or generated, and the values that requests are drawn from."""
+"""Documents of a store, listed or generated."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from faultset.collector.spec.random_graphs import RandomGraph, neighbours
 from faultset.collector.spec.steps import FrozenModel
 
 
-def _with_right_graphs(value: Any) -> Any:
+def _check_graphs(value: Any) -> Any:
     match value:
         case {"neighbours": graph}:
             RandomGraph.model_validate(graph)
         case dict():
-            for part in value.values():
-                _with_right_graphs(part)
+            for item in value.values():
+                _check_graphs(item)
         case list() | tuple():
-            for part in value:
-                _with_right_graphs(part)
+            for item in value:
+                _check_graphs(item)
         case _:
             pass
     return value
 
 
 class Generated(FrozenModel):
-    """Documents for the indices `i` from `first` to `last`, or only for multiples of a number among them.
+    """Documents for the indices `i` from `first` to `last`, optionally only for multiples of a number.
 
-    A field is a constant, a text in which `{i}` stands for the index, a list or mapping of such, or one of the rules
-    `{start: a, step: b}` (a + b * i), `{cycle: [...]}` (values in turn), `{sha256: text}` (hexadecimal) and
+    A field is a constant, a text in which `{i}` is replaced by the index, a list or mapping of these, or one of the
+    rules `{start: a, step: b}` (a + b * i), `{cycle: [...]}` (values in turn), `{sha256: text}` (hexadecimal) and
     `{neighbours: graph, text: "{n}", at_most: c}` (a text for each neighbour `n` of the index in a `RandomGraph`;
-    without `text` the number, without `at_most` all of them).
+    without `text` its number, without `at_most` all neighbours).
     """
 
     first: int
     last: int
     multiple_of: int = 1
-    fields: Annotated[dict[str, Any], AfterValidator(_with_right_graphs)]
+    fields: Annotated[dict[str, Any], AfterValidator(_check_graphs)]
 
 
 class Collection(FrozenModel):
-    """Documents of one collection and the field that identifies them.
+    """The documents of a collection and the field that identifies them.
 
-    In an `appended` collection several documents may have the same key. A `sorted` one is a sorted set for each key,
-    whose members the document's field `members` lists, the one with the lowest score first.
+    In an `appended` collection, several documents may have the same key. A `sorted` collection has a sorted set per
+    key; the document's field `members` lists its members, lowest score first.
     """
 
     key: str
@@ -56,7 +56,7 @@ class Collection(FrozenModel):
     generated: tuple[Generated, ...] = ()
 
     def all(self) -> Iterator[dict[str, Any]]:
-        """Yield every document, the listed ones first."""
+        """Yield all documents, listed ones first."""
         yield from (dict(document) for document in self.documents)
         for rule in self.generated:
             for index in range(rule.first, rule.last + 1):
@@ -73,13 +73,13 @@ def _value(value: Any, index: int) -> Any:
         case {"sha256": str() as text}:
             return hashlib.sha256(text.replace("{i}", str(index)).encode()).hexdigest()
         case {"neighbours": graph, **rest}:
-            found = neighbours(RandomGraph.model_validate(graph)).get(index, ())[: rest.get("at_most")]
-            return [rest["text"].replace("{n}", str(one)) for one in found] if "text" in rest else list(found)
+            numbers = neighbours(RandomGraph.model_validate(graph)).get(index, ())[: rest.get("at_most")]
+            return [rest["text"].replace("{n}", str(number)) for number in numbers] if "text" in rest else list(numbers)
         case str():
             return value.replace("{i}", str(index))
         case dict():
-            return {name: _value(part, index) for name, part in value.items()}
+            return {name: _value(item, index) for name, item in value.items()}
         case list():
-            return [_value(part, index) for part in value]
+            return [_value(item, index) for item in value]
         case _:
             return value

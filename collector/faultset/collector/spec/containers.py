@@ -1,30 +1,30 @@
-"""What the containers of an application find where."""
+"""Paths, ports and images in the containers of an application."""
 
 from __future__ import annotations
 
 SPEC_PATH = "/etc/faultset/app.yaml"
-"""The application's spec; the environment variable FAULTSET_APP names another place."""
+"""The application's spec; FAULTSET_APP overrides the path."""
 
 DATA_PATH = "/data/db"
-"""The files of a database; the environment variable FAULTSET_DATA names another place."""
+"""The files of a database; FAULTSET_DATA overrides the path."""
 
 METRICS_PORT = 9464
 """Port on which services export their metrics."""
 
 CREDENTIALS_PATH = "/var/run/secrets/faultset"
-"""Passwords, one in each file; the environment variable FAULTSET_CREDENTIALS names another place."""
+"""Passwords, one per file; FAULTSET_CREDENTIALS overrides the path."""
 
 ADMINISTRATOR = "administrator"
-"""File with the password of a store's administrator, in the store's container only."""
+"""File with the administrator's password, only in the store's container."""
 
 APPLICATION = "application"
-"""File with the password of the application's account, in the store's container; elsewhere it has the store's name."""
+"""File with the application's password in the store's container; in other containers it has the store's name."""
 
 SPANS_PORT = 4318
-"""Port on which spans are received (OTLP over HTTP)."""
+"""Port of the span receiver (OTLP over HTTP)."""
 
 APP_REPOSITORY = "faultset/app"
-"""Image with our programs."""
+"""Image with faultset's programs."""
 
 PAUSE_REPOSITORY = "faultset/pause"
-"""Image that does nothing but wait."""
+"""Image of the pause container."""

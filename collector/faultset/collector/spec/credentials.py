@@ -1,8 +1,7 @@
-"""Secrets of an application: those of its spec, and passwords of its stores, drawn anew for each episode.
+"""Secrets of an application: those in its spec, and store passwords, which are random in each episode.
 
-Every store has a Secret of its own with both passwords. The application's services share one that holds the passwords
-of their accounts and no administrator's. Containers find them as files: neither the environment nor the arguments of a
-process hold a password.
+Each store has its own Secret with both passwords. The services share a Secret with the passwords of their accounts,
+without administrators. Containers read passwords from files, never from environment variables or arguments.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ _VOLUME = "credentials"
 
 
 def new_password() -> str:
-    """Return a password that nobody can guess."""
+    """Return a random password."""
     return secrets.token_hex(_PASSWORD_BYTES)
 
 
 def credential_secrets(app: AppSpec, draw: Callable[[], str] = new_password) -> list[dict[str, Any]]:
-    """Return the Secrets of an application; those without stores of ours have none.
+    """Return the Secrets of an application; none without built-in stores.
 
     Parameters
     ----------
     draw
-        Returns another password at each call.
+        Returns a new password at each call.
     """
     stores = [service for service in app.services.values() if service.store_driver is not None]
     if not stores:
@@ -42,12 +41,12 @@ def credential_secrets(app: AppSpec, draw: Callable[[], str] = new_password) -> 
 
 
 def secrets_of_spec(app: AppSpec, draw: Callable[[], str] = new_password) -> list[dict[str, Any]]:
-    """Return the Secrets that the spec gives; `draw` makes the values that it leaves out."""
+    """Return the Secrets in the spec; `draw` generates values that it leaves out."""
     return [_secret(name, secret_data(texts, draw)) for name, texts in app.secrets.items()]
 
 
 def credential_volume(app: AppSpec, service: ServiceSpec) -> dict[str, Any] | None:
-    """Return the volume with the passwords that a service's container may know; None when it needs none."""
+    """Return the volume with the passwords a service's container may read; None if it needs none."""
     if service.store_driver is not None:
         return {"name": _VOLUME, "secret": {"secretName": _name(service)}}
     uses_stores = any(other.store_driver is not None for other in app.services.values())
@@ -57,7 +56,7 @@ def credential_volume(app: AppSpec, service: ServiceSpec) -> dict[str, Any] | No
 
 
 def credential_mount() -> dict[str, Any]:
-    """Return where a container mounts its volume with passwords."""
+    """Return the mount of the volume with passwords."""
     return {"name": _VOLUME, "mountPath": CREDENTIALS_PATH, "readOnly": True}
 
 
@@ -69,12 +68,12 @@ class SecretKey(NamedTuple):
 
 
 def password_key(app: AppSpec, store: str) -> SecretKey:
-    """Return where the services of an application find the password of their account in a store."""
+    """Return the key with the password of the services' account in a store."""
     return SecretKey(_shared_name(app), store)
 
 
 def store_password_key(app: AppSpec, store: str) -> SecretKey:
-    """Return where a store itself finds that password."""
+    """Return the key with that password for the store itself."""
     return SecretKey(_name(app.services[store]), APPLICATION)
 
 
@@ -92,12 +91,12 @@ def _secret(name: str, texts: dict[str, str]) -> dict[str, Any]:
 
 
 def encoded(text: str) -> str:
-    """Return a text as it stands in the data of a Secret."""
+    """Encode a text for the data of a Secret."""
     return base64.b64encode(text.encode()).decode()
 
 
 def decoded(text: str) -> str:
-    """Return what stands in the data of a Secret.
+    """Decode a text from the data of a Secret.
 
     >>> decoded(encoded("word"))
     'word'

@@ -1,4 +1,4 @@
-"""Manifests of an operator: the definition of its custom resource, what it may do, and the resource itself."""
+"""Manifests of an operator: the definition of its custom resource, its permissions, and the resource."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHANGES = ["get", "list", "watch", "create", "update", "patch", "delete"]
 
 
 def operator_manifests(app: AppSpec) -> list[Manifest]:
-    """Return the custom resource's definition, and the operator's account and rights; nothing without an operator."""
+    """Return the custom resource's definition and the operator's account and role; empty without an operator."""
     definition = resource_definition(app)
     if definition is None:
         return []
@@ -42,11 +42,11 @@ def operator_manifests(app: AppSpec) -> list[Manifest]:
 
 
 def operator_rules(resource: CustomResource) -> list[Manifest]:
-    """Return what an operator may do in its namespace, as rules of a role."""
+    """Return the rules of an operator's role in its namespace."""
     plural = resource.plural
-    own = [plural, f"{plural}/status", f"{plural}/finalizers"]
+    resources = [plural, f"{plural}/status", f"{plural}/finalizers"]
     return [
-        {"apiGroups": [resource.group], "resources": own, "verbs": _CHANGES},
+        {"apiGroups": [resource.group], "resources": resources, "verbs": _CHANGES},
         {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": _CHANGES},
         {"apiGroups": [""], "resources": ["services", "persistentvolumeclaims", "pods"], "verbs": _CHANGES},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
@@ -54,7 +54,7 @@ def operator_rules(resource: CustomResource) -> list[Manifest]:
 
 
 def custom_resources(app: AppSpec) -> list[Manifest]:
-    """Return the custom resource, with what the components' services say; nothing without an operator."""
+    """Return the custom resource, built from the services of its components; empty without an operator."""
     if app.operator is None:
         return []
     resource = app.operator.resource
@@ -71,7 +71,7 @@ def custom_resources(app: AppSpec) -> list[Manifest]:
 
 def _component(app: AppSpec, service: ServiceSpec, spec: Manifest) -> Manifest:
     resources = service.resources()
-    made: Manifest = {
+    component: Manifest = {
         **spec.get(service.name, {}),
         "image": service.image or app.image,
         "replicas": service.replicas,
@@ -80,12 +80,12 @@ def _component(app: AppSpec, service: ServiceSpec, spec: Manifest) -> Manifest:
     if service.storage is not None:
         resources["requests"]["storage"] = service.storage.size
         if service.storage.storage_class is not None:
-            made["storageClassName"] = service.storage.storage_class
-    return made
+            component["storageClassName"] = service.storage.storage_class
+    return component
 
 
 def resource_definition(app: AppSpec) -> Manifest | None:
-    """Return the definition of the custom resource; None when the application brings no operator that needs it."""
+    """Return the definition of the custom resource; None if the application deploys no operator."""
     if app.operator is None or app.operator.service is None:
         return None
     resource = app.operator.resource

@@ -1,4 +1,4 @@
-"""Specs as YAML: reading and writing."""
+"""Read and write specs as YAML."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from faultset.core.reading.yaml_documents import parse_yaml
 
 
 def read_mapping(text: str, source: str) -> dict[str, Any]:
-    """Return the mapping that a YAML text holds; raise UsageError when it holds none."""
+    """Parse a YAML mapping; raise UsageError if the text is something else."""
     value = parse_yaml(text, source)
     if not isinstance(value, dict):
-        raise UsageError(f"{source} is not an application spec: a mapping is wanted, found {type(value).__name__}")
+        raise UsageError(
+            f"{source} must be a YAML mapping with an application spec, got {type(value).__name__}; correct the file"
+        )
     return value
 
 
@@ -31,25 +33,25 @@ def parse(
     code: str | None = None,
     workload_of: Callable[[str], dict[str, Any]] | None = None,
 ) -> AppSpec:
-    """Read a spec.
+    """Parse a spec.
 
     Parameters
     ----------
     text
         YAML.
     source
-        Where the text is from, for the message.
+        Origin of the text, for error messages.
     steps
-        The kinds of steps that operations may have.
+        Step types that operations may use.
     code
-        Where the application's own code is, for a spec that does not say it.
+        Location of the application's own code, if the spec does not name it.
     workload_of
-        Returns requests and mixes of another application, for a spec whose field `workload_of` names one.
+        Returns requests and mixes of another application, for a spec with the field `workload_of`.
 
     Raises
     ------
     UsageError
-        The spec is wrong; the sentence has the line, the field and the reason of the first thing that is.
+        The spec is invalid; the message has line, field and reason of the first problem.
     """
     value = read_mapping(text, source)
     if workload_of is not None and isinstance(value.get("workload_of"), str):
@@ -65,34 +67,34 @@ def parse(
     return app
 
 
-def wrong_spec(text: str, source: str, place: tuple[str | int, ...], reason: str, *, more: int = 0) -> UsageError:
-    """Return the error for something in a spec that is wrong, to be raised by the caller.
+def wrong_spec(text: str, source: str, path: tuple[str | int, ...], reason: str, *, more: int = 0) -> UsageError:
+    """Return the error for an invalid spec.
 
     Parameters
     ----------
-    place
-        Keys and indices that lead to it.
+    path
+        Keys and indices of the invalid field.
     more
-        How many other things are wrong.
+        Number of further problems.
     """
-    field = ".".join(str(part) for part in place) or "the whole"
+    field = ".".join(map(str, path)) or "the top level"
     others = f" ({more} more)" if more else ""
-    return UsageError(f"{source}, line {_line(text, place)}, is wrong at {field}: {reason}{others}; correct the spec")
+    return UsageError(f"{source}, line {_line(text, path)}, field {field}: {reason}{others}; correct the spec")
 
 
-def _line(text: str, place: tuple[str | int, ...]) -> int:
-    """Return the line on which a place of a YAML text begins, or the innermost part of it that is there."""
+def _line(text: str, path: tuple[str | int, ...]) -> int:
+    """Return the line of a field in a YAML text, or of its innermost existing parent."""
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     line = 0
-    for part in place:
+    for key in path:
         if isinstance(node, yaml.MappingNode):
-            found = next(((key, value) for key, value in node.value if key.value == str(part)), None)
-            if found is None:
+            match = next((pair for pair in node.value if pair[0].value == str(key)), None)
+            if match is None:
                 break
-            key, node = found
-            line = key.start_mark.line
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
+            key_node, node = match
+            line = key_node.start_mark.line
+        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+            node = node.value[key]
             line = node.start_mark.line
         else:
             break
@@ -100,7 +102,7 @@ def _line(text: str, place: tuple[str | int, ...]) -> int:
 
 
 def write(app: AppSpec) -> str:
-    """Return the spec as YAML, such that `parse` gives it back."""
+    """Return the spec as YAML that `parse` reads back."""
     value = app.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     for service in value["services"].values():
         del service["name"]

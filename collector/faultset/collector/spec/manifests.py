@@ -1,4 +1,4 @@
-"""Ordinary Kubernetes manifests of an application."""
+"""Kubernetes manifests of an application."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Manifest = dict[str, Any]
 
 
 def manifests(app: AppSpec, *, telemetry_endpoint: str, image_pull: str = "IfNotPresent") -> list[Manifest]:
-    """Return the application's objects in the order in which they are applied, with new passwords for its stores.
+    """Return the application's objects in the order of creation, with new passwords for its stores.
 
     Parameters
     ----------
     telemetry_endpoint:
-        Base URL of the OTLP/HTTP receiver, as a pod reaches it.
+        Base URL of the OTLP/HTTP receiver, reachable from pods.
     image_pull:
         `imagePullPolicy` of every container.
     """
     services = app.services.values()
     claims = [service for service in services if service.claim]
-    own = [service for service in services if service.name not in app.components]
+    direct = [service for service in services if service.name not in app.components]
     return [
         *(_volume(app, service) for service in claims),
         *(_claim(app, service) for service in claims),
@@ -37,8 +37,8 @@ def manifests(app: AppSpec, *, telemetry_endpoint: str, image_pull: str = "IfNot
         *credential_secrets(app),
         *secrets_of_spec(app),
         *operator_manifests(app),
-        *(front for service in own for front in service_manifests(app, service)),
-        *(workload(app, service, telemetry_endpoint, image_pull) for service in own),
+        *(manifest for service in direct for manifest in service_manifests(app, service)),
+        *(workload(app, service, telemetry_endpoint, image_pull) for service in direct),
         *custom_resources(app),
     ]
 
@@ -53,7 +53,7 @@ def _storage_class(service: ServiceSpec) -> str:
 
 
 def volume_name(service: ServiceSpec) -> str:
-    """Name of the PersistentVolume that the claim of a database binds."""
+    """Return the name of the PersistentVolume for a database's claim."""
     assert service.claim is not None
     return f"{service.claim.removesuffix('-pvc')}-pv"
 
@@ -112,7 +112,7 @@ def flag_manifests(app: AppSpec) -> list[Manifest]:
 
 
 def config_manifests(app: AppSpec) -> list[Manifest]:
-    """Return the ConfigMaps that the spec gives."""
+    """Return the ConfigMaps in the spec."""
     return [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": config_data(texts)}
         for name, texts in app.configs.items()
@@ -120,25 +120,26 @@ def config_manifests(app: AppSpec) -> list[Manifest]:
 
 
 def service_manifests(app: AppSpec, service: ServiceSpec) -> list[Manifest]:
-    """Return the Service of a service, and the headless one of a stateful service; none without a port."""
+    """Return the Service, and the headless Service of a stateful service; none without a port."""
     if not service.port:
         return []
     metadata = {"name": service.name, "labels": _labels(app, service)}
     ports = [{"name": str(service.port), "protocol": "TCP", "port": service.port, "targetPort": service.port}]
-    made: Manifest = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
-    front = {**made, "spec": {"type": "ClusterIP", "selector": _labels(app, service), "ports": ports}}
+    base: Manifest = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
+    front = {**base, "spec": {"type": "ClusterIP", "selector": _labels(app, service), "ports": ports}}
     if not service.stateful:
         return [front]
     peers = {**front["spec"], "clusterIP": "None", "publishNotReadyAddresses": True}
-    return [front, {**made, "metadata": {**metadata, "name": service.peers}, "spec": peers}]
+    return [front, {**base, "metadata": {**metadata, "name": service.peers}, "spec": peers}]
 
 
 def workload(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, image_pull: str = "IfNotPresent") -> Manifest:
-    """Return the Deployment of a service, or the StatefulSet of a stateful one; see `manifests` for the parameters."""
+    """Return the Deployment or StatefulSet of a service; see `manifests` for the parameters."""
     if service.stateful:
-        kind, own = "StatefulSet", _stateful(service)
+        kind, fields = "StatefulSet", _stateful(service)
     else:
-        kind, own = "Deployment", {"strategy": {"type": "Recreate" if service.kind == "database" else "RollingUpdate"}}
+        strategy = "Recreate" if service.kind == "database" else "RollingUpdate"
+        kind, fields = "Deployment", {"strategy": {"type": strategy}}
     return {
         "apiVersion": "apps/v1",
         "kind": kind,
@@ -146,18 +147,18 @@ def workload(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, image_
         "spec": {
             "replicas": service.replicas,
             "selector": {"matchLabels": _labels(app, service)},
-            **own,
+            **fields,
             "template": pod_template(app, service, telemetry_endpoint, image_pull),
         },
     }
 
 
 def _stateful(service: ServiceSpec) -> Manifest:
-    made: Manifest = {"serviceName": service.peers, "updateStrategy": {"type": "RollingUpdate"}}
+    fields: Manifest = {"serviceName": service.peers, "updateStrategy": {"type": "RollingUpdate"}}
     if service.storage is not None:
         resources = {"requests": {"storage": service.storage.size}}
         spec: Manifest = {"accessModes": ["ReadWriteOnce"], "resources": resources}
         if service.storage.storage_class is not None:
             spec["storageClassName"] = service.storage.storage_class
-        made["volumeClaimTemplates"] = [{"metadata": {"name": service.storage.name}, "spec": spec}]
-    return made
+        fields["volumeClaimTemplates"] = [{"metadata": {"name": service.storage.name}, "spec": spec}]
+    return fields

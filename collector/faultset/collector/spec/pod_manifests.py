@@ -1,4 +1,4 @@
-"""Pods in the manifests of an application: containers, what they are given, and their volumes."""
+"""Pod templates in the manifests of an application: containers, environment, probes and volumes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Manifest = dict[str, Any]
 
 
 def config_name(app: AppSpec) -> str:
-    """Name of the ConfigMap with the spec."""
+    """Return the name of the ConfigMap with the spec."""
     return f"{app.name}-config"
 
 
 def pod_template(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, image_pull: str) -> Manifest:
     """Return the template of a service's pods; see `manifests.manifests` for the parameters."""
     files = _file_volumes([service, *service.init])
-    init = [_init_container(app, one, files, image_pull) for one in service.init]
+    init = [_init_container(app, container, files, image_pull) for container in service.init]
     return {
         "metadata": {"labels": {app.label_key: service.name}, "annotations": _annotations(service)},
         "spec": {
@@ -37,24 +37,24 @@ def pod_template(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, im
 
 
 def _reads_flags(app: AppSpec, service: ServiceSpec) -> bool:
-    """Say whether a service mounts the file of flags: the one that answers the others, or every one without it."""
+    """Return whether a service mounts the flag file: only the provider, or every service without a provider."""
     if app.flags is None or service.program[:1] != ("faultset-service",):
         return False
     return app.flags.provider in (None, service.name)
 
 
 def _account(app: AppSpec, service: ServiceSpec) -> Manifest:
-    """Return what lets an operator's pod speak to the API server."""
+    """Return the service account of an operator's pod; empty for other pods."""
     return {"serviceAccountName": service.name} if app.operator and app.operator.service == service.name else {}
 
 
 def _probes(service: ServiceSpec) -> Manifest:
-    made: Manifest = {}
+    probes: Manifest = {}
     for field, probe in (("readinessProbe", service.readiness), ("livenessProbe", service.liveness)):
         if probe is not None:
             port: Manifest = {"port": probe.port or service.port}
             action = {"tcpSocket": port} if probe.path is None else {"httpGet": {"path": probe.path, **port}}
-            made[field] = {
+            probes[field] = {
                 **action,
                 "initialDelaySeconds": probe.delay_s,
                 "periodSeconds": probe.every_s,
@@ -62,7 +62,7 @@ def _probes(service: ServiceSpec) -> Manifest:
                 "failureThreshold": probe.failures,
                 "successThreshold": probe.successes,
             }
-    return made
+    return probes
 
 
 def _annotations(service: ServiceSpec) -> dict[str, str]:
@@ -126,7 +126,7 @@ def _init_container(
 
 
 _WAITING = "faultset-wait"
-"""The program that waits for a service."""
+"""The program that waits until a service accepts connections."""
 _POD_VARIABLES = (
     {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
     {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
@@ -157,18 +157,17 @@ def _environment_from(container: ContainerFields) -> Manifest:
 
 
 def _file_volumes(containers: Iterable[ContainerFields]) -> list[tuple[str, Manifest]]:
-    """Return the volumes of ConfigMaps and Secrets that containers mount, each with its name."""
+    """Return the distinct volumes of ConfigMaps and Secrets that containers mount, each with a name."""
     volumes: list[Manifest] = []
     for container in containers:
-        volumes += [made for made in map(_file_volume, container.files.values()) if made not in volumes]
+        volumes += [volume for volume in map(_file_volume, container.files.values()) if volume not in volumes]
     return [(f"files-{number}", volume) for number, volume in enumerate(volumes)]
 
 
 def _file_volume(mounted: MountedFiles) -> Manifest:
     name = {"name": mounted.source} if mounted.kind == "ConfigMap" else {"secretName": mounted.source}
     items = [{"key": key, "path": path} for key, path in mounted.items.items()]
-    made = {**name, **({"items": items} if items else {}), **_optional(mounted)}
-    return {_REFERENCES[mounted.kind]: made}
+    return {_REFERENCES[mounted.kind]: {**name, **({"items": items} if items else {}), **_optional(mounted)}}
 
 
 def _file_mounts(container: ContainerFields, files: Iterable[tuple[str, Manifest]]) -> Iterator[Manifest]:

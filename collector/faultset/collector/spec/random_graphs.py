@@ -1,4 +1,4 @@
-"""Graphs of who knows whom, with a few nodes that many know, drawn the same way each time."""
+"""Reproducible random graphs with a heavy-tailed degree distribution, such as social networks."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from faultset.collector.spec.steps import FrozenModel
 
 
 class RandomGraph(FrozenModel):
-    """An undirected graph whose numbers of neighbours follow a log-normal distribution.
+    """An undirected graph with log-normally distributed expected degrees.
 
     Attributes
     ----------
     first, last
-        Numbers of its nodes.
+        First and last node number.
     edges
-        How many pairs of nodes are neighbours.
+        Number of edges.
     spread
-        Standard deviation of the logarithm of a node's expected number of neighbours: 0 makes all alike, at 1 one node
-        of a thousand has twenty times as many as the middle one.
+        Standard deviation of the logarithm of a node's expected degree. With 0 all nodes are alike; with 1, one node in
+        a thousand has twenty times the median degree.
     """
 
     first: int
@@ -40,17 +40,16 @@ class RandomGraph(FrozenModel):
         nodes = self.last - self.first + 1
         if nodes < 2 or self.edges > nodes * (nodes - 1) // 8:
             raise ValueError(
-                f"a graph needs two nodes, and an edge for at most a quarter of its pairs; found {nodes} nodes and "
-                f"{self.edges} edges"
+                f"a graph must have at least two nodes and edges between at most a quarter of their pairs, got {nodes} "
+                f"nodes and {self.edges} edges"
             )
         return self
 
 
 def neighbours(graph: RandomGraph) -> Mapping[int, tuple[int, ...]]:
-    """Return the neighbours of every node, in the order of their numbers.
+    """Return node -> its neighbours in ascending order.
 
-    A pair is drawn with a probability that grows with the product of both nodes' expected numbers of neighbours
-    (Chung and Lu, 2002).
+    The probability of an edge grows with the product of both nodes' expected degrees (Chung and Lu, 2002).
 
     >>> neighbours(RandomGraph(first=1, last=4, edges=1, seed=2))
     {1: (), 2: (), 3: (4,), 4: (3,)}
@@ -65,12 +64,12 @@ def _neighbours(first: int, last: int, edges: int, spread: float, seed: int) -> 
     normal = statistics.NormalDist()
     weights = [math.exp(spread * normal.inv_cdf((rank + 0.5) / len(nodes))) for rank in range(len(nodes))]
     bounds = list(itertools.accumulate(weights))
-    found: dict[int, set[int]] = {node: set() for node in range(first, last + 1)}
-    left = edges
-    while left:
-        one, other = (nodes[bisect.bisect(bounds, rng.random() * bounds[-1], hi=len(nodes) - 1)] for _ in range(2))
-        if one != other and other not in found[one]:
-            found[one].add(other)
-            found[other].add(one)
-            left -= 1
-    return {node: tuple(sorted(some)) for node, some in found.items()}
+    adjacent: dict[int, set[int]] = {node: set() for node in range(first, last + 1)}
+    missing = edges
+    while missing:
+        a, b = (nodes[bisect.bisect(bounds, rng.random() * bounds[-1], hi=len(nodes) - 1)] for _ in range(2))
+        if a != b and b not in adjacent[a]:
+            adjacent[a].add(b)
+            adjacent[b].add(a)
+            missing -= 1
+    return {node: tuple(sorted(others)) for node, others in adjacent.items()}

@@ -1,4 +1,4 @@
-"""Which services the requests of an application can reach."""
+"""Find the services that an application's requests can reach."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from faultset.collector.spec.steps import all_steps
 
 
 def services_reached(app: AppSpec) -> dict[str, frozenset[str]]:
-    """Return for each endpoint the services and stores that its requests can reach, the entry included.
+    """Return endpoint -> services and stores that its requests can reach, the entry included.
 
-    A service that is reached brings its stores and the callees that are declared for it. Where the entry's operations
-    are not known, its requests can reach all that is called.
+    The stores and declared callees of a reached service are reached, too. If the entry's operations are unknown, all
+    called services count as reached.
 
     >>> from faultset.collector.apps import load_app
     >>> sorted(services_reached(load_app("hotel"))["GET /recommendations"])
@@ -20,12 +20,12 @@ def services_reached(app: AppSpec) -> dict[str, frozenset[str]]:
     entry = app.services[app.entry.service]
     reached = {}
     for request in app.requests.values():
-        found = find_route(request.path, entry.operations, request.method)
-        if found is None:
+        route = find_route(request.path, entry.operations, request.method)
+        if route is None:
             reached[request.endpoint] = _all_below(app, entry.name)
         else:
             services: set[str] = set()
-            _visit(app, entry.name, found.operation, services, set())
+            _visit(app, entry.name, route.operation, services, set())
             reached[request.endpoint] = frozenset(services)
     return reached
 
@@ -38,20 +38,20 @@ def _visit(app: AppSpec, service: str, operation: str, services: set[str], visit
     services.update((service, *spec.stores))
     for callee in spec.callees:
         services.update(_all_below(app, callee))
-    known = spec.operations.get(operation)
-    if known is None:
+    definition = spec.operations.get(operation)
+    if definition is None:
         services.update(_all_below(app, service))
         return
-    for _, step in all_steps(known.steps):
+    for _, step in all_steps(definition.steps):
         for call in step.operations_called():
             _visit(app, call.service, call.operation, services, visited)
 
 
 def _all_below(app: AppSpec, service: str) -> frozenset[str]:
-    found, waiting = {service}, [service]
-    while waiting:
-        caller = waiting.pop()
-        new = {callee for one, callee in app.calls if one == caller} - found
-        found |= new
-        waiting += new
-    return frozenset(found)
+    reached, pending = {service}, [service]
+    while pending:
+        current = pending.pop()
+        new = {callee for caller, callee in app.calls if caller == current} - reached
+        reached |= new
+        pending += new
+    return frozenset(reached)

@@ -1,6 +1,7 @@
-"""Paths of operations, which may have parts in braces that stand for anything but a slash: `/product/{id}`.
+"""Match request paths to operations, whose paths may have parameters in braces: `/product/{id}`.
 
-A method before the path makes an operation of that method alone: `POST /cart`.
+A parameter matches everything except a slash. With a method before the path (`POST /cart`), an operation serves only
+that method.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 
 class Route(NamedTuple):
-    """The operation that serves a path, and the values of its parts in braces."""
+    """The operation that serves a path, and the values of its path parameters."""
 
     operation: str
     values: dict[str, str]

@@ -1,9 +1,8 @@
-"""Steps, of which the operations of a spec are made, and what every part of a spec has in common.
+"""Steps, the building blocks of operations, and the base class of all spec models.
 
-A step is a mapping with one key: its keyword. A string that begins with `$` is a path into what is known so far
-(`$lat`, `$nearby.hotelIds`): the request's own fields, and what earlier steps saved. Which keywords there are depends
-on who reads the spec: `faultset.collector.runtime.steps` has those that every application can use, and an application
-may add its own.
+A step is a mapping with one key: its keyword. A string that starts with `$` is a path into the current values (`$lat`,
+`$nearby.hotelIds`), which are the request's fields and the results of earlier steps. `faultset.collector.runtime.steps`
+defines the keywords for every application; an application may add its own.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, Va
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 Place = tuple[str | int, ...]
-"""Keys and indices that lead to a part of a spec."""
+"""Keys and indices of a field in a spec."""
 
 
 class FrozenModel(BaseModel):
-    """A part of a spec: immutable, and an unknown field is an error."""
+    """Base of all spec models: immutable, and unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,21 +32,21 @@ class CalledOperation(NamedTuple):
 
 
 class StepModel(FrozenModel):
-    """The fields of one kind of step, and which parts of its service it uses."""
+    """The fields of one type of step, and the parts of its service that it uses."""
 
     keyword: ClassVar[str]
-    """What the step is called in a spec."""
+    """Name of the step in a spec."""
 
     def stores_used(self) -> tuple[str, ...]:
-        """Return the stores and caches that the step reads or writes: those named by the fields `store` and `cache`."""
+        """Return the stores and caches that the step uses; by default those in the fields `store` and `cache`."""
         return tuple(name for field in ("cache", "store") if (name := getattr(self, field, None)) is not None)
 
     def stores_written(self) -> tuple[str, ...]:
-        """Return those of the stores used in which the step changes something, and waits for it."""
+        """Return the stores that the step writes to synchronously."""
         return ()
 
     def indexes_used(self) -> tuple[str, ...]:
-        """Return the indexes that the step reads: the one named by the field `index`."""
+        """Return the indexes that the step reads; by default that in the field `index`."""
         name = getattr(self, "index", None)
         return () if name is None else (name,)
 
@@ -60,7 +59,7 @@ class StepModel(FrozenModel):
         return ()
 
     def variables_read(self) -> tuple[str, ...]:
-        """Return the environment variables that the step cannot do without."""
+        """Return the environment variables that the step requires."""
         return ()
 
     def files_read(self) -> tuple[str, ...]:
@@ -68,26 +67,26 @@ class StepModel(FrozenModel):
         return ()
 
     def brokers_used(self) -> tuple[str, ...]:
-        """Return those of the stores used that must be brokers of messages."""
+        """Return the used stores that must be message brokers."""
         return ()
 
     def names_saved(self) -> tuple[str, ...]:
-        """Return the names under which the step itself keeps values for later ones: the one in the field `save`."""
+        """Return the names of the values that the step saves; by default that in the field `save`."""
         name = getattr(self, "save", None)
         return () if name is None else (name,)
 
     def inner_steps(self) -> Iterator[tuple[Place, StepModel]]:
-        """Yield the steps that it consists of, each with its place among the step's fields; most have none."""
+        """Yield the nested steps with their paths; most steps have none."""
         yield from ()
 
 
 def all_steps(steps: Iterable[StepModel], place: Place = ()) -> Iterator[tuple[Place, StepModel]]:
-    """Yield steps and, after each of them, the steps inside it, with their places.
+    """Yield steps, each followed by its nested steps, with their paths.
 
     Parameters
     ----------
     place
-        Where the steps stand.
+        Path of the list of steps.
     """
     for number, step in enumerate(steps):
         yield from _with_inner((*place, number), step)
@@ -100,20 +99,20 @@ def _with_inner(place: Place, step: StepModel) -> Iterator[tuple[Place, StepMode
 
 
 StepTypes = Mapping[str, type[StepModel]]
-"""Kinds of steps by keyword."""
+"""Step types by keyword."""
 
 
 def first_problem(error: ValidationError) -> tuple[Place, str]:
-    """Return the place and the sentence of the first thing that a model refuses: a key that is unknown before others.
+    """Return path and message of the first validation error; unknown keys come first.
 
-    A misspelled key is also missing under its right name, which the sentence suggests.
+    A misspelled key is usually also missing under its correct name, which the message suggests.
     """
     errors = error.errors(include_url=False)
-    unknown = next((one for one in errors if one["type"] == "extra_forbidden"), None)
+    unknown = next((item for item in errors if item["type"] == "extra_forbidden"), None)
     if unknown is None:
         return errors[0]["loc"], errors[0]["msg"].removeprefix("Value error, ")
     *parents, key = unknown["loc"]
-    missing = [str(one["loc"][-1]) for one in errors if one["type"] == "missing" and [*one["loc"][:-1]] == parents]
+    missing = [str(item["loc"][-1]) for item in errors if item["type"] == "missing" and [*item["loc"][:-1]] == parents]
     close = difflib.get_close_matches(str(key), missing, n=1)
     hint = f", did you mean {close[0]!r}?" if close else ""
     return unknown["loc"], f"unknown key {key!r}{hint}"
@@ -123,11 +122,11 @@ def _read_step(value: Any, info: ValidationInfo) -> StepModel:
     if isinstance(value, StepModel):
         return value
     if not isinstance(value, dict) or len(value) != 1:
-        raise ValueError(f"a step is a mapping with one key, its keyword; found {value!r}")
+        raise ValueError(f"a step must be a mapping with one key, its keyword, got {value!r}")
     ((keyword, fields),) = value.items()
     types: StepTypes = (info.context or {}).get("steps", {})
     if keyword not in types:
-        raise ValueError(f"there is no step {keyword!r}; known are {', '.join(types) or 'none'}")
+        raise ValueError(f"unknown step {keyword!r}, expected one of {', '.join(types) or 'none'}")
     try:
         return types[keyword].model_validate(fields, context=info.context)
     except ValidationError as error:

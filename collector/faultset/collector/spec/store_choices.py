@@ -1,4 +1,4 @@
-"""The choice of what runs the stores of an application: Redis in their place, or their own servers, all or some."""
+"""The choice between Redis and original servers for an application's stores."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pydantic import Field
 from faultset.core.suggestions import unknown_name
 
 StoreChoice = Annotated[str, Field(pattern=r"^[a-z]+(,[a-z]+)*$")]
-"""`original`, or the kinds of stores of which the own servers run, in the order of the alphabet with commas."""
+"""`original`, or the kinds of stores that run on original servers, comma-separated in alphabetical order."""
 REDIS_STORES = "redis"
-"""What runs unless something else is asked for; a plan does not say it."""
+"""The default, which plans leave out."""
 ALL_ORIGINAL = "original"
 
 
 def parse_store_choice(text: str | None, kinds: Collection[str]) -> StoreChoice | None:
-    """Return a choice as plans hold it, None for the usual one.
+    """Parse a choice into the form used in plans; None for the default.
 
     >>> parse_store_choice("postgresql,memcached", ["kafka", "memcached", "postgresql"])
     'memcached,postgresql'
@@ -25,12 +25,12 @@ def parse_store_choice(text: str | None, kinds: Collection[str]) -> StoreChoice 
     Parameters
     ----------
     kinds
-        The kinds of stores of which there are original servers.
+        The kinds of stores that have an original server.
 
     Raises
     ------
     UsageError
-        There is no such kind; names the nearest.
+        A kind is unknown; the message suggests the nearest.
     """
     if text is None or text == REDIS_STORES:
         return None
@@ -43,7 +43,7 @@ def parse_store_choice(text: str | None, kinds: Collection[str]) -> StoreChoice 
 
 
 def chosen_kinds(choice: StoreChoice | None, kinds: Collection[str]) -> frozenset[str]:
-    """Return the kinds of stores of which the own servers run by a choice."""
+    """Return the kinds of stores that run on original servers."""
     if choice is None or choice == REDIS_STORES:
         return frozenset()
     return frozenset(kinds if choice == ALL_ORIGINAL else choice.split(","))

@@ -1,4 +1,4 @@
-"""What clients ask for: requests with drawn parameters, and mixes of them."""
+"""The workload of clients: requests with random parameters, and mixes of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class IntegerDraw(FrozenModel):
-    """A whole number from `low` to `high`, both possible, then shifted and scaled: base + scale * n."""
+    """A random integer n from `low` to `high`, inclusive, optionally transformed to base + scale * n."""
 
     kind: Literal["integer"]
     low: int
@@ -29,7 +29,7 @@ class IntegerDraw(FrozenModel):
     @model_validator(mode="after")
     def _is_ordered(self) -> IntegerDraw:
         if self.low > self.high:
-            raise ValueError(f"low must not be above high; found {self.low} and {self.high}")
+            raise ValueError(f"low must not be above high, got {self.low} and {self.high}")
         return self
 
     def draw(self, rng: np.random.Generator, drawn: dict[str, str]) -> str:
@@ -39,7 +39,7 @@ class IntegerDraw(FrozenModel):
 
 
 class DateDraw(FrozenModel):
-    """A day from `low` to `high`, or `1..most` days after an earlier field, at most `high`."""
+    """A random day from `low` to `high`, or 1 to `most` days after an earlier field but not after `high`."""
 
     kind: Literal["date"]
     low: datetime.date | None = None
@@ -50,9 +50,9 @@ class DateDraw(FrozenModel):
     @model_validator(mode="after")
     def _has_bounds(self) -> DateDraw:
         if self.after is None and (self.low is None or self.high is None):
-            raise ValueError("a date needs low and high, or after")
+            raise ValueError("a date must have low and high, or after")
         if self.after is not None and self.high is None and self.most is None:
-            raise ValueError("a date after another one needs high or most")
+            raise ValueError("a date with after must have high or most")
         return self
 
     def draw(self, rng: np.random.Generator, drawn: dict[str, str]) -> str:
@@ -69,7 +69,7 @@ class DateDraw(FrozenModel):
 
 
 class ChoiceDraw(FrozenModel):
-    """One of several values, with weights."""
+    """A weighted random choice of a value."""
 
     kind: Literal["choice"]
     values: dict[str, float]
@@ -77,7 +77,7 @@ class ChoiceDraw(FrozenModel):
     @model_validator(mode="after")
     def _has_weight(self) -> ChoiceDraw:
         if not all(0 <= weight < math.inf for weight in self.values.values()) or not any(self.values.values()):
-            raise ValueError("the weights of a choice are zero or more, and one of them is above zero")
+            raise ValueError("the weights of a choice must not be negative, and one must be above zero")
         return self
 
     def draw(self, rng: np.random.Generator, drawn: dict[str, str]) -> str:
@@ -87,7 +87,7 @@ class ChoiceDraw(FrozenModel):
 
 
 class TextDraw(FrozenModel):
-    """A text made of earlier fields: `{name}` stands for the field."""
+    """A text in which `{name}` is replaced by an earlier field."""
 
     kind: Literal["text"]
     text: str
@@ -105,10 +105,10 @@ Draw = Annotated[IntegerDraw | DateDraw | ChoiceDraw | TextDraw, Field(discrimin
 
 
 class RequestSpec(FrozenModel):
-    """One kind of request: where it goes and how its query parameters are drawn, in this order.
+    """One type of request: its path, and random parameters in the order in which they are drawn.
 
-    Parameters whose name begins with `_` are drawn for later ones and not sent. One that the path names in braces
-    goes into the path; the others go into the query, a form or a JSON object.
+    Parameters with a leading `_` are only for later ones and are not sent. Parameters in braces in the path are
+    inserted there; the others go into the query, a form or a JSON object.
     """
 
     method: str
@@ -122,18 +122,18 @@ class RequestSpec(FrozenModel):
         for name, rule in self.parameters.items():
             for used in _names_in(rule.text) if isinstance(rule, TextDraw) else ():
                 if used not in drawn:
-                    raise ValueError(f"the text of {name} names {used!r}, which is no parameter before it")
+                    raise ValueError(f"the text of {name} uses {used!r}, which is not an earlier parameter")
             if isinstance(rule, DateDraw) and rule.after is not None and rule.after not in drawn:
-                raise ValueError(f"{name} comes after {rule.after!r}, which is no parameter before it")
+                raise ValueError(f"{name} is after {rule.after!r}, which is not an earlier parameter")
             drawn.append(name)
         for name in _names_in(self.path):
             if name not in drawn or name.startswith("_"):
-                raise ValueError(f"the path names {name!r}, which is no parameter that is sent")
+                raise ValueError(f"the path uses {name!r}, which is not a sent parameter")
         return self
 
     @property
     def endpoint(self) -> str:
-        """Name in the table of requests."""
+        """Return the name in the table of requests."""
         return f"{self.method} {self.path}"
 
     def draw(self, rng: np.random.Generator) -> dict[str, str]:
@@ -145,7 +145,7 @@ class RequestSpec(FrozenModel):
 
 
 class Mix(FrozenModel):
-    """Shares of the kinds of requests; they add up to one."""
+    """Shares of request types, which add up to 1."""
 
     title: str
     shares: dict[str, float]
@@ -154,8 +154,8 @@ class Mix(FrozenModel):
     def _adds_up(self) -> Mix:
         for name, share in self.shares.items():
             if not 0 <= share <= 1:
-                raise ValueError(f"a share is between 0 and 1; found {share:g} for {name}")
+                raise ValueError(f"a share must be between 0 and 1, got {share:g} for {name}")
         total = sum(self.shares.values())
         if not 0.999 < total < 1.001:
-            raise ValueError(f"the shares of a mix add up to 1; found {total:g}")
+            raise ValueError(f"the shares of a mix must add up to 1, got {total:g}")
         return self

@@ -1,4 +1,4 @@
-"""Checks that a package which extends the collector runs from its own tests; one module for each kind of extension."""
+"""Contract checks for extensions of the collector, to call from their own tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check of what an application promises."""
+"""The contract check for applications."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def check_app(app: str | AppSpec) -> AppSpec:
     Raises
     ------
     UsageError
-        The spec is wrong; the sentence has the line and the reason.
+        The spec is invalid; the message has the line and the reason.
     AssertionError
-        The spec is right, but not what is made from it; the message says what.
+        The spec is valid, but its manifests, operations or requests are not; the message says which.
     """
     spec = load_app(app) if isinstance(app, str) else app
-    assert read_app(write(spec), f"app {spec.name}, written") == spec, "the spec that is written reads as another one"
+    assert read_app(write(spec), f"app {spec.name}, written") == spec, "writing and reading the spec changes it"
     _check_requests(spec)
     _check_faults(spec)
     if spec.deployed is None:
@@ -61,41 +61,41 @@ def _check_requests(app: AppSpec) -> None:
                 drawn = request.draw(rng)
                 path = request.path.format_map(drawn)
                 served = not entry.operations or find_route(path, entry.operations, request.method)
-                assert served, f"mix {name} asks for {path}, which {entry.name} does not serve"
+                assert served, f"mix {name} requests {path}, which {entry.name} does not serve"
 
 
 def _check_faults(app: AppSpec) -> None:
     for name, fault in faults().items():
         strangers = set(fault.targets(app)) - set(app.services)
-        assert not strangers, f"fault {name} has targets that are no services: {', '.join(sorted(strangers))}"
+        assert not strangers, f"fault {name} has targets that are not services: {', '.join(sorted(strangers))}"
 
 
 def _check_manifests(app: AppSpec) -> None:
     endpoint = f"http://telemetry:{SPANS_PORT}"
-    made = manifests(app, telemetry_endpoint=endpoint)
+    documents = manifests(app, telemetry_endpoint=endpoint)
     for component in (app.services[name] for name in app.components):
-        made += [*service_manifests(app, component), workload(app, component, endpoint)]
-    objects = {(one["kind"], one["metadata"]["name"]): one for one in made}
-    assert len(objects) == len(made), "two manifests have the same kind and name"
+        documents += [*service_manifests(app, component), workload(app, component, endpoint)]
+    objects = {(document["kind"], document["metadata"]["name"]): document for document in documents}
+    assert len(objects) == len(documents), "two manifests have the same kind and name"
     for name, service in app.services.items():
         pod = objects["StatefulSet" if service.stateful else "Deployment", name]["spec"]["template"]
         if service.port:
             front = objects["Service", name]["spec"]
-            assert front["selector"].items() <= pod["metadata"]["labels"].items(), f"no pod is behind Service {name}"
-            ports = {port["containerPort"] for one in pod["spec"]["containers"] for port in one["ports"]}
-            assert {port["targetPort"] for port in front["ports"]} <= ports, f"Service {name} leads to a closed port"
+            assert front["selector"].items() <= pod["metadata"]["labels"].items(), f"Service {name} selects no pod"
+            ports = {port["containerPort"] for container in pod["spec"]["containers"] for port in container["ports"]}
+            assert {port["targetPort"] for port in front["ports"]} <= ports, f"Service {name} targets a closed port"
         for volume in pod["spec"]["volumes"]:
             if "configMap" in volume:
                 assert ("ConfigMap", volume["configMap"]["name"]) in objects, (
                     f"{name} mounts a ConfigMap that is missing"
                 )
         assert service.kind != "database" or service.claim or service.store_driver is None, (
-            f"database {name} has no claim, so that it loses its data with its pod"
+            f"database {name} has no claim, so its data is lost with its pod"
         )
 
 
 async def _check_operations(app: AppSpec) -> None:
-    """Compile every operation, as the start of its service does."""
+    """Compile every operation, as its service does at startup."""
     persona, names, metrics = persona_of(app), Names(None), Metrics()
     common: dict[str, Any] = {
         "log": Log(persona),
@@ -107,7 +107,7 @@ async def _check_operations(app: AppSpec) -> None:
         if not (service.operations or service.background):
             continue
         tracing = Tracing()
-        ports = {other: one.port for other, one in app.services.items()}
+        ports = {name: other.port for name, other in app.services.items()}
         caller = Caller(ports=ports, names=names, local=None, tracing=tracing, metrics=metrics, texts=persona)
         clients = ClientContext(names=names, local=None, metrics=metrics, texts=persona)
         stores = store_clients(app, service, clients, database_port=None, password_of=lambda store: "none")

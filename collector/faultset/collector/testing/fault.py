@@ -1,4 +1,4 @@
-"""The check of a fault: what every fault promises, tried on a platform in memory."""
+"""The contract check for faults, on an in-memory platform."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _THROTTLED = "container_cpu_cfs_throttled_periods_total"
 _USED = "container_cpu_usage_seconds_total"
 _CORES = 0.4
 _BACK_OFF_S = 30.0
-"""After this time a container that was killed once runs again."""
+"""Time after which a container that was killed once runs again."""
 _SEED = 5
 _OTHER_SEEDS = range(10, 26)
 
 
 def no_effect(platform: FakePlatform, target: str, parameters: Mapping[str, Any]) -> None:
-    """Leave a platform in memory as the injection has made it."""
+    """Leave the in-memory platform unchanged after the injection."""
 
 
 def check_fault(
@@ -65,41 +65,40 @@ def check_fault(
     app
         Name, file or specification of an application in which the fault has targets.
     effect
-        Called with the platform, the target and the parameters after the injection. Pods in memory run nothing: it
-        makes the platform show what a real one would, so that `check` can find it. Not needed where the injection
-        itself is what `check` looks at.
+        Called after the injection with platform, target and parameters, to simulate the symptoms that `check` looks
+        for, since in-memory pods run nothing. Not needed if `check` only looks at the injected change.
     targets
-        Services to try it on; all its targets by default.
+        Services to try; by default all targets of the fault.
 
     Raises
     ------
     AssertionError
-        The fault breaks a promise; the sentence says which, on which target, and where an exception was raised.
+        A check failed; the message says which, for which target, and where an exception was raised.
     UsageError
-        There is no such fault, or its plug-in cannot be loaded.
+        The fault is unknown, or its plug-in cannot be loaded.
     """
     spec = get_fault(fault) if isinstance(fault, str) else fault
     app = load_app(app) if isinstance(app, str) else app
-    assert spec.summary.endswith("."), f"the docstring of fault {spec.name} must begin with a sentence"
+    assert spec.summary.endswith("."), f"the docstring of fault {spec.name} must start with a sentence"
     reason = unavailable_reason(spec, app)
-    assert not reason, f"fault {spec.name} {reason}; name an application that it can be applied to"
+    assert not reason, f"fault {spec.name} {reason}; choose an application that it can be applied to"
     with tempfile.TemporaryDirectory(prefix="faultset-") as folder:
         deployed = _deployed(pickle.dumps(app))
         for target in spec.targets(app) if targets is None else targets:
-            assert target in app.services, f"fault {spec.name} has the target {target}, which {app.name} has not"
+            assert target in app.services, f"fault {spec.name} has the target {target}, which is not in {app.name}"
             _Trial(spec, target, app, deployed, Path(folder)).run(effect)
 
 
 def try_fault(spec: FaultSpec, app: AppSpec) -> list[dict[str, Any]]:
-    """Inject a fault into each of its targets on a platform in memory; return what it did, as records.
+    """Inject a fault into each of its targets on an in-memory platform; return its actions as records.
 
     Raises
     ------
     UsageError
-        The fault has no target, its code fails (the sentence has the file and line), or what it did is not undone.
+        The fault has no target, its code fails (the message has file and line), or its undo is incomplete.
     """
     if reason := unavailable_reason(spec, app):
-        raise UsageError(f"fault {spec.name} {reason}; name another application with --app")
+        raise UsageError(f"fault {spec.name} {reason}; choose another application with --app")
     with tempfile.TemporaryDirectory(prefix="faultset-") as folder:
         deployed = _deployed(pickle.dumps(app))
         try:
@@ -109,7 +108,7 @@ def try_fault(spec: FaultSpec, app: AppSpec) -> list[dict[str, Any]]:
 
 
 class _Trial:
-    """A fault tried on one target."""
+    """The trial of a fault on one target."""
 
     def __init__(self, spec: FaultSpec, target: str, app: AppSpec, deployed: bytes, folder: Path):
         self._spec, self._target, self._app, self._deployed, self._folder = spec, target, app, deployed, folder
@@ -124,111 +123,111 @@ class _Trial:
                 journal.close()
 
     def record(self) -> dict[str, Any]:
-        """Inject, look, undo; return target, parameters, calls and evidence."""
+        """Inject, check and undo; return target, parameters, calls and evidence."""
         try:
             platform = self._platform()
-            before, untouched = self._observed(platform), _objects(platform)
+            before, untouched = self._observe(platform), _objects(platform)
             parameters, _ = self._inject(platform, _SEED)
             calls = [" ".join(str(word) for word in call[:3]) for call in platform.calls]
-            seen = self._seen(platform, parameters, before)
+            evidence = self._check(platform, parameters, before)
             platform.undo()
-            self._must_be_undone(platform, untouched)
+            self._require_undone(platform, untouched)
         finally:
             for journal in self._journals:
                 journal.close()
-        return {"target": self._target, "parameters": parameters, "calls": calls, "evidence": seen or ""}
+        return {"target": self._target, "parameters": parameters, "calls": calls, "evidence": evidence or ""}
 
     def _run(self, effect: Effect) -> None:
         faulty, twin, healthy = (self._platform() for _ in range(3))
-        before = self._observed(faulty)
+        before = self._observe(faulty)
         untouched = _objects(faulty)
         parameters, has_drawn = self._inject(faulty, _SEED)
         try:
             json.dumps(parameters)
         except TypeError as error:
-            raise AssertionError(f"{self._what} returns parameters that JSON cannot hold: {error}") from None
-        assert faulty.calls, f"{self._what} does nothing to the platform"
+            raise AssertionError(f"{self._what} returns parameters that JSON cannot store: {error}") from None
+        assert faulty.calls, f"{self._what} does not change the platform"
         undeclared = sorted(_needs_of(faulty) - self._spec.needs)
         assert not undeclared, (
-            f"{self._what} uses {', '.join(undeclared)} without declaring it in needs; campaigns on platforms that "
-            "cannot do it would not leave the fault out"
+            f"{self._what} uses {', '.join(undeclared)} without declaring it in needs, so campaigns could not skip it "
+            "on platforms without that capability"
         )
         again, _ = self._inject(twin, _SEED)
-        assert again == parameters, f"{self._what} has other parameters for the same seed: {parameters}, then {again}"
-        assert has_drawn or not self._spec.intensity, f"{self._what} declares an intensity, and draws nothing"
+        assert again == parameters, f"{self._what} has different parameters for one seed: {parameters}, then {again}"
+        assert has_drawn or not self._spec.intensity, f"{self._what} declares an intensity but draws no random number"
         if self._spec.gray:
-            self._must_be_gray(faulty)
+            self._require_gray(faulty)
         if has_drawn:
             assert any(self._inject(self._platform(), seed)[0] != parameters for seed in _OTHER_SEEDS), (
-                f"{self._what} draws random numbers, but its parameters are {parameters} for every seed; return what "
-                "was drawn, so that the label has it"
+                f"{self._what} draws random numbers, but its parameters are {parameters} for every seed; return the "
+                "drawn values, so that they are in the label"
             )
-        seen = self._seen(healthy, parameters, self._observed(healthy))
-        assert seen is None, f"the check of {self._what} sees the fault where there is none: {seen}"
+        evidence = self._check(healthy, parameters, self._observe(healthy))
+        assert evidence is None, f"the check of {self._what} reports the fault on a healthy platform: {evidence}"
         effect(faulty, self._target, parameters)
-        seen = self._seen(faulty, parameters, before)
-        assert seen, (
-            f"the check of {self._what} says nothing although the fault shows; where pods would have to run, make the "
-            "platform in memory show their state with effect="
+        evidence = self._check(faulty, parameters, before)
+        assert evidence, (
+            f"the check of {self._what} does not report the fault; if its symptoms need running pods, simulate them "
+            "with effect="
         )
         faulty.undo()
-        self._must_be_undone(faulty, untouched)
+        self._require_undone(faulty, untouched)
         faulty.replace_pods(self._target)
-        since = self._called("observe", lambda: self._spec.state_from_now(faulty, self._target, before))
-        seen = self._seen(faulty, parameters, since)
-        assert seen is None, (
-            f"the check of {self._what} sees the fault after it was undone: {seen}; if it sees what has happened "
-            'rather than what is, declare check_sees="events"'
+        since = self._call("observe", lambda: self._spec.state_from_now(faulty, self._target, before))
+        evidence = self._check(faulty, parameters, since)
+        assert evidence is None, (
+            f"the check of {self._what} still reports the fault after the undo: {evidence}; if it looks at events "
+            'rather than the current state, declare check_sees="events"'
         )
 
-    def _must_be_gray(self, faulty: FakePlatform) -> None:
+    def _require_gray(self, faulty: FakePlatform) -> None:
         changed = _changed_keys(_running(self._platform(), self._target), _running(faulty, self._target))
         assert not changed, f"{self._what} is declared gray, but changes {', '.join(changed)}"
-        cut = [pod for pod, one in faulty.impairments.items() if isinstance(one, Partition)]
-        assert not cut, f"{self._what} is declared gray, but cuts {', '.join(cut)} off"
+        cut = [pod for pod, impairment in faulty.impairments.items() if isinstance(impairment, Partition)]
+        assert not cut, f"{self._what} is declared gray, but cuts off {', '.join(cut)}"
 
-    def _must_be_undone(self, platform: FakePlatform, untouched: Mapping[tuple[str, str], Any]) -> None:
-        assert _objects(platform) == untouched, f"{self._what} is not undone: objects differ from those before"
-        assert not platform.impairments, f"{self._what} is not undone: an impairment is left"
+    def _require_undone(self, platform: FakePlatform, untouched: Mapping[tuple[str, str], Any]) -> None:
+        assert _objects(platform) == untouched, f"the undo of {self._what} is incomplete: objects differ"
+        assert not platform.impairments, f"the undo of {self._what} is incomplete: an impairment is active"
 
     def _platform(self) -> FakePlatform:
         path = self._folder / f"{self._target}-{len(self._journals)}.jsonl"
         self._journals.append(Journal(path, durable=False))
-        made = FakePlatform.from_state(self._app, self._journals[-1], self._deployed)
-        # the samples are as old as on a platform that runs, however long ago they were made
-        late_ns = time.time_ns() - 10**9 - max((row["time"] for row in made.rows["metrics"]), default=0)
-        for row in made.rows["metrics"]:
+        platform = FakePlatform.from_state(self._app, self._journals[-1], self._deployed)
+        # shift the samples so that they look recent
+        late_ns = time.time_ns() - 10**9 - max((row["time"] for row in platform.rows["metrics"]), default=0)
+        for row in platform.rows["metrics"]:
             row["time"] += late_ns
-        return made
+        return platform
 
     def _inject(self, platform: FakePlatform, seed: int) -> tuple[dict[str, Any], bool]:
         rng = np.random.default_rng(seed)
-        begun = rng.bit_generator.state
-        parameters = self._called("function", lambda: dict(self._spec.inject(platform, self._target, rng)))
-        return parameters, rng.bit_generator.state != begun
+        initial = rng.bit_generator.state
+        parameters = self._call("function", lambda: dict(self._spec.inject(platform, self._target, rng)))
+        return parameters, rng.bit_generator.state != initial
 
-    def _observed(self, platform: FakePlatform) -> Any:
-        return self._called("observe", lambda: self._spec.state_before(platform, self._target))
+    def _observe(self, platform: FakePlatform) -> Any:
+        return self._call("observe", lambda: self._spec.state_before(platform, self._target))
 
-    def _seen(self, platform: FakePlatform, parameters: Mapping[str, Any], before: Any) -> str | None:
-        return self._called("check", lambda: self._spec.check(platform, self._target, parameters, before))
+    def _check(self, platform: FakePlatform, parameters: Mapping[str, Any], before: Any) -> str | None:
+        return self._call("check", lambda: self._spec.check(platform, self._target, parameters, before))
 
-    def _called(self, part: str, call: Callable[[], T]) -> T:
+    def _call(self, name: str, call: Callable[[], T]) -> T:
         try:
             return call()
-        except Exception as error:  # whatever the fault's code does
-            raise AssertionError(f"the {part} of {self._what} fails: {in_one_sentence(error)}") from error
+        except Exception as error:  # third-party code may raise anything
+            raise AssertionError(f"the {name} of {self._what} fails: {in_one_sentence(error)}") from error
 
 
 def _needs_of(platform: FakePlatform) -> set[str]:
-    """Return what the calls so far need of a platform."""
+    """Return the capabilities that the calls so far require of a platform."""
     needs = {call[0] for call in platform.calls} & {"exec", "kill", "secret"}
     return needs | {type(call[2]).__name__.lower() for call in platform.calls if call[0] == "impair"}
 
 
 @lru_cache(maxsize=8)
 def _deployed(pickled_app: bytes) -> bytes:
-    """Return a platform with the application; its containers are busy, and were killed and throttled before."""
+    """Return a platform with the application, whose containers are busy and were killed and throttled before."""
     app = pickle.loads(pickled_app)
     platform = FakePlatform(app, Journal(Path(os.devnull), durable=False))
     if app.deployed is None:
@@ -252,8 +251,8 @@ def _deployed(pickled_app: bytes) -> bytes:
 
 
 def _foreign_objects(app: AppSpec) -> list[dict[str, Any]]:
-    """Return what stands for an application that somebody else deploys: workloads, Services, flags, custom resource."""
-    made: list[dict[str, Any]] = [*flag_manifests(app), *custom_resources(app)]
+    """Return minimal objects of an application that is already deployed."""
+    objects: list[dict[str, Any]] = [*flag_manifests(app), *custom_resources(app)]
     for name, service in app.services.items():
         labels = {app.label_key: name}
         container = {"name": name, "image": f"{APP_REPOSITORY}:1.0.0", "resources": {}}
@@ -263,28 +262,28 @@ def _foreign_objects(app: AppSpec) -> list[dict[str, Any]]:
             spec["volumeClaimTemplates"] = [{"metadata": {"name": service.storage.name}, "spec": {}}]
         metadata = {"name": name, "labels": labels}
         kind = "StatefulSet" if service.stateful else "Deployment"
-        made.append({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec})
+        objects.append({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec})
         if service.port:
             ports = [{"port": service.port, "targetPort": service.port}]
             spec = {"selector": labels, "ports": ports}
-            made.append({"apiVersion": "v1", "kind": "Service", "metadata": dict(metadata), "spec": spec})
-    return made
+            objects.append({"apiVersion": "v1", "kind": "Service", "metadata": dict(metadata), "spec": spec})
+    return objects
 
 
 def _running(platform: FakePlatform, target: str) -> dict[str, Any]:
-    """Return what runs of a service and how it is reached, but for the resources that its pods may use."""
-    found = {
-        f"{kind} {name}": copied(one["spec"])
-        for (kind, name), one in platform.objects.items()
+    """Return a service's workload, Service and pods, without resource limits."""
+    state = {
+        f"{kind} {name}": copied(item["spec"])
+        for (kind, name), item in platform.objects.items()
         if kind in ("Deployment", "StatefulSet", "Service") and name == target
     }
     for pod in pods_of(platform, target):
         spec = copied(pod["spec"])
         for container in spec["containers"]:
             container.pop("resources", None)
-        restarts = [one.get("restartCount") for one in pod["status"]["containerStatuses"]]
-        found[f"pod {pod['metadata']['name']}"] = (pod["metadata"]["creationTimestamp"], restarts, spec)
-    return found
+        restarts = [status.get("restartCount") for status in pod["status"]["containerStatuses"]]
+        state[f"pod {pod['metadata']['name']}"] = (pod["metadata"]["creationTimestamp"], restarts, spec)
+    return state
 
 
 def _changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -296,9 +295,9 @@ def _objects(platform: FakePlatform) -> dict[tuple[str, str], dict[str, Any]]:
     if platform.app.operator is not None:
         kinds.add(platform.app.operator.resource.kind)
     content: dict[tuple[str, str], dict[str, Any]] = {}
-    for key, found in platform.objects.items():
+    for key, item in platform.objects.items():
         if key[0] in kinds:
-            content[key] = {field: copied(value) for field, value in found.items() if field in ("spec", "data")}
-            for field in assigned_fields(found):
+            content[key] = {field: copied(value) for field, value in item.items() if field in ("spec", "data")}
+            for field in assigned_fields(item):
                 del content[key]["spec"][field]
     return content

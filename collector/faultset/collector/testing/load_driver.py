@@ -1,4 +1,4 @@
-"""Check of what a load driver promises."""
+"""The contract check for load drivers."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _TIMEOUT_S = 5.0
 def check_load_driver(
     driver: LoadDriverClass, *, url: str, request: ScheduledRequest, options: Mapping[str, Any] | None = None
 ) -> None:
-    """Check that a load driver sends requests and tells every end of them as a result.
+    """Check that a load driver sends requests and reports every outcome.
 
     Parameters
     ----------
     url
-        `http://ADDRESS:PORT` of a server that answers the request, which the caller has started.
+        `http://ADDRESS:PORT` of a running server that answers the request.
     request
         A request that the server answers.
     options
-        What a spec would give the driver.
+        The driver's options from a spec.
 
     Raises
     ------
     AssertionError
-        The message says what is wrong.
+        A check failed; the message says which.
     """
     asyncio.run(_check(driver, url, request, options or {}))
 
@@ -42,7 +42,7 @@ async def _check(driver: LoadDriverClass, url: str, request: ScheduledRequest, o
         results = await asyncio.gather(*(made.send(request) for _ in range(5)))
         for result in results:
             _check_result(result)
-            assert result.outcome == "ok", f"an answered request has the outcome ok; found {result.outcome}"
+            assert result.outcome == "ok", f"the outcome of an answered request must be ok, got {result.outcome}"
         cancelled = asyncio.create_task(made.send(request))
         await asyncio.sleep(0)
         cancelled.cancel()
@@ -51,17 +51,18 @@ async def _check(driver: LoadDriverClass, url: str, request: ScheduledRequest, o
         await made.close()
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        nowhere = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        made = driver(LoadTarget(url=nowhere, local_address=None, timeout_s=_TIMEOUT_S, options=options))
+        closed = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        made = driver(LoadTarget(url=closed, local_address=None, timeout_s=_TIMEOUT_S, options=options))
         try:
             result = await made.send(request)
         finally:
             await made.close()
     _check_result(result)
-    found = f"found {result.outcome}"
-    assert result.outcome in ("refused", "timeout"), f"where nobody listens, a request is refused; {found}"
+    assert result.outcome in ("refused", "timeout"), (
+        f"the outcome at a closed port must be refused or timeout, got {result.outcome}"
+    )
 
 
 def _check_result(result: object) -> None:
-    assert isinstance(result, RequestResult), f"send returns a RequestResult; found {result!r}"
-    assert result.outcome in OUTCOMES, f"an outcome is one of {', '.join(OUTCOMES)}; found {result.outcome!r}"
+    assert isinstance(result, RequestResult), f"send must return a RequestResult, got {result!r}"
+    assert result.outcome in OUTCOMES, f"an outcome must be one of {', '.join(OUTCOMES)}, got {result.outcome!r}"

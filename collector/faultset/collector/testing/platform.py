@@ -1,4 +1,4 @@
-"""The checks of a platform and of its host."""
+"""The contract checks for platforms and their hosts."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from faultset.core.errors import PlatformError
 _ABSENT = "there-is-no-such-object"
 _MARK = "faultset.dev/check"
 _SETTLE_NS = 5_000_000_000
-"""Rows of the last seconds may still be on their way."""
+"""Rows of the last seconds may not have arrived yet."""
 
 
 def check_host(host: PlatformHost) -> None:
-    """Check what a host says of itself; starts nothing.
+    """Check the properties of a host, without starting anything.
 
     Raises
     ------
     AssertionError
-        A promise of `PlatformHost` is broken; the message says which.
+        The contract of `PlatformHost` is violated; the message says how.
     """
     assert json.loads(json.dumps(host.settings)) == host.settings, "settings must survive JSON"
     type(host)(**host.settings)
@@ -40,33 +40,33 @@ def check_host(host: PlatformHost) -> None:
     assert isinstance(host.runs_code_of_folders, bool), "runs_code_of_folders must be True or False"
     for row in host.requirements():
         assert row.check, "a requirement has no name"
-        assert row.found, f"the requirement {row.check} does not say what was found"
-        assert row.ok or row.remedy, f"the requirement {row.check} is not met and has no remedy"
+        assert row.found, f"the requirement {row.check} does not report its result"
+        assert row.ok or row.remedy, f"the failed requirement {row.check} has no remedy"
 
 
 def check_platform(
     create: Callable[[Path, Journal], EpisodePlatform], folder: Path, *, timeout_s: float = 120.0
 ) -> None:
-    """Check that a platform keeps what `EpisodePlatform` and the capabilities that it has promise.
+    """Check that a platform fulfils the contract of `EpisodePlatform` and its capabilities.
 
-    Deploys the platform's application, changes it by every verb, undoes each change from the journal, reads every
+    Deploys the platform's application, changes it with every verb, undoes each change from the journal, reads every
     source and tears down.
 
     Parameters
     ----------
     create
-        Returns a platform that is ready to deploy, from an empty folder and a journal.
+        Returns a platform that is ready to deploy, given an empty folder and a journal.
     folder
-        For working files and the journal.
+        Folder for working files and the journal.
     timeout_s
-        How long to wait for the application to become ready.
+        Time limit for the application to become ready.
 
     Raises
     ------
     AssertionError
-        A promise is broken; the message says which.
+        The contract is violated; the message says how.
     PlatformError
-        The platform itself failed.
+        The platform failed.
     """
     journal = Journal(folder / "journal.jsonl")
     platform = create(folder / "platform", journal)
@@ -92,9 +92,10 @@ def check_platform(
 
 def _await_ready(platform: EpisodePlatform, timeout_s: float) -> None:
     def is_available() -> bool:
-        found = platform.list("Deployment")
-        return bool(found) and all(
-            one.get("status", {}).get("availableReplicas", 0) >= one["spec"].get("replicas", 1) for one in found
+        deployments = platform.list("Deployment")
+        return bool(deployments) and all(
+            item.get("status", {}).get("availableReplicas", 0) >= item["spec"].get("replicas", 1)
+            for item in deployments
         )
 
     platform.wait(is_available, timeout_s=timeout_s, what="every Deployment to become available")
@@ -135,14 +136,14 @@ def _check_patch(platform: EpisodePlatform, journal: Journal) -> None:
     limit = platform.get("Deployment", name)["spec"].get("revisionHistoryLimit")
     new = 3 if limit != 3 else 4
     change = {"spec": {"revisionHistoryLimit": new}, "metadata": {"annotations": {_MARK: "yes"}}}
-    made = platform.patch("Deployment", name, change)
-    assert made["spec"]["revisionHistoryLimit"] == new, "patch must return the new object"
-    assert (made["metadata"].get("annotations") or {}).get(_MARK) == "yes", "patch must merge"
+    patched = platform.patch("Deployment", name, change)
+    assert patched["spec"]["revisionHistoryLimit"] == new, "patch must return the new object"
+    assert (patched["metadata"].get("annotations") or {}).get(_MARK) == "yes", "patch must merge"
     removed = platform.patch("Deployment", name, {"metadata": {"annotations": {_MARK: None}}})
     assert _MARK not in removed["metadata"].get("annotations", {}), "null in a merge patch must remove a field"
     _undo_twice(platform, journal)
     after = platform.get("Deployment", name)
-    assert after["spec"].get("revisionHistoryLimit") == limit, "undo must bring back what patch changed"
+    assert after["spec"].get("revisionHistoryLimit") == limit, "undo must restore what patch changed"
     assert _MARK not in (after["metadata"].get("annotations") or {}), "undo must remove what patch added"
 
 
@@ -155,11 +156,11 @@ def _check_delete(platform: EpisodePlatform, journal: Journal) -> None:
     except ObjectNotFound:
         pass
     else:
-        raise AssertionError("a deleted Service is still there")
+        raise AssertionError("a deleted Service still exists")
     _undo_twice(platform, journal)
     after = platform.get("Service", name)["spec"]
-    assert after["ports"] == before["ports"], "undo must bring back a deleted Service with its ports"
-    assert after["selector"] == before["selector"], "undo must bring back a deleted Service with its selector"
+    assert after["ports"] == before["ports"], "undo must restore a deleted Service with its ports"
+    assert after["selector"] == before["selector"], "undo must restore a deleted Service with its selector"
 
 
 def _check_exec(platform: EpisodePlatform, journal: Journal) -> None:
@@ -184,9 +185,9 @@ def _check_impair(platform: EpisodePlatform, journal: Journal) -> None:
         try:
             platform.impair(pod, impairment)
         except PlatformError:
-            platform.undo()  # a host says by `unsupported_needs` which kinds it cannot do
+            platform.undo()  # a host lists unsupported impairments in `unsupported_needs`
             continue
-        assert journal.open_undo_operations(), "impair must write to the journal what undoes it"
+        assert journal.open_undo_operations(), "impair must write its undo to the journal"
         _undo_twice(platform, journal)
         assert platform.impaired_packets(_pod(platform)) == 0, "undo must end an impairment"
 
@@ -196,26 +197,26 @@ def _check_kill(platform: EpisodePlatform, journal: Journal, timeout_s: float) -
     try:
         platform.kill(pod)
     except PlatformError:
-        return  # a host says by `unsupported_needs` that it cannot kill
+        return  # a host without kill lists it in `unsupported_needs`
 
     def is_restarted() -> bool:
-        found = platform.get("Pod", pod)
-        (status, *_) = found["status"]["containerStatuses"]
-        return status["restartCount"] > 0 and is_ready(found)
+        current = platform.get("Pod", pod)
+        (status, *_) = current["status"]["containerStatuses"]
+        return status["restartCount"] > 0 and is_ready(current)
 
     platform.wait(is_restarted, timeout_s=timeout_s, what=f"pod {pod} to be restarted after its process was killed")
     _undo_twice(platform, journal)
 
 
 def _undo_twice(platform: EpisodePlatform, journal: Journal) -> None:
-    """Undo, then do the same operations once more, as a second recovery after a crash would."""
+    """Undo, then repeat the same operations, as a second recovery after a crash would."""
     operations = [operation for _, undo in journal.open_undo_operations() for operation in undo]
     platform.undo()
     assert not journal.open_undo_operations(), "undo must leave nothing open in the journal"
     with journal.operation("check", {}, operations):
         pass
     platform.undo()
-    assert not Journal(journal.path).open_undo_operations(), "undo must note in the file what it has undone"
+    assert not Journal(journal.path).open_undo_operations(), "undo must record in the journal what it has undone"
 
 
 def _check_sources(platform: EpisodePlatform, start_ns: int) -> None:
@@ -223,6 +224,6 @@ def _check_sources(platform: EpisodePlatform, start_ns: int) -> None:
     for table in ("requests", "logs", "events", "objects"):
         assert table in platform.sources, f"there is no source of {table}"
     for table, source in platform.sources.items():
-        assert source.table == table, f"the source of {table} says that it is of {source.table}"
+        assert source.table == table, f"the source of {table} has the table {source.table}"
         check_platform_source(source, start_ns, end_ns)
     assert platform.clock_offsets_s().keys() <= platform.sources.keys(), "clock_offsets_s names tables without a source"

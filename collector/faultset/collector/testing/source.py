@@ -1,4 +1,4 @@
-"""The checks of sources of telemetry: of those that a campaign adds, and of those that a platform has."""
+"""The contract checks for telemetry sources, of campaigns and of platforms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.sources.contract import Source, SourceTarget
-from faultset.collector.sources.recorder import checked_rows
+from faultset.collector.sources.recorder import read_rows
 from faultset.collector.sources.registry import load_source, source_spec
 from faultset.datasets.format.schemas import TABLES, time_column, without_episode
 
@@ -27,29 +27,29 @@ def check_source(
     interval_s: float = 0.1,
     least_rows: int = 1,
 ) -> pa.Table:
-    """Record with an added source for a short time, check what it promises, and return the rows.
+    """Record briefly with an added source, check its contract, and return the rows.
 
     Parameters
     ----------
     source
         Name of an installed source, or its class.
     platform
-        What the source is given as `target.platform`; an application on a platform in memory when left out.
+        Passed to the source as `target.platform`; by default an in-memory platform.
     app
-        The application on that platform: a name, or the path of a folder or file.
+        The application on the default platform: a name, or the path of a folder or file.
     record_s
-        How long to record.
+        Recording time.
     interval_s
-        The sampling interval that the source is asked for.
+        Sampling interval.
     least_rows
-        How many rows there must be.
+        Minimum number of rows.
 
     Raises
     ------
     UsageError
-        What it declares cannot be used.
+        The declaration of the source is invalid.
     AssertionError
-        A promise is broken; the message says which.
+        The contract is violated; the message says how.
     """
     spec = load_source(source) if isinstance(source, str) else source_spec(source.__name__.lower(), source)
     with tempfile.TemporaryDirectory(prefix="faultset-") as folder:
@@ -60,23 +60,23 @@ def check_source(
         working.mkdir()
         target = SourceTarget(platform=platform, schema=spec.schema, interval_s=interval_s, folder=working)
         never = spec.make(target)
-        never.close()  # an episode may end before its sources have started
+        never.close()  # an episode may end before its sources start
         made = spec.make(target)
         start_ns = time.time_ns()
         try:
             made.start()
             time.sleep(record_s)
             end_ns = time.time_ns()
-            # what was begun in the window may take a moment to be there
+            # rows that started in the window may arrive a little later
             time.sleep(record_s / 2)
             try:
-                rows = checked_rows(spec, made, start_ns, end_ns)
+                rows = read_rows(spec, made, start_ns, end_ns)
             except ValueError as error:
-                raise AssertionError(f"the source {spec.name} breaks a promise: {error}") from None
-            assert len(rows) >= least_rows, f"{len(rows)} rows in {record_s:g} s, but at least {least_rows} are wanted"
-            again = checked_rows(spec, made, start_ns, end_ns)
-            assert again.equals(rows), "reading a window twice gives other rows the second time"
-            assert len(checked_rows(spec, made, start_ns, start_ns)) == 0, "an empty window has rows"
+                raise AssertionError(f"the source {spec.name} violates its contract: {error}") from None
+            assert len(rows) >= least_rows, f"{record_s:g} s must give at least {least_rows} rows, got {len(rows)}"
+            again = read_rows(spec, made, start_ns, end_ns)
+            assert again.equals(rows), "reading a window twice must give the same rows"
+            assert len(read_rows(spec, made, start_ns, start_ns)) == 0, "an empty window must have no rows"
         finally:
             made.close()
             made.close()
@@ -84,31 +84,31 @@ def check_source(
 
 
 def check_platform_source(source: Source, start_ns: int, end_ns: int, *, least_rows: int = 0) -> None:
-    """Check that a source of a platform keeps what `Source` promises.
+    """Check that a source of a platform fulfils the contract of `Source`.
 
     Parameters
     ----------
     start_ns, end_ns
-        A window that has passed, in nanoseconds since 1970.
+        A past window, in UTC nanoseconds.
     least_rows
-        How many rows the window must have.
+        Minimum number of rows in the window.
 
     Raises
     ------
     AssertionError
-        A promise is broken; the message says which.
+        The contract is violated; the message says how.
     """
-    assert source.table in TABLES, f"there is no table {source.table!r}; the tables are {', '.join(TABLES)}"
+    assert source.table in TABLES, f"table must be one of {', '.join(TABLES)}, got {source.table!r}"
     interval_s = source.interval_s
-    assert interval_s is None or interval_s > 0, f"interval_s must be None or more than 0, but is {interval_s!r}"
+    assert interval_s is None or interval_s > 0, f"interval_s must be None or above 0, got {interval_s!r}"
     rows = _read(source, start_ns, end_ns)
-    assert rows.num_rows >= least_rows, f"the window has {rows.num_rows} rows, but at least {least_rows} are expected"
+    assert rows.num_rows >= least_rows, f"the window must have at least {least_rows} rows, got {rows.num_rows}"
     times = rows[time_column(source.table)].cast(pa.int64()).to_pylist()
     outside = [time_ns for time_ns in times if not start_ns <= time_ns < end_ns]
-    assert not outside, f"{len(outside)} of {len(times)} rows are outside of the window, for instance at {outside[0]}"
+    assert not outside, f"{len(outside)} of {len(times)} rows are outside the window, for example at {outside[0]}"
     again = _read(source, start_ns, end_ns)
     assert again.num_rows == rows.num_rows, f"reading twice gives {rows.num_rows} rows, then {again.num_rows}"
-    assert _read(source, start_ns, start_ns).num_rows == 0, "an empty window has rows"
+    assert _read(source, start_ns, start_ns).num_rows == 0, "an empty window must have no rows"
 
 
 def _read(source: Source, start_ns: int, end_ns: int) -> pa.Table:

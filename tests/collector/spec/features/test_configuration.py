@@ -105,34 +105,34 @@ def test_containers_refer_to_them_as_kubernetes_writes_it(objects: dict[tuple[st
 @pytest.mark.parametrize(
     ("path", "value", "sentence"),
     [
-        ((*WEB, "environment", "CURRENCY", "config"), "setings", "ConfigMap 'setings', which is not among settings"),
-        ((*WEB, "environment", "CURRENCY", "key"), "money", "the key 'money' of ConfigMap settings, which has c"),
+        ((*WEB, "environment", "CURRENCY", "config"), "setings", "ConfigMap 'setings', expected one of settings"),
+        ((*WEB, "environment", "CURRENCY", "key"), "money", "unknown key 'money' of ConfigMap settings, expected one of c"),
         ((*WEB, "environment", "POD_IP"), "1", "POD_IP is set by the platform"),
-        ((*WEB, "environment", "A B"), "1", "a variable has letters"),
-        ((*WEB, "environment", "DEBUG"), True, "a text; put true into quotes"),
+        ((*WEB, "environment", "A B"), "1", "a variable must consist of letters"),
+        ((*WEB, "environment", "DEBUG"), True, "must be text; put true in quotes"),
         ((*WEB, "environment", "DEBUG"), {"value": "1", "config": "settings"}, "one of value, config and secret"),
-        ((*WEB, "environment", "DEBUG"), {"config": "settings"}, "need the key"),
-        ((*WEB, "environment_from", 0, "config"), "none", "the ConfigMap 'none'"),
-        ((*WEB, "files", "/etc/mail", "secret"), "post", "the Secret 'post', which is not among mail"),
-        ((*WEB, "files", "/etc/shop", "items"), {"offer": "x"}, "the key 'offer' of ConfigMap settings"),
+        ((*WEB, "environment", "DEBUG"), {"config": "settings"}, "must have key together with"),
+        ((*WEB, "environment_from", 0, "config"), "none", "unknown ConfigMap 'none'"),
+        ((*WEB, "files", "/etc/mail", "secret"), "post", "unknown Secret 'post', expected one of mail"),
+        ((*WEB, "files", "/etc/shop", "items"), {"offer": "x"}, "unknown key 'offer' of ConfigMap settings"),
         ((*WEB, "files", "/etc/shop", "items"), {"currency": "/x"}, "a path inside its folder"),
-        ((*WEB, "files", "etc"), {"secret": "mail"}, "an absolute path; found 'etc'"),
+        ((*WEB, "files", "etc"), {"secret": "mail"}, "an absolute path, got 'etc'"),
         ((*WEB, "files", "/etc/faultset/x"), {"secret": "mail"}, "overlaps /etc/faultset"),
         ((*WEB, "files", "/etc/shop/more"), {"secret": "mail"}, "overlaps /etc/shop"),
         (("configs", "shop-config"), {}, "the object with the spec"),
         (("configs", "Big"), {}, "lower-case letters"),
-        (("configs", "settings", "a/b"), "x", "a key has letters"),
-        (("configs", "settings", "empty"), None, "a key of a ConfigMap needs a text"),
-        (("configs", "settings", "large"), "x" * (1 << 20), "1 MiB in a ConfigMap or Secret"),
+        (("configs", "settings", "a/b"), "x", "a key must consist of letters"),
+        (("configs", "settings", "empty"), None, "a key of a ConfigMap must have a text"),
+        (("configs", "settings", "large"), "x" * (1 << 20), "must not exceed 1 MiB"),
         (
             (*WEB, "operations", "/offer", "steps", 0, "setting", "variable"),
             "COUNTRY",
-            "it names 'COUNTRY', which is not among CURRENCY, HINT, MAIL_PASSWORD, SHOP_currency",
+            "unknown name 'COUNTRY', expected one of CURRENCY, HINT, MAIL_PASSWORD, SHOP_currency",
         ),
         (
             (*WEB, "operations", "/offer", "steps", 2, "setting", "file"),
             "/etc/shop/offers.json",
-            "not among /etc/mail/password, /etc/mail/user, /etc/shop/today.json",
+            "expected one of /etc/mail/password, /etc/mail/user, /etc/shop/today.json",
         ),
         (
             (*WEB, "operations", "/offer", "steps", 2, "setting", "variable"),
@@ -142,10 +142,10 @@ def test_containers_refer_to_them_as_kubernetes_writes_it(objects: dict[tuple[st
     ],
 )
 def test_what_a_container_cannot_refer_to_is_refused(path: tuple[Any, ...], value: Any, sentence: str) -> None:
-    with pytest.raises(UsageError, match=rf"^shop\.yaml, line \d+, is wrong at .*{sentence}"):
+    with pytest.raises(UsageError, match=rf"^shop\.yaml, line \d+, field .*{sentence}"):
         read_app(changed(SHOP, *path, value=value), "shop.yaml")
 
 
 def test_the_line_of_a_wrong_reference_is_named() -> None:
-    with pytest.raises(UsageError, match=r"line 17, is wrong at services\.web\.environment\.CURRENCY"):
+    with pytest.raises(UsageError, match=r"line 17, field services\.web\.environment\.CURRENCY"):
         read_app(SHOP.replace("config: settings, key: currency", "config: settings, key: money"), "shop.yaml")

@@ -25,7 +25,7 @@ def test_a_file_holds_the_defaults_until_a_variant_is_set() -> None:
 
 @pytest.mark.parametrize(
     ("name", "variant", "sentence"),
-    [("fast", "on", "no flag 'fast' among slow, broken"), ("slow", "on", "no variant 'on'; it has 10sec, off")],
+    [("fast", "on", "unknown flag 'fast', expected one of slow, broken"), ("slow", "on", "unknown variant 'on' of flag slow, expected one of 10sec, off")],
 )
 def test_a_flag_or_variant_that_does_not_exist_is_told(name: str, variant: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
@@ -44,7 +44,7 @@ def test_a_disabled_or_incomplete_flag_has_no_value() -> None:
 
 
 def test_a_default_that_is_no_variant_and_a_provider_without_operation_are_refused() -> None:
-    with pytest.raises(ValidationError, match="default names 'no', which is not among on"):
+    with pytest.raises(ValidationError, match="default must be one of on, got 'no'"):
         Flag(variants={"on": 1}, default="no", service="web")
-    with pytest.raises(ValidationError, match="provider and operation belong together"):
+    with pytest.raises(ValidationError, match="provider and operation must be given together"):
         FlagSettings(flags=SETTINGS.flags, provider="flagd")

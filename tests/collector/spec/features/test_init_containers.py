@@ -71,24 +71,24 @@ def test_they_stand_in_the_pod_with_what_they_are_given() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "sentence"),
     [
-        ((*INIT, 1, "wait_for"), "database", "it names 'database', which is not among db, web"),
-        ((*INIT, 1, "wait_for"), "web", "web would wait for itself"),
-        ((*INIT, 1, "name"), "prepare", "another container of web is called 'prepare'"),
-        ((*INIT, 1, "name"), "web", "another container of web is called 'web'"),
+        ((*INIT, 1, "wait_for"), "database", "unknown name 'database', expected one of db, web"),
+        ((*INIT, 1, "wait_for"), "web", "web cannot wait for itself"),
+        ((*INIT, 1, "name"), "prepare", "another container of web has the name 'prepare'"),
+        ((*INIT, 1, "name"), "web", "another container of web has the name 'web'"),
         ((*INIT, 1, "name"), "Wait", "lower-case letters"),
-        ((*INIT, 1, "program"), ["/bin/true"], "either a program or the service"),
-        ((*INIT, 0, "program"), ["true"], "'true' is no program of the image"),
-        ((*INIT, 0, "environment", "SIZE", "key"), "weight", "the key 'weight' of ConfigMap settings"),
-        ((*INIT, 0, "cpu_request"), 2.0, "cannot request more than its cpu_limit, 1; found 2"),
-        (("services", "web", "memory_request_mib"), 17, "more than its memory_limit_mib, 16; found 17"),
-        (("services", "db", "init"), [{"name": "w", "wait_for": "web"}], "wait in a circle, .*: (db for )?web for db"),
+        ((*INIT, 1, "program"), ["/bin/true"], "exactly one of program and wait_for"),
+        ((*INIT, 0, "program"), ["true"], "'true' is not in the image"),
+        ((*INIT, 0, "environment", "SIZE", "key"), "weight", "unknown key 'weight' of ConfigMap settings"),
+        ((*INIT, 0, "cpu_request"), 2.0, "must not exceed cpu_limit .1., got 2"),
+        (("services", "web", "memory_request_mib"), 17, "must not exceed memory_limit_mib .16., got 17"),
+        (("services", "db", "init"), [{"name": "w", "wait_for": "web"}], "must not wait for each other: (db for )?web for db"),
     ],
 )
 def test_what_could_never_start_is_refused(path: tuple[Any, ...], value: Any, sentence: str) -> None:
-    with pytest.raises(UsageError, match=rf"^shop\.yaml, line \d+, is wrong at .*{sentence}"):
+    with pytest.raises(UsageError, match=rf"^shop\.yaml, line \d+, field .*{sentence}"):
         read_app(changed(SHOP, *path, value=value), "shop.yaml")
 
 
 def test_the_line_of_an_init_container_is_named() -> None:
-    with pytest.raises(UsageError, match=r"line 22, is wrong at services\.web\.init\.1\.wait_for"):
+    with pytest.raises(UsageError, match=r"line 22, field services\.web\.init\.1\.wait_for"):
         read_app(SHOP.replace("wait_for: db", "wait_for: dp"), "shop.yaml")

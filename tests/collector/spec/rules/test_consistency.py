@@ -49,7 +49,7 @@ def test_the_shop_is_consistent() -> None:
 
 
 def test_the_line_of_the_file_is_named() -> None:
-    with pytest.raises(UsageError, match=r"shop\.yaml, line 11, is wrong at services\.web\.port"):
+    with pytest.raises(UsageError, match=r"shop\.yaml, line 11, field services\.web\.port"):
         read_app(SHOP.replace("port: 8080\n    operations", "port: -1\n    operations"), "shop.yaml")
 
 
@@ -69,11 +69,11 @@ def test_an_unknown_key_is_named_before_everything_else_that_is_wrong(right: str
 @pytest.mark.parametrize(
     ("path", "value", "sentence"),
     [
-        (("services", "stock", "operations", "/Stock/Get", "steps", 0), BACK, "calls go round in a circle: "),
-        (("entry",), ["web", 80], "web listens on port 8080, not on 80"),
+        (("services", "stock", "operations", "/Stock/Get", "steps", 0), BACK, "calls must not form a cycle: "),
+        (("entry",), ["web", 80], "must be 8080, on which web listens, got 80"),
         (("requests", "look", "path"), "/item/{id}", "web does not serve GET /item/{id}; it serves /product/{id}"),
-        (("requests", "look", "path"), "/product/{number}", "the path names 'number', which is no parameter"),
-        (("services", "stock", "port"), 9464, "port 9464 is used twice"),
+        (("requests", "look", "path"), "/product/{number}", "the path uses 'number', which is not a sent parameter"),
+        (("services", "stock", "port"), 9464, "port 9464 is reserved"),
         (("services", "stock", "program"), ["stockd"], "'stockd' is not in the image"),
         (("services", "stock", "program"), ["faultset-store", "mongdb"], 'did you mean "mongodb"'),
         (
@@ -83,7 +83,7 @@ def test_an_unknown_key_is_named_before_everything_else_that_is_wrong(right: str
         ),
         (("name",), "Shop", "lower-case letters"),
         (("services", "web", "operations", "/product/{id}", "work_ms"), -1, "greater than or equal to 0"),
-        (("mixes", "only", "shares"), {"look": -1.0}, "a share is between 0 and 1; found -1 for look"),
+        (("mixes", "only", "shares"), {"look": -1.0}, "a share must be between 0 and 1, got -1 for look"),
         (("services", "web", "cpu_limit"), float("inf"), "finite number"),
         (("services", "stock", "runs"), "clock", "the application's code has no program 'clock'"),
     ],
@@ -127,15 +127,15 @@ def test_calls_inside_nested_steps_belong_to_the_call_graph() -> None:
 @pytest.mark.parametrize(
     ("step", "sentence"),
     [
-        ("call: {service: stok, operation: /Stock/Get}", "line 24, is wrong at .*steps.0: it names 'stok'"),
-        ("call: {service: stock, operation: /Stock/Put}", "line 24, .*it names '/Stock/Put'"),
-        ("find_documents: {store: db, collection: c, key: 1, save: x}", "line 24, .*it names 'db'"),
+        ("call: {service: stok, operation: /Stock/Get}", "line 24, field .*steps.0: unknown name 'stok'"),
+        ("call: {service: stock, operation: /Stock/Put}", "line 24, .*unknown name '/Stock/Put'"),
+        ("find_documents: {store: db, collection: c, key: 1, save: x}", "line 24, .*unknown name 'db'"),
         (
             "call: {service: stock, operation: /Stock/Get, timeout_s: 0}",
             "line 24, .*call.timeout_s: Input should be gre",
         ),
-        ("cal: {}", "line 24, .*there is no step 'cal'"),
-        ("call: {service: web, operation: '/product/{id}'}", "calls go round in a circle"),
+        ("cal: {}", "line 24, .*unknown step 'cal'"),
+        ("call: {service: web, operation: '/product/{id}'}", "calls must not form a cycle"),
     ],
 )
 def test_what_is_wrong_inside_nested_steps_is_told_with_its_line(step: str, sentence: str) -> None:

@@ -1,1 +1,1 @@
-"""Parts of a service beyond its operations: consumers and tasks in the background, feature flags, probes, settings."""
+"""Features of services beyond operations: background work, feature flags, probes, configuration, operators."""

@@ -1,4 +1,4 @@
-"""Behaviour of services beyond requests: background work, circuit breakers and feature flags."""
+"""Background work, circuit breakers and feature flags."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from faultset.collector.spec.steps import FrozenModel, Steps
 
 
 class BackgroundWork(FrozenModel):
-    """What consumers and tasks have in common.
+    """Common fields of consumers and tasks.
 
     Attributes
     ----------
     log
-        Text of the line that each round writes; none when left out.
+        Text of the log line of each run; none by default.
     location
-        Place in the modelled source that its log lines name.
+        Source location of the original program that log lines name.
     span
-        Name of the span around each round; none when left out.
+        Name of the span of each run; none by default.
     work_ms
-        CPU time in milliseconds that a round takes; what the program itself uses for it is part of it.
+        CPU time per run in milliseconds, including the overhead of the program.
     """
 
     log: str = ""
@@ -33,7 +33,7 @@ class BackgroundWork(FrozenModel):
 
 
 class Consumer(BackgroundWork):
-    """Takes messages of a topic, as a member of a group in which each message goes to one member.
+    """Consumes messages of a topic as a member of a consumer group.
 
     A message is acknowledged after its steps. The steps see the message's fields as values.
 
@@ -42,15 +42,15 @@ class Consumer(BackgroundWork):
     store
         The broker, one of the service's `stores`.
     group
-        Name of the group; the service's own when left out.
+        Name of the consumer group; by default the service's name.
     trace
-        Whether the span of a round is a child of the publisher's span, or begins a trace with a link to it.
+        Whether the span is a child of the publisher's span, or starts a new trace with a link to it.
     on_failure
-        Whether a message whose steps have failed is acknowledged all the same (`skip`), or given out again.
+        Whether a message whose steps failed is acknowledged (`skip`) or redelivered.
     redeliver_after_s
-        Seconds without acknowledgement after which a message is given out again, to any member of the group.
+        Seconds without acknowledgement after which a message is redelivered to any member of the group.
     batch
-        How many messages are taken at once; they are processed one after the other.
+        Messages fetched at a time; they are processed one after the other.
     """
 
     store: str
@@ -63,32 +63,31 @@ class Consumer(BackgroundWork):
 
 
 class Task(BackgroundWork):
-    """Steps that are carried out again and again; a failure is logged, and the next round comes all the same.
+    """Steps that run periodically; a failure is logged and does not stop later runs.
 
     Attributes
     ----------
     every_s
-        Seconds from the begin of one round to the begin of the next, which waits for the end of the one before.
+        Seconds between the starts of two runs; runs do not overlap.
     """
 
     every_s: float = Field(gt=0.0, allow_inf_nan=False)
 
 
 class CircuitBreaker(FrozenModel):
-    """Between a service and one that it calls: closed, it lets calls through; open, they fail at once.
+    """A circuit breaker for calls to one service.
 
-    Failures are calls that did not arrive, got no answer in time, or failed with an internal or unknown error. What
-    the callee refuses for good reasons, such as a wrong argument, counts as a success.
+    A call fails if the connection fails, the answer is late, or the status is internal or unknown. Other errors, such
+    as invalid arguments, count as successes.
 
     Attributes
     ----------
     failures
-        How many failures in a row open it.
+        Consecutive failures that open the breaker.
     open_s
-        After how many seconds the open one lets some calls through, as a trial (half-open).
+        Seconds after which an open breaker becomes half-open and allows trial calls.
     trials
-        How many calls may be under way as a trial; when so many have succeeded it closes, and the first that fails
-        opens it again.
+        Maximum concurrent trial calls. As many successes close the breaker; one failure opens it again.
     """
 
     failures: int = Field(default=5, ge=1, le=10_000)
@@ -97,18 +96,18 @@ class CircuitBreaker(FrozenModel):
 
 
 class Flag(FrozenModel):
-    """One flag.
+    """A feature flag.
 
     Attributes
     ----------
     variants
         Values by name.
     default
-        Name of the variant that holds until somebody changes the file.
+        Name of the initial variant.
     service
-        Service that behaves differently under the flag, or that one would hold responsible.
+        Service whose behaviour the flag changes.
     description
-        A sentence for people.
+        One sentence.
     """
 
     variants: dict[str, Any] = Field(min_length=1)
@@ -119,30 +118,30 @@ class Flag(FrozenModel):
     @model_validator(mode="after")
     def _default_is_a_variant(self) -> Flag:
         if self.default not in self.variants:
-            raise ValueError(f"default names {self.default!r}, which is not among {', '.join(self.variants)}")
+            raise ValueError(f"default must be one of {', '.join(self.variants)}, got {self.default!r}")
         return self
 
     @property
     def value(self) -> Any:
-        """Value of the variant that holds by default."""
+        """Return the value of the initial variant."""
         return self.variants[self.default]
 
 
 class FlagSettings(FrozenModel):
-    """All flags of an application, and where they are.
+    """The feature flags of an application and their storage.
 
     Attributes
     ----------
     config_map, file
-        ConfigMap and key that hold the flags.
+        ConfigMap and key with the flags.
     folder
-        Where containers mount the ConfigMap.
+        Mount path of the ConfigMap.
     provider
-        Service that reads the file and answers the others; without one every service reads the file itself.
+        Service that reads the file for the others; without a provider, every service reads the file.
     operation
-        Operation of the provider that answers with the values of all flags, a mapping.
+        Operation of the provider that returns the values of all flags.
     poll_s
-        Seconds between two questions to the provider.
+        Seconds between requests to the provider.
     """
 
     config_map: str = "flags"
@@ -156,21 +155,21 @@ class FlagSettings(FrozenModel):
     @model_validator(mode="after")
     def _provider_has_an_operation(self) -> FlagSettings:
         if (self.provider is None) != (self.operation is None):
-            raise ValueError("provider and operation belong together; give both or neither")
+            raise ValueError("provider and operation must be given together")
         return self
 
     @property
     def path(self) -> str:
-        """Path of the file in a container that mounts it."""
+        """Return the path of the mounted file."""
         return f"{self.folder}/{self.file}"
 
     def defaults(self) -> dict[str, Any]:
-        """Return the value of every flag until somebody changes the file."""
+        """Return the initial value of every flag."""
         return {name: flag.value for name, flag in self.flags.items()}
 
 
 def write_flags(settings: FlagSettings) -> str:
-    """Return the file with every flag at its default variant, in the format of flagd."""
+    """Return the flag file with all initial variants, in flagd's format."""
     flags = {
         name: {
             "description": flag.description,
@@ -184,36 +183,36 @@ def write_flags(settings: FlagSettings) -> str:
 
 
 def set_variant(text: str, name: str, variant: str) -> str:
-    """Return the file with another default variant of one flag.
+    """Return the flag file with a new default variant for one flag.
 
     Raises
     ------
     ValueError
-        The text is no file of flags, or has no such flag or variant; the sentence says which there are.
+        The text is not a flag file, or the flag or variant does not exist; the message lists the valid ones.
     """
     value = json.loads(text)
     flags = value.get("flags") if isinstance(value, dict) else None
     if not isinstance(flags, dict) or name not in flags:
-        raise ValueError(f"there is no flag {name!r} among {', '.join(flags or ()) or 'none'}")
+        raise ValueError(f"unknown flag {name!r}, expected one of {', '.join(flags or ()) or 'none'}")
     variants = flags[name].get("variants", {})
     if variant not in variants:
-        raise ValueError(f"flag {name} has no variant {variant!r}; it has {', '.join(variants)}")
+        raise ValueError(f"unknown variant {variant!r} of flag {name}, expected one of {', '.join(variants)}")
     flags[name]["defaultVariant"] = variant
     return json.dumps(value, indent=2)
 
 
 def values_in(text: str) -> dict[str, Any]:
-    """Return the value of every flag that is enabled in a file; raise ValueError when it is none.
+    """Return the values of all enabled flags in a flag file; raise ValueError for another file.
 
     >>> values_in('{"flags": {"f": {"state": "ENABLED", "variants": {"on": 100}, "defaultVariant": "on"}}}')
     {'f': 100}
     """
     value = json.loads(text)
     if not isinstance(value, dict) or not isinstance(value.get("flags"), dict):
-        raise ValueError('a mapping with the key "flags" is wanted')
-    found = {}
+        raise ValueError('a flag file must be a mapping with the key "flags"')
+    values = {}
     for name, flag in value["flags"].items():
         variants = flag.get("variants") if isinstance(flag, dict) else None
         if isinstance(variants, dict) and flag.get("state") == "ENABLED" and flag.get("defaultVariant") in variants:
-            found[name] = variants[flag["defaultVariant"]]
-    return found
+            values[name] = variants[flag["defaultVariant"]]
+    return values

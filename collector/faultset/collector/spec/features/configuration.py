@@ -1,4 +1,4 @@
-"""Configuration of containers: ConfigMaps and Secrets of an application, as variables and as files."""
+"""Configuration of containers: ConfigMaps and Secrets as environment variables and files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ConfigurationKind = Literal["ConfigMap", "Secret"]
 
 
 class ConfigurationSource(FrozenModel):
-    """A ConfigMap or a Secret that a container refers to.
+    """A reference to a ConfigMap or Secret.
 
     Attributes
     ----------
     config, secret
-        Name of the ConfigMap, or of the Secret; one of both.
+        Name of the ConfigMap or of the Secret; exactly one.
     optional
-        Whether the container starts without the object, or without a key of it that it names.
+        Whether the container starts even if the object or key is missing.
     """
 
     config: str | None = None
@@ -30,22 +30,22 @@ class ConfigurationSource(FrozenModel):
 
     @property
     def kind(self) -> ConfigurationKind:
-        """Kind of the object."""
+        """Return the kind of the object."""
         return "ConfigMap" if self.secret is None else "Secret"
 
     @property
     def source(self) -> str | None:
-        """Name of the object; None for a variable whose value the spec gives."""
+        """Return the name of the object; None for a literal value."""
         return self.config if self.secret is None else self.secret
 
 
 class Variable(ConfigurationSource):
-    """The value of an environment variable: a text, or a key of a ConfigMap or Secret, read when the container starts.
+    """An environment variable: a literal value, or a key of a ConfigMap or Secret, read when the container starts.
 
     Attributes
     ----------
     value
-        The text, where the spec gives it.
+        The literal value.
     key
         The key of the ConfigMap or Secret.
     """
@@ -55,11 +55,13 @@ class Variable(ConfigurationSource):
 
     @model_validator(mode="after")
     def _has_one_origin(self) -> Variable:
-        given = [name for name in ("value", "config", "secret") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError(f"a variable has one of value, config and secret; found {' and '.join(given) or 'none'}")
+        origins = [name for name in ("value", "config", "secret") if getattr(self, name) is not None]
+        if len(origins) != 1:
+            raise ValueError(
+                f"a variable must have exactly one of value, config and secret, got {' and '.join(origins) or 'none'}"
+            )
         if (self.key is None) != (self.value is not None):
-            raise ValueError("config and secret need the key whose value is meant, and value has none")
+            raise ValueError("a variable must have key together with config or secret, and not with value")
         return self
 
 
@@ -69,7 +71,7 @@ class VariableGroup(ConfigurationSource):
     Attributes
     ----------
     prefix
-        What the variables' names begin with, before the key.
+        Prefix of the variables' names.
     """
 
     prefix: str = ""
@@ -81,12 +83,12 @@ class VariableGroup(ConfigurationSource):
 
 
 class MountedFiles(ConfigurationSource):
-    """Keys of a ConfigMap or Secret as files of a folder, which follow changes of the object within about a minute.
+    """Keys of a ConfigMap or Secret as files, updated within about a minute after the object changes.
 
     Attributes
     ----------
     items
-        Files by key, where not all keys are wanted under their own names.
+        Key -> file name, to mount only some keys or under other names.
     """
 
     items: dict[str, str] = Field(default_factory=dict)
@@ -99,13 +101,13 @@ class MountedFiles(ConfigurationSource):
 
 def _require_one_origin(source: ConfigurationSource) -> None:
     if (source.config is None) == (source.secret is None):
-        raise ValueError("name either the ConfigMap (config) or the Secret (secret) that it comes from")
+        raise ValueError("exactly one of config and secret must be given")
 
 
 def _variable(value: Any) -> Any:
-    """Return a plain value as a variable; numbers become text, as Kubernetes knows no others."""
+    """Convert a plain value to a variable; numbers become text, the only type of Kubernetes variables."""
     if isinstance(value, bool):
-        raise ValueError(f"the value of a variable is a text; put {str(value).lower()} into quotes")
+        raise ValueError(f"the value of a variable must be text; put {str(value).lower()} in quotes")
     return {"value": str(value)} if isinstance(value, str | int | float) else value
 
 
@@ -114,11 +116,11 @@ Environment = dict[str, Annotated[Variable, BeforeValidator(_variable)]]
 ConfigTexts = dict[str, Any]
 """Contents of a ConfigMap by key: texts, or values that are written as JSON."""
 SecretTexts = dict[str, str | None]
-"""Contents of a Secret by key; one without a value is drawn anew whenever the application is deployed."""
+"""Contents of a Secret by key; a missing value is generated at each deployment."""
 
 
 def config_data(texts: Mapping[str, Any]) -> dict[str, str]:
-    """Return the contents of a ConfigMap, whose values are texts.
+    """Convert the contents of a ConfigMap to texts.
 
     >>> config_data({"a": "text", "b": {"c": 1}})
     {'a': 'text', 'b': '{\\n  "c": 1\\n}'}
@@ -127,5 +129,5 @@ def config_data(texts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def secret_data(texts: Mapping[str, str | None], draw: Callable[[], str]) -> dict[str, str]:
-    """Return the contents of a Secret, with new values where the spec gives none."""
+    """Return the contents of a Secret, with generated values for missing ones."""
     return {key: draw() if text is None else text for key, text in texts.items()}

@@ -1,4 +1,4 @@
-"""Operators: a service that makes the workloads of others from a custom resource."""
+"""Operators, which create the workloads of other services from a custom resource."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from faultset.collector.spec.steps import FrozenModel
 
 
 class CustomResource(FrozenModel):
-    """The custom resource that an operator acts on: its definition, and the one object of an application.
+    """The custom resource of an operator: its definition, and the application's object.
 
     Attributes
     ----------
     group, version, kind, plural, short
-        What the definition says; `short` are names for kubectl.
+        Fields of the definition; `short` are short names for kubectl.
     name
         Name of the object.
     spec
-        Fields of its spec beside those of the components, which are made from the components' services.
+        Fields of its spec, in addition to those of the components.
     """
 
     group: str
@@ -32,21 +32,21 @@ class CustomResource(FrozenModel):
 
     @property
     def api_version(self) -> str:
-        """The `apiVersion` of its objects."""
+        """Return the `apiVersion` of its objects."""
         return f"{self.group}/{self.version}"
 
 
 class OperatorSettings(FrozenModel):
-    """An operator, and what it is responsible for.
+    """An operator and the services that it controls.
 
     Attributes
     ----------
     service
-        The service that runs it; none where it runs elsewhere, beside an application that somebody else has deployed.
+        The service that runs it; none for a deployed application whose operator runs elsewhere.
     components
-        Services whose workloads and Services it makes, in the order in which it looks after them.
+        Services whose workloads and Services it creates, in the order of reconciliation.
     resource
-        What it makes them from.
+        Its custom resource.
     """
 
     service: str | None = None

@@ -1,4 +1,4 @@
-"""Fields of pods and containers that applications may set: volumes, init containers, resources."""
+"""Settings of pods and containers: resources, init containers, probes, volumes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from faultset.collector.spec.steps import FrozenModel
 
 
 class ContainerFields(FrozenModel):
-    """What a container is given.
+    """Settings of a container.
 
     Attributes
     ----------
     image
-        The image, where it is not that of the application.
+        The image, if different from that of the application.
     environment, environment_from
-        Its variables: texts, keys of ConfigMaps and Secrets, and all keys of some of them.
+        Environment variables: single ones, and all keys of ConfigMaps or Secrets.
     files
-        ConfigMaps and Secrets as files, by the folder in which it finds them.
+        Folder -> ConfigMap or Secret mounted there as files.
     cpu_limit, memory_limit_mib
-        Cores and memory beyond which it is throttled, and killed.
+        Limits above which the container is throttled or killed.
     cpu_request, memory_request_mib
-        What a node must have left for it; no more than the limit.
+        Resources that the scheduler reserves; capped by the limit.
     """
 
     image: str | None = None
@@ -44,16 +44,16 @@ class ContainerFields(FrozenModel):
 
 
 class InitContainer(ContainerFields):
-    """A program that has to end well before the next one starts; it is started again while it does not.
+    """An init container: it must succeed before the next one starts, and is restarted until it does.
 
     Attributes
     ----------
     name
         Name of the container.
     program
-        Its command: a program of the image with an absolute path, or of an image of its own.
+        Its command: an absolute path in the application's image, or a program of its own image.
     wait_for
-        A service for which is waited in place of a program, until a connection to its port can be made.
+        Service to wait for in place of a program, until its port accepts a connection.
     """
 
     name: str
@@ -63,27 +63,27 @@ class InitContainer(ContainerFields):
     @model_validator(mode="after")
     def _does_one_thing(self) -> InitContainer:
         if bool(self.program) == (self.wait_for is not None):
-            raise ValueError("name either a program or the service that is waited for (wait_for)")
+            raise ValueError("exactly one of program and wait_for must be given")
         return self
 
 
 class Probe(FrozenModel):
-    """A question that the cluster asks a container again and again: a connection, or an HTTP request.
+    """A Kubernetes probe: a TCP connection or an HTTP request.
 
     Attributes
     ----------
     path
-        Path of the request; a connection is enough when left out.
+        Path of the HTTP request; by default only a connection is made.
     port
-        Port that is asked; the service's own when left out.
+        Probed port; by default that of the service.
     delay_s
-        Seconds after the container's start before the first question.
+        Initial delay after the container's start.
     every_s
-        Seconds between questions.
+        Period.
     timeout_s
-        Seconds after which no answer is a failure.
+        Timeout.
     failures, successes
-        How many in a row change what is thought of the container.
+        Consecutive failures and successes that change the container's state.
     """
 
     path: str | None = None
@@ -96,16 +96,16 @@ class Probe(FrozenModel):
 
 
 class Storage(FrozenModel):
-    """A volume of its own for every pod of a stateful service, made on demand.
+    """A volume for each pod of a stateful service, created on demand.
 
     Attributes
     ----------
     name
-        What the claims' names begin with.
+        Prefix of the claims' names.
     size
-        In Kubernetes' quantities.
+        Size as a Kubernetes quantity.
     storage_class
-        Class of the volumes; the cluster's own when left out.
+        Storage class; by default that of the cluster.
     """
 
     name: str = "data"

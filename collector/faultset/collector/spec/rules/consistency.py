@@ -1,4 +1,4 @@
-"""What a spec may not say although every field of it is right by itself."""
+"""Check the consistency of a spec across its fields."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?")
 
 
 class Problem(NamedTuple):
-    """Something that is wrong with a spec: where in it, and a sentence."""
+    """A problem of a spec: the path of a field, and one sentence."""
 
     place: Place
     reason: str
 
 
 def problems(app: AppSpec) -> Iterator[Problem]:
-    """Yield what is inconsistent in a spec, the most basic first."""
+    """Yield the inconsistencies of a spec, the most basic first."""
     yield from _top_level(app)
     for service in app.services.values():
         if app.deployed is None:
@@ -47,21 +47,21 @@ def problems(app: AppSpec) -> Iterator[Problem]:
 
 def _unknown(place: Place, name: str, known: Collection[str]) -> Iterator[Problem]:
     if name not in known:
-        yield Problem(place, f"it names {name!r}, which is not among {', '.join(sorted(known)) or 'none'}")
+        yield Problem(place, f"unknown name {name!r}, expected one of {', '.join(sorted(known)) or 'none'}")
 
 
 def _top_level(app: AppSpec) -> Iterator[Problem]:
     for name in (app.name, *app.services):
         place = ("name",) if name == app.name else ("services", name)
         if app.deployed is None and not _NAME.fullmatch(name):
-            yield Problem(place, f"a name has lower-case letters, digits and hyphens, 53 at most; found {name!r}")
+            yield Problem(place, f"a name must be at most 53 lower-case letters, digits and hyphens, got {name!r}")
     yield from _unknown(("entry",), app.entry.service, app.services)
     yield from _unknown(("default_mix",), app.default_mix, app.mixes)
     if app.registry is not None:
         yield from _unknown(("registry",), app.registry, app.services)
     yield from _flags(app)
     yield from _operator(app)
-    yield from (Problem(*found) for found in configuration_problems(app))
+    yield from (Problem(*problem) for problem in configuration_problems(app))
     for name, mix in app.mixes.items():
         for request in mix.shares:
             yield from _unknown(("mixes", name, "shares"), request, app.requests)
@@ -85,43 +85,45 @@ def _operator(app: AppSpec) -> Iterator[Problem]:
     if app.operator.service is not None:
         yield from _unknown(("operator", "service"), app.operator.service, app.services)
     elif app.deployed is None:
-        yield Problem(("operator", "service"), "it needs the service that runs the operator, since we deploy it")
+        yield Problem(
+            ("operator", "service"), "an application that is not yet deployed must name the operator's service"
+        )
     for number, component in enumerate(app.operator.components):
         place = ("operator", "components", number)
         yield from _unknown(place, component, app.services)
         if component == app.operator.service:
-            yield Problem(place, f"{component} cannot make itself; name the services that it makes")
+            yield Problem(place, f"the operator {component} cannot create itself; list only the services it creates")
         elif component in app.services and not app.services[component].stateful:
-            yield Problem(place, f"{component} must be stateful, since an operator makes StatefulSets")
+            yield Problem(place, f"{component} must be stateful, because an operator creates StatefulSets")
 
 
 def _containers(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
     place: Place = ("services", service.name)
-    yield from (Problem(*found) for found in container_problems(app, service, place))
+    yield from (Problem(*problem) for problem in container_problems(app, service, place))
     names = {service.container}
     for number, init in enumerate(service.init):
         where = (*place, "init", number)
-        yield from (Problem(*found) for found in container_problems(app, init, where))
+        yield from (Problem(*problem) for problem in container_problems(app, init, where))
         if not _NAME.fullmatch(init.name):
-            yield Problem(where, f"a name has lower-case letters, digits and hyphens, 53 at most; found {init.name!r}")
+            yield Problem(where, f"a name must be at most 53 lower-case letters, digits and hyphens, got {init.name!r}")
         if init.name in names:
-            yield Problem(where, f"another container of {service.name} is called {init.name!r}; name one differently")
+            yield Problem(where, f"another container of {service.name} has the name {init.name!r}; rename one")
         names.add(init.name)
         if init.wait_for is not None:
             yield from _waits_for(app, service, where, init.wait_for)
         elif "/" not in init.program[0] and init.image is None:
             yield Problem(
                 (*where, "program"),
-                f"{init.program[0]!r} is no program of the image; name one with an absolute path, or an image",
+                f"{init.program[0]!r} is not in the image; give an absolute path, or an image that has it",
             )
 
 
 def _waits_for(app: AppSpec, service: ServiceSpec, where: Place, awaited: str) -> Iterator[Problem]:
     yield from _unknown((*where, "wait_for"), awaited, app.services)
     if awaited == service.name:
-        yield Problem((*where, "wait_for"), f"{service.name} would wait for itself; name another service")
+        yield Problem((*where, "wait_for"), f"{service.name} cannot wait for itself; name another service")
     elif awaited in app.services and not app.services[awaited].port:
-        yield Problem((*where, "wait_for"), f"{awaited} has no port to which a connection could be made")
+        yield Problem((*where, "wait_for"), f"{awaited} must have a port to be waited for")
 
 
 def _relations(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
@@ -160,39 +162,40 @@ def _relations(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
 def _workload(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
     place = ("services", service.name)
     if not (service.container and service.program):
-        yield Problem(place, "it needs container and program, since we deploy it")
+        yield Problem(place, "a service that is not yet deployed must have container and program")
         return
     if not service.port and (service.operations or not service.background):
-        yield Problem(place, "it needs a port, since only a service with nothing but consumers or tasks has none")
+        yield Problem(place, "a service must have a port unless it has only consumers or tasks")
     yield from _pods(app, service)
     program, *arguments = service.program
     if "/" not in program and program not in PROGRAMS and service.image is None:
         yield Problem(
             (*place, "program"),
-            f"{program!r} is not in the image; a program is {' or '.join(PROGRAMS)}, an absolute path, or one of an "
-            "image of its own (field image)",
+            f"{program!r} is not in the image; give {' or '.join(PROGRAMS)}, an absolute path, or an image that has it",
         )
     if program == "faultset-service":
         yield from _unknown((*place, "program"), arguments[0] if arguments else "", app.services)
         if service.port == METRICS_PORT:
-            yield Problem((*place, "port"), f"port {METRICS_PORT} is used twice: services export their metrics there")
+            yield Problem((*place, "port"), f"port {METRICS_PORT} is reserved for metrics; choose another port")
 
 
 def _pods(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
     place = ("services", service.name)
     if service.claim and service.replicas > 1 and not service.stateful:
-        yield Problem((*place, "replicas"), "a claim belongs to one pod; make the service stateful, with storage")
+        yield Problem((*place, "replicas"), "only one pod can use a claim; make the service stateful, with storage")
     if service.claim and service.stateful:
-        yield Problem((*place, "claim"), "each pod of a stateful service has a claim of its own; give storage instead")
+        yield Problem((*place, "claim"), "a stateful service must have storage, one claim per pod, in place of a claim")
     if service.storage is not None and not service.stateful:
-        yield Problem((*place, "storage"), "only a stateful service has storage; give a claim, or make it stateful")
+        yield Problem((*place, "storage"), "only a stateful service can have storage; use claim, or make it stateful")
     if service.stateful and not service.port:
-        yield Problem((*place, "stateful"), "it needs a port, behind which its pods have names")
+        yield Problem((*place, "stateful"), "a stateful service must have a port")
     if service.stateful and service.peers in app.services:
-        yield Problem((*place, "stateful"), f"its pods have names behind {service.peers!r}, which is another service")
+        yield Problem(
+            (*place, "stateful"), f"its headless Service {service.peers!r} is also another service; rename one"
+        )
     for field, probe in (("readiness", service.readiness), ("liveness", service.liveness)):
         if probe is not None and not (probe.port or service.port):
-            yield Problem((*place, field), "it needs a port that is asked")
+            yield Problem((*place, field), "a probe must have a port if the service has none")
 
 
 def _claimed_twice(app: AppSpec) -> Iterator[Problem]:
@@ -201,7 +204,7 @@ def _claimed_twice(app: AppSpec) -> Iterator[Problem]:
         if service.claim is not None:
             owner = owners.setdefault(service.claim, service.name)
             if owner != service.name:
-                yield Problem(("services", service.name, "claim"), f"{owner} has the claim {service.claim!r} too")
+                yield Problem(("services", service.name, "claim"), f"{owner} uses the claim {service.claim!r}, too")
 
 
 def _call_cycle(app: AppSpec) -> Iterator[Problem]:
@@ -214,10 +217,10 @@ def _call_cycle(app: AppSpec) -> Iterator[Problem]:
     try:
         graphlib.TopologicalSorter(callers).prepare()
     except graphlib.CycleError as error:
-        circle = error.args[1]
-        path = " calls ".join(f"{service} {operation}" for service, operation in circle)
-        service, operation = circle[0]
-        yield Problem(("services", service, "operations", operation), f"calls go round in a circle: {path}")
+        cycle = error.args[1]
+        path = " calls ".join(f"{service} {operation}" for service, operation in cycle)
+        service, operation = cycle[0]
+        yield Problem(("services", service, "operations", operation), f"calls must not form a cycle: {path}")
 
 
 def _waiting_cycle(app: AppSpec) -> Iterator[Problem]:
@@ -228,9 +231,9 @@ def _waiting_cycle(app: AppSpec) -> Iterator[Problem]:
     try:
         graphlib.TopologicalSorter(awaited).prepare()
     except graphlib.CycleError as error:
-        circle = error.args[1]
-        path = " for ".join(reversed(circle))
-        yield Problem(("services", circle[0], "init"), f"init containers wait in a circle, so that none starts: {path}")
+        cycle = error.args[1]
+        path = " for ".join(reversed(cycle))
+        yield Problem(("services", cycle[0], "init"), f"init containers must not wait for each other: {path}")
 
 
 def _entry(app: AppSpec) -> Iterator[Problem]:
@@ -238,7 +241,7 @@ def _entry(app: AppSpec) -> Iterator[Problem]:
     if entry is None:
         return
     if entry.port and entry.port != app.entry.port:
-        yield Problem(("entry",), f"{entry.name} listens on port {entry.port}, not on {app.entry.port}")
+        yield Problem(("entry",), f"the port must be {entry.port}, on which {entry.name} listens, got {app.entry.port}")
     if entry.program[:1] != ("faultset-service",) or entry.runs is not None:
         return
     for name, request in app.requests.items():
