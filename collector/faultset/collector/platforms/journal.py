@@ -26,7 +26,8 @@ from faultset.core.json_text import read_json_lines
 
 UndoOperation = dict[str, Any]
 
-_SERVER_FIELDS = ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields", "selfLink")
+SERVER_FIELDS = ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields", "selfLink")
+"""Fields of `metadata` that only the API server sets."""
 _CONTENT = ("spec", "data", "binaryData", "stringData", "type")
 _ASSIGNED = {"Service": ("clusterIP", "clusterIPs"), "PersistentVolumeClaim": ("volumeName",)}
 """Fields of `spec` that the cluster fills in, and that may differ after an object was made again."""
@@ -102,7 +103,7 @@ def undo_of_delete(current: Mapping[str, Any]) -> list[UndoOperation]:
         return []
     restored = copy.deepcopy(dict(current))
     restored.pop("status", None)
-    for field in _SERVER_FIELDS:
+    for field in SERVER_FIELDS:
         restored["metadata"].pop(field, None)
     operations: list[UndoOperation] = []
     if current["kind"] == "PersistentVolumeClaim":

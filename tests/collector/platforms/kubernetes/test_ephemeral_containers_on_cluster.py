@@ -144,7 +144,7 @@ def test_what_cannot_be_done_from_inside_is_refused_with_the_reason(
         impairer.kill(namespace.pod(), "main")
     if not capabilities.delay:
         assert "netem" in capabilities.reasons["delay"]
-        with pytest.raises(PlatformError, match="delay cannot be made here: the kernel has no netem"):
+        with pytest.raises(PlatformError, match="delay is not supported here: the kernel does not support netem"):
             impairer.impair(namespace.pod(), Delay(latency_s=0.2))
         assert namespace.answers() == SENT
 

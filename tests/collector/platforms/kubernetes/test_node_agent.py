@@ -108,9 +108,11 @@ def test_a_container_is_killed_by_the_id_that_its_status_tells(agents: NodeAgent
 
 
 def test_refusals_of_the_agent_become_one_sentence(agents: NodeAgents) -> None:
-    with pytest.raises(PlatformError, match="node-1 could not impair: delay cannot be made here: the kernel has no"):
+    with pytest.raises(
+        PlatformError, match="node-1 could not impair: delay is not supported here: the kernel does not"
+    ):
         agents.impair(pod(), Delay(latency_s=0.2))
-    with pytest.raises(PlatformError, match="is not one of namespace hotel-1"):
+    with pytest.raises(PlatformError, match="does not belong to namespace hotel-1"):
         agents.impair(pod("x"), Partition())
     unscheduled = pod()
     del unscheduled["spec"]["nodeName"]
@@ -134,10 +136,10 @@ def test_load_and_clock_come_from_the_nodes(agents: NodeAgents) -> None:
 
 def test_what_all_nodes_can_do_is_what_the_weakest_can() -> None:
     able = {"loss": True, "partition": True, "delay": True, "kill": True, "reasons": {}}
-    weak = {**able, "delay": False, "reasons": {"delay": "the kernel has no netem"}}
+    weak = {**able, "delay": False, "reasons": {"delay": "the kernel does not support netem"}}
     assert common([able, able]) == NodeCapabilities(loss=True, partition=True, delay=True, kill=True)
     found = common([able, weak])
-    assert (found.loss, found.delay, found.reason) == (True, False, "delay: the kernel has no netem")
+    assert (found.loss, found.delay, found.reason) == (True, False, "delay: the kernel does not support netem")
     assert common([]).reasons["loss"] == "no node agent runs"
 
 

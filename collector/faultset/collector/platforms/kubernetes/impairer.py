@@ -174,7 +174,7 @@ class ProgramImpairer(ABC):
         """Renew all leases once; what the program has lost is set again."""
         with self._lock:
             for uid, (pod, impairment) in [*self._impaired.items()]:
-                if not self._ask(pod, "renew", brief=True, pod=uid)["known"]:
+                if not self._ask(pod, "renew", brief=True, pod=uid)["renewed"]:
                     self._set(pod, impairment, brief=True)
 
     def _set(self, pod: Object, impairment: Impairment, *, brief: bool = False) -> None:
