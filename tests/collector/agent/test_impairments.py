@@ -30,8 +30,6 @@ OF_A_MESH = "-N ISTIO_OUTPUT\n-A OUTPUT -p tcp -j ISTIO_OUTPUT\n"
 def test_loss_drops_a_share_of_what_leaves_by_any_device_but_the_loopback() -> None:
     rule = "-A FAULTSET-OUT ! -o lo -m statistic --mode random --probability 0.30000000000 -j DROP"
     assert list_rules(LOSS) == [rule]
-        "-A FAULTSET-OUT ! -o lo -m statistic --mode random --probability 0.30000000000 -j DROP"
-    ]
 
 
 def test_loss_of_everything_needs_no_chance() -> None:

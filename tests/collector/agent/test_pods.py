@@ -95,7 +95,7 @@ def test_names_are_those_of_our_namespace_only(node: Node) -> None:
 
 def test_the_agent_says_when_it_cannot_tell_pods_apart(node: Node, tmp_path: Path) -> None:
     assert node.pods().unavailable_reason() == ""
-    assert "keeps its logs elsewhere" in Pods("hotel-1", proc=node.proc, logs=tmp_path / "none").unavailable_reason()
+    assert "does not write its logs to" in Pods("hotel-1", proc=node.proc, logs=tmp_path / "none").unavailable_reason()
 
 
 def test_only_the_first_process_of_the_container_is_killed(node: Node) -> None:

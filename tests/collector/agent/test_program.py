@@ -114,7 +114,7 @@ def test_inside_of_a_pod_its_own_network_is_impaired_and_no_container_killed() -
     assert verbs.answer({"verb": "impair", "pod": "any", "impairment": {"kind": "partition"}}) == {}
     assert impaired == [NetworkImpairment(kind="partition")]
     assert verbs.answer({"verb": "packets", "pod": "any"}) == {"packets": 7}
-    assert "needs the node agent" in verbs.answer({"verb": "kill", "pod": "any", "container": "a"})["error"]
+    assert "only the node agent can kill" in verbs.answer({"verb": "kill", "pod": "any", "container": "a"})["error"]
     active.lift_all()
     assert impaired == []
     delay.close()

@@ -86,7 +86,7 @@ class ActiveImpairments:
             The pod belongs to another namespace, or the kernel rejects the rules. No rule is left behind.
         """
         with self._lock:
-            descriptor = self._pods.network_of(uid)
+            descriptor = self._pods.open_network(uid)
             self._close(uid)
             self._descriptors[uid] = descriptor
             try:
@@ -149,7 +149,7 @@ class ActiveImpairments:
             uids = {process.owner.pod_uid for process in self._pods.processes()} & self._pods.names().keys()
             for uid in sorted(uids - self._descriptors.keys()):
                 with contextlib.suppress(AgentError):
-                    descriptor = self._pods.network_of(uid)
+                    descriptor = self._pods.open_network(uid)
                     if self._network(descriptor).is_marked():
                         self._descriptors[uid] = descriptor
                         self._leases.grant(uid, lease_s)
