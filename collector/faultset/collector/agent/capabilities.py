@@ -1,4 +1,4 @@
-"""What this node's kernel allows, tested in the agent's own network namespace."""
+"""Tests which impairments this node's kernel supports, in the agent's own network namespace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRIALS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Abilities:
-    """What the agent can do on this node.
+    """The impairments that the agent supports on this node.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Abilities:
         return kind not in self.reasons
 
     def without(self, impossible: Mapping[str, str]) -> Abilities:
-        """Return the abilities less those that are impossible for other reasons."""
+        """Return the abilities without the ones in `impossible`."""
         return Abilities(variant=self.variant, reasons={**self.reasons, **impossible})
 
 

@@ -1,8 +1,8 @@
 """The program that impairs pods, on a node or inside a pod; the collector calls it by exec.
 
-The container runs `watch`, which holds the impairments and lifts those that are not renewed. Each exec runs another
-verb, which asks `watch` through a socket in the container and prints the answer: a JSON object, or
-`{"error": SENTENCE}` if the request is refused. Requests never use the pod's network, which may be cut.
+The container runs `watch`, which holds the impairments and lifts expired ones. Each exec runs another verb, which asks
+`watch` through a socket in the container and prints the answer: a JSON object, or `{"error": SENTENCE}` if the request
+is refused. Requests never use the pod's network, which may be cut.
 """
 
 from __future__ import annotations

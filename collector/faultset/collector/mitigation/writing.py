@@ -14,8 +14,7 @@ import yaml
 
 from faultset.collector.mitigation.live_state import WORKLOADS, CommandRefused, KubectlSession
 from faultset.collector.platforms.journal import SERVER_FIELDS, assigned_fields, merge
-from faultset.collector.platforms.objects import Object, ObjectNotFound, is_rolled_out
-from faultset.collector.platforms.observation.objects import rfc3339
+from faultset.collector.platforms.objects import Object, ObjectNotFound, is_rolled_out, rfc3339
 from faultset.core.errors import PlatformError
 from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.kubectl.commands import KubectlCommand

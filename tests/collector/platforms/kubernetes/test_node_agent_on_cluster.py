@@ -108,7 +108,7 @@ def bench(api: Api) -> Iterator[Bench]:
             api.call("PATCH", path, query=query, body=one, content_type=APPLY_PATCH)
         for pod in ("receiver", "sender"):
             made.start(pod)
-        until(lambda: not made.agents().ready(), 60)
+        until(lambda: not made.agents().describe_missing(), 60)
         yield made
     finally:
         for namespace in (made.app, made.control):
@@ -178,7 +178,7 @@ def test_rules_end_by_themselves_after_the_collector_was_killed(bench: Bench) ->
 def test_an_agent_that_comes_back_goes_on_with_what_is_renewed(bench: Bench, agents: NodeAgents) -> None:
     agents.impair(bench.pod(), Partition())
     bench.kill_agent()
-    until(lambda: not agents.ready(), 60)
+    until(lambda: not agents.describe_missing(), 60)
     time.sleep(35)
     assert bench.answers() == 0
     agents.lift("sender")
@@ -189,7 +189,7 @@ def test_an_agent_that_comes_back_ends_what_nobody_renews(bench: Bench) -> None:
     forgetful = bench.agents()
     forgetful.impair(bench.pod(), Partition())
     bench.kill_agent()
-    until(lambda: not bench.agents().ready(), 60)
+    until(lambda: not bench.agents().describe_missing(), 60)
     assert bench.answers() == 0
     until(lambda: bench.answers() == SENT, 90)
     assert "FAULTSET" not in bench.rules()
@@ -201,7 +201,7 @@ def test_an_agent_that_is_told_to_end_lifts_everything(bench: Bench) -> None:
     name = bench.api.get(path)["items"][0]["metadata"]["name"]
     bench.api.call("DELETE", f"{path}/{name}")
     until(lambda: bench.answers() == SENT, 20)
-    until(lambda: is_gone(bench.api, f"{path}/{name}") and not bench.agents().ready(), 60)
+    until(lambda: is_gone(bench.api, f"{path}/{name}") and not bench.agents().describe_missing(), 60)
 
 
 def test_a_killed_container_shows_code_137_and_restarts(bench: Bench, agents: NodeAgents) -> None:
