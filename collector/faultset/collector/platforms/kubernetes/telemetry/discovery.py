@@ -217,7 +217,7 @@ def discover(
     Raises
     ------
     PlatformError
-        A server was not found; the message says what was searched and what to do.
+        No server was found; the message names the searched ones and the remedy.
     """
     services = _services(api)
     choices: list[str] = []
