@@ -23,8 +23,8 @@ from pathlib import Path
 import psutil
 
 from faultset.collector.ipc.channel import Channel
-from faultset.collector.platforms.local.relay import main as relay_main
-from faultset.collector.platforms.local.relay.messages import ConfigureRelay, RelayRoute, Target
+from faultset.collector.platforms.local.messages import ConfigureRelay, RelayRoute, Target
+from faultset.collector.platforms.local.relay.process import main as relay_main
 
 DIRECT = ("127.9.1.2", 7001)
 RELAYED = ("127.9.0.2", 7000)

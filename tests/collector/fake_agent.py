@@ -7,11 +7,10 @@ from typing import cast
 
 from faultset.collector.agent.active_impairments import ActiveImpairments
 from faultset.collector.agent.capabilities import Abilities
-from faultset.collector.agent.errors import AgentError
 from faultset.collector.agent.impairments import NetworkImpairment
 from faultset.collector.agent.pods import Pods
-from faultset.collector.agent.program import Verbs
-from faultset.collector.agent.scheduling_delay import SchedulingDelay
+from faultset.collector.agent.program import SchedulingDelay, Verbs
+from faultset.collector.agent.protocol import AgentError
 
 GEO = "a570e514-5f17-4e87-a049-2fa201289d9e"
 
@@ -25,7 +24,7 @@ class RecordingImpairments:
 
     def impair(self, uid: str, impairment: NetworkImpairment, lease_s: float) -> None:
         if uid != GEO:
-            raise AgentError(f"pod {uid} is not one of namespace hotel-1 on this node")
+            raise AgentError(f"pod {uid} does not belong to namespace hotel-1 on this node")
         self.impaired[uid] = (impairment, lease_s)
 
     def renew(self, uids: Iterable[str]) -> list[str]:
@@ -62,5 +61,5 @@ class Agent:
 
     def __init__(self) -> None:
         self.held, self.pods, self.delay = RecordingImpairments(), RecordingPods(), SchedulingDelay()
-        abilities = Abilities(variant="", reasons={"delay": "the kernel has no netem"})
+        abilities = Abilities(variant="", reasons={"delay": "the kernel does not support netem"})
         self.verbs = Verbs(self.pods, cast(ActiveImpairments, self.held), abilities, self.delay)

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from faultset.collector.agent.active_impairments import ActiveImpairments
-from faultset.collector.agent.cgroups import Place
-from faultset.collector.agent.errors import AgentError
+from faultset.collector.agent.active_impairments import LONGEST_S, ActiveImpairments, Leases
 from faultset.collector.agent.impairments import NetworkImpairment
-from faultset.collector.agent.leases import LONGEST_S, Leases
-from faultset.collector.agent.pods import PodProcess, Pods
+from faultset.collector.agent.pods import PodProcess, Pods, ProcessOwner
+from faultset.collector.agent.protocol import AgentError
 
 GEO, RATE = "a570e514-5f17-4e87-a049-2fa201289d9e", "fd6e7b1c-0000-4000-8000-000000000001"
 LOSS, PARTITION = NetworkImpairment(kind="loss", probability=0.3), NetworkImpairment(kind="partition")
@@ -76,10 +74,10 @@ class Node(Pods):
         return {GEO: "geo-1", RATE: "rate-1"}
 
     def processes(self, uid: str | None = None) -> list[PodProcess]:
-        places = [Place(pod_uid=one, container_id=None) for one in sorted(self.alive)]
-        return [PodProcess(pid=1, place=place, network="net:[1]", started=0, is_first=True) for place in places]
+        owners = [ProcessOwner(pod_uid=uid, container_id=None) for uid in sorted(self.alive)]
+        return [PodProcess(pid=1, owner=owner, network="net:[1]", started=0, is_first=True) for owner in owners]
 
-    def network_of(self, uid: str) -> int:
+    def open_network(self, uid: str) -> int:
         self.check(uid)
         if uid not in self.alive:
             raise AgentError(f"pod {uid} has no process on this node")
@@ -188,7 +186,7 @@ def test_what_a_dead_agent_left_gets_a_last_lease(active: ActiveImpairments, nod
     descriptor = node.kernel.open(GEO)
     node.kernel.of(descriptor).impair(LOSS)
     os.close(descriptor)
-    assert active.take_over(30) == [GEO]
+    assert active.adopt(30) == [GEO]
     clock.now = 29.0
     active.lift_expired()
     assert node.kernel.impaired
@@ -201,7 +199,7 @@ def test_what_a_dead_agent_left_goes_on_when_it_is_renewed(active: ActiveImpairm
     descriptor = node.kernel.open(GEO)
     node.kernel.of(descriptor).impair(LOSS)
     os.close(descriptor)
-    active.take_over(30)
+    active.adopt(30)
     clock.now = 25.0
     assert active.renew([GEO]) == []
     clock.now = 50.0
@@ -210,13 +208,13 @@ def test_what_a_dead_agent_left_goes_on_when_it_is_renewed(active: ActiveImpairm
 
 
 def test_pods_of_others_are_not_touched(active: ActiveImpairments, node: Node) -> None:
-    with pytest.raises(AgentError, match="is not one of namespace hotel-1"):
+    with pytest.raises(AgentError, match="does not belong to namespace hotel-1"):
         active.impair("00000000-0000-4000-8000-000000000009", LOSS, 30)
     assert node.kernel.impaired == {}
 
 
 @pytest.mark.parametrize("length", [0, -1, LONGEST_S + 1, float("nan"), True, "30", None])
 def test_a_lease_has_a_sensible_length(length: float, active: ActiveImpairments, node: Node) -> None:
-    with pytest.raises(AgentError, match="a lease lasts"):
+    with pytest.raises(AgentError, match="a lease must last"):
         active.impair(GEO, LOSS, length)
     assert node.kernel.impaired == {}

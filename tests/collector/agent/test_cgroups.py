@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.collector.agent.cgroups import Place, place_of
+from faultset.collector.agent.pods import ProcessOwner, find_owner
 
 UID = "a570e514-5f17-4e87-a049-2fa201289d9e"
 UNDERSCORED = UID.replace("-", "_")
 CONTAINER = "0af3" * 16
 OTHER = "9b1c" * 16
 OUTER = "00000000-0000-0000-0000-000000000000"
-INSIDE = Place(pod_uid=UID, container_id=CONTAINER)
+INSIDE = ProcessOwner(pod_uid=UID, container_id=CONTAINER)
 
 PATHS = {
     "v1 cgroupfs": f"4:memory:/kubepods/burstable/pod{UID}/{CONTAINER}",
@@ -42,30 +42,30 @@ PATHS = {
 
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS.keys())
 def test_every_driver_and_runtime_names_pod_and_container(path: str) -> None:
-    assert place_of(path + "\n") == INSIDE
+    assert find_owner(path + "\n") == INSIDE
 
 
 def test_all_hierarchies_of_version_1_are_read_together() -> None:
     lines = [f"{n}:{name}:/kubepods/burstable/pod{UID}/{CONTAINER}" for n, name in enumerate(("cpu", "memory"), 1)]
-    assert place_of("\n".join([*lines, "0::/"])) == INSIDE
+    assert find_owner("\n".join([*lines, "0::/"])) == INSIDE
 
 
 def test_the_monitor_of_a_container_is_not_in_the_container() -> None:
     monitor = f"0::/kubepods.slice/kubepods-pod{UNDERSCORED}.slice/crio-conmon-{CONTAINER}.scope"
-    assert place_of(monitor) == Place(pod_uid=UID, container_id=None)
+    assert find_owner(monitor) == ProcessOwner(pod_uid=UID, container_id=None)
 
 
 def test_a_process_of_the_host_is_in_no_pod() -> None:
     for path in ("0::/", "0::/system.slice/kubelet.service", "4:memory:/user.slice", "", f"0::/docker/{CONTAINER}"):
-        assert place_of(path) is None
+        assert find_owner(path) is None
 
 
 def test_a_process_that_hierarchies_put_into_different_pods_is_in_none() -> None:
     other = f"{UID[:-1]}0"
-    assert place_of(f"1:cpu:/kubepods/pod{UID}/{CONTAINER}\n2:memory:/kubepods/pod{other}/{CONTAINER}") is None
-    assert place_of(f"1:cpu:/kubepods/pod{UID}/{CONTAINER}\n2:memory:/kubepods/pod{UID}/{OTHER}") is None
+    assert find_owner(f"1:cpu:/kubepods/pod{UID}/{CONTAINER}\n2:memory:/kubepods/pod{other}/{CONTAINER}") is None
+    assert find_owner(f"1:cpu:/kubepods/pod{UID}/{CONTAINER}\n2:memory:/kubepods/pod{UID}/{OTHER}") is None
 
 
 def test_a_name_that_only_resembles_a_pod_is_none() -> None:
     for name in (f"xpod{UID}", f"pod{UID}x", "pod1234", f"pod{UID.upper()}"):
-        assert place_of(f"0::/kubepods/{name}/{CONTAINER}") is None
+        assert find_owner(f"0::/kubepods/{name}/{CONTAINER}") is None

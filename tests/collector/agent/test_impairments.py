@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.collector.agent.errors import AgentError
 from faultset.collector.agent.impairments import (
     NetworkImpairment,
     delayed_packets,
     dropped_packets,
     is_in_force,
     is_marked,
+    list_rules,
     netem_words,
     read_impairment,
-    restore_text,
-    rules_of,
+    write_restore_input,
 )
+from faultset.collector.agent.protocol import AgentError
 
 LOSS = NetworkImpairment(kind="loss", probability=0.3)
 PARTITION = NetworkImpairment(kind="partition")
@@ -28,19 +28,20 @@ OF_A_MESH = "-N ISTIO_OUTPUT\n-A OUTPUT -p tcp -j ISTIO_OUTPUT\n"
 
 
 def test_loss_drops_a_share_of_what_leaves_by_any_device_but_the_loopback() -> None:
-    assert rules_of(LOSS) == ["-A FAULTSET-OUT ! -o lo -m statistic --mode random --probability 0.30000000000 -j DROP"]
+    rule = "-A FAULTSET-OUT ! -o lo -m statistic --mode random --probability 0.30000000000 -j DROP"
+    assert list_rules(LOSS) == [rule]
 
 
 def test_loss_of_everything_needs_no_chance() -> None:
-    assert rules_of(NetworkImpairment(kind="loss", probability=1.0)) == ["-A FAULTSET-OUT ! -o lo -j DROP"]
+    assert list_rules(NetworkImpairment(kind="loss", probability=1.0)) == ["-A FAULTSET-OUT ! -o lo -j DROP"]
 
 
 def test_a_partition_drops_both_directions() -> None:
-    assert rules_of(PARTITION) == ["-A FAULTSET-OUT ! -o lo -j DROP", "-A FAULTSET-IN ! -i lo -j DROP"]
+    assert list_rules(PARTITION) == ["-A FAULTSET-OUT ! -o lo -j DROP", "-A FAULTSET-IN ! -i lo -j DROP"]
 
 
 def test_rules_are_set_in_one_step_and_come_first() -> None:
-    assert restore_text(EMPTY, PARTITION).splitlines() == [
+    assert write_restore_input(EMPTY, PARTITION).splitlines() == [
         "*filter",
         ":FAULTSET-OUT - [0:0]",
         ":FAULTSET-IN - [0:0]",
@@ -53,13 +54,13 @@ def test_rules_are_set_in_one_step_and_come_first() -> None:
 
 
 def test_new_rules_replace_the_present_ones_and_enter_once() -> None:
-    lines = restore_text(WITH_LOSS, PARTITION).splitlines()
+    lines = write_restore_input(WITH_LOSS, PARTITION).splitlines()
     assert lines.count("-D OUTPUT -j FAULTSET-OUT") == lines.count("-I OUTPUT 1 -j FAULTSET-OUT") == 1
     assert ":FAULTSET-OUT - [0:0]" in lines, "which empties a chain that exists"
 
 
 def test_lifting_removes_ours_and_nothing_else() -> None:
-    assert restore_text(WITH_LOSS + OF_A_MESH, None).splitlines() == [
+    assert write_restore_input(WITH_LOSS + OF_A_MESH, None).splitlines() == [
         "*filter",
         "-D INPUT -j FAULTSET-IN",
         "-D OUTPUT -j FAULTSET-OUT",
@@ -72,7 +73,7 @@ def test_lifting_removes_ours_and_nothing_else() -> None:
 
 
 def test_half_of_what_was_ours_can_be_lifted() -> None:
-    assert restore_text(f"{EMPTY}-N FAULTSET-OUT\n", None).splitlines() == [
+    assert write_restore_input(f"{EMPTY}-N FAULTSET-OUT\n", None).splitlines() == [
         "*filter",
         "-F FAULTSET-OUT",
         "-X FAULTSET-OUT",
@@ -81,7 +82,7 @@ def test_half_of_what_was_ours_can_be_lifted() -> None:
 
 
 def test_there_is_nothing_to_lift_where_nothing_is_ours() -> None:
-    assert restore_text(EMPTY + OF_A_MESH, None) == ""
+    assert write_restore_input(EMPTY + OF_A_MESH, None) == ""
     assert not is_marked(EMPTY + OF_A_MESH)
     assert is_marked(WITH_LOSS)
 

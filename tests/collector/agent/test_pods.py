@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from faultset.collector.agent import volumes
-from faultset.collector.agent.errors import AgentError
 from faultset.collector.agent.pods import Pods
+from faultset.collector.agent.program import remove_volumes
+from faultset.collector.agent.protocol import AgentError
 
 GEO, AGENT, OTHER = (f"{letter * 8}-0000-4000-8000-000000000001" for letter in "abc")
 SANDBOX, MAIN = "1" * 64, "2" * 64
@@ -56,16 +56,16 @@ def node(tmp_path: Path) -> Node:
 
 
 def test_the_network_of_a_pod_is_that_of_its_processes(node: Node, tmp_path: Path) -> None:
-    descriptor = node.pods().network_of(GEO)
+    descriptor = node.pods().open_network(GEO)
     assert os.fstat(descriptor).st_ino == (tmp_path / "network-geo").stat().st_ino
     os.close(descriptor)
 
 
 def test_pods_of_other_namespaces_are_refused(node: Node) -> None:
     for uid in (OTHER, AGENT, "nonsense", ""):
-        with pytest.raises(AgentError, match="is not one of namespace hotel-1"):
-            node.pods().network_of(uid)
-        with pytest.raises(AgentError, match="is not one of namespace hotel-1"):
+        with pytest.raises(AgentError, match="does not belong to namespace hotel-1"):
+            node.pods().open_network(uid)
+        with pytest.raises(AgentError, match="does not belong to namespace hotel-1"):
             node.pods().kill(uid, MAIN)
 
 
@@ -74,19 +74,19 @@ def test_a_pod_on_the_host_s_network_is_refused(node: Node) -> None:
     (node.logs / f"hotel-1_proxy_{uid}").mkdir()
     node.add(300, f"0::/kubepods/pod{uid}/{MAIN}", network="host")
     with pytest.raises(AgentError, match="shares its network with process 1 outside"):
-        node.pods().network_of(uid)
+        node.pods().open_network(uid)
 
 
 def test_our_own_processes_in_a_pod_s_network_are_no_strangers(node: Node) -> None:
     node.add(400, f"0::/kubepods/pod{AGENT}/{SANDBOX}", network="geo")
-    os.close(node.pods().network_of(GEO))
+    os.close(node.pods().open_network(GEO))
 
 
 def test_a_pod_without_a_process_is_refused(node: Node) -> None:
     uid = GEO.replace("a", "e")
     (node.logs / f"hotel-1_rate-1_{uid}").mkdir()
     with pytest.raises(AgentError, match="has no process"):
-        node.pods().network_of(uid)
+        node.pods().open_network(uid)
 
 
 def test_names_are_those_of_our_namespace_only(node: Node) -> None:
@@ -95,7 +95,7 @@ def test_names_are_those_of_our_namespace_only(node: Node) -> None:
 
 def test_the_agent_says_when_it_cannot_tell_pods_apart(node: Node, tmp_path: Path) -> None:
     assert node.pods().unavailable_reason() == ""
-    assert "keeps its logs elsewhere" in Pods("hotel-1", proc=node.proc, logs=tmp_path / "none").unavailable_reason()
+    assert "does not write its logs to" in Pods("hotel-1", proc=node.proc, logs=tmp_path / "none").unavailable_reason()
 
 
 def test_only_the_first_process_of_the_container_is_killed(node: Node) -> None:
@@ -127,8 +127,8 @@ def test_volumes_are_removed_below_the_root_only(tmp_path: Path) -> None:
     wanted = str(root / "hotel-1" / "geo-pv")
     Path(wanted).mkdir(parents=True)
     (Path(wanted) / "data").write_text("x")
-    volumes.remove([str(root / "hotel-1")], root=root)
-    volumes.remove([str(root / "hotel-1")], root=root)
+    remove_volumes([str(root / "hotel-1")], root=root)
+    remove_volumes([str(root / "hotel-1")], root=root)
     assert list(root.iterdir()) == []
 
 
@@ -138,7 +138,7 @@ def test_nothing_is_removed_when_one_path_leads_elsewhere(tmp_path: Path) -> Non
     outside.mkdir()
     (root / "link").symlink_to(outside)
     for path in (outside, root, root / "mine" / ".." / ".." / "outside", root / "link", root / "link" / "x", "mine"):
-        with pytest.raises(AgentError, match="volumes lie below"):
-            volumes.remove([str(root / "mine"), str(path)], root=root)
+        with pytest.raises(AgentError, match="volumes must be below"):
+            remove_volumes([str(root / "mine"), str(path)], root=root)
     assert (root / "mine").is_dir()
     assert outside.is_dir()

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from fake_agent import GEO, Agent
 
-from faultset.collector.agent.errors import AgentError
 from faultset.collector.agent.impairments import NetworkImpairment
 from faultset.collector.agent.pods import OwnPod
 from faultset.collector.agent.program import AgentServer, ask, print_clock
+from faultset.collector.agent.protocol import AgentError
 
 Ask = Callable[..., dict[str, Any]]
 
@@ -41,8 +41,8 @@ def test_impair_packets_and_lift_follow_each_other(send: Ask, agent: Agent) -> N
     assert send("impair", pod=GEO, impairment={"kind": "loss", "probability": 0.3}, lease_s=20) == {}
     assert agent.held.impaired == {GEO: (NetworkImpairment(kind="loss", probability=0.3), 20)}
     assert send("packets", pod=GEO) == {"packets": 42}
-    assert send("renew", pod=GEO) == {"known": True}
-    assert send("renew", pod="x") == {"known": False}
+    assert send("renew", pod=GEO) == {"renewed": True}
+    assert send("renew", pod="x") == {"renewed": False}
     assert send("lift", pod=GEO) == {}
     assert send("packets", pod=GEO) == {"packets": 0}
 
@@ -57,7 +57,7 @@ def test_a_pod_can_be_lifted_by_name(send: Ask, agent: Agent) -> None:
 
 def test_what_the_kernel_cannot_do_is_refused_before_it_is_tried(send: Ask, agent: Agent) -> None:
     answer = send("impair", pod=GEO, impairment={"kind": "delay", "latency_s": 0.2})
-    assert answer == {"error": "delay cannot be made here: the kernel has no netem"}
+    assert answer == {"error": "delay is not supported here: the kernel does not support netem"}
     assert agent.held.impaired == {}
     assert send("capabilities")["delay"] is False
 
@@ -66,10 +66,10 @@ def test_what_the_kernel_cannot_do_is_refused_before_it_is_tried(send: Ask, agen
     ("verb", "arguments", "sentence"),
     [
         ("impair", {"impairment": {"kind": "partition"}}, "missing 1 required positional argument: 'pod'"),
-        ("impair", {"pod": GEO, "impairment": {"kind": "rm"}}, "an impairment has a kind"),
-        ("impair", {"pod": "x", "impairment": {"kind": "partition"}}, "is not one of namespace"),
-        ("remove-volumes", {"paths": ["/etc"]}, "volumes lie below"),
-        ("reboot", {}, "no such verb; it has capabilities, node, impair"),
+        ("impair", {"pod": GEO, "impairment": {"kind": "rm"}}, "an impairment must have a kind"),
+        ("impair", {"pod": "x", "impairment": {"kind": "partition"}}, "does not belong to namespace"),
+        ("remove-volumes", {"paths": ["/etc"]}, "volumes must be below"),
+        ("reboot", {}, "the verb must be one of capabilities, node, impair"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_sentence(
@@ -80,7 +80,7 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(
 
 def test_nobody_answers_where_nothing_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("faultset.collector.agent.program._START_TIMEOUT_S", 0.0)
-    with pytest.raises(AgentError, match="nothing watches over leases here"):
+    with pytest.raises(AgentError, match="nothing listens at"):
         ask(tmp_path / "agent.sock", "renew", {"pod": GEO})
 
 
@@ -92,11 +92,9 @@ def test_the_clock_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_inside_of_a_pod_its_own_network_is_impaired_and_no_container_killed() -> None:
-    from faultset.collector.agent.active_impairments import ActiveImpairments
+    from faultset.collector.agent.active_impairments import ActiveImpairments, Leases
     from faultset.collector.agent.capabilities import Abilities
-    from faultset.collector.agent.leases import Leases
-    from faultset.collector.agent.program import Verbs
-    from faultset.collector.agent.scheduling_delay import SchedulingDelay
+    from faultset.collector.agent.program import SchedulingDelay, Verbs
 
     impaired: list[NetworkImpairment] = []
 
@@ -116,7 +114,7 @@ def test_inside_of_a_pod_its_own_network_is_impaired_and_no_container_killed() -
     assert verbs.answer({"verb": "impair", "pod": "any", "impairment": {"kind": "partition"}}) == {}
     assert impaired == [NetworkImpairment(kind="partition")]
     assert verbs.answer({"verb": "packets", "pod": "any"}) == {"packets": 7}
-    assert "needs the node agent" in verbs.answer({"verb": "kill", "pod": "any", "container": "a"})["error"]
+    assert "only the node agent can kill" in verbs.answer({"verb": "kill", "pod": "any", "container": "a"})["error"]
     active.lift_all()
     assert impaired == []
     delay.close()

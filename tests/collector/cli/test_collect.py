@@ -25,7 +25,7 @@ from faultset.collector.cli.collect import collect
         ("--faults all --apps hotel --jobs 0", "a number of episodes from 1 to 9999, or auto, is needed"),
         ("--faults all --apps hotel --platform docker", "docker"),
         ("--apps hotel", "--faults"),
-        ("--faults all --apps hotel --injector chaos-mesh", "platform local has no setting --injector; leave it out"),
+        ("--faults all --apps hotel --injector chaos-mesh", "platform local does not support --injector; omit it"),
         ("--faults all --apps hotel --injector litmus", "'litmus' is not one of 'agent', 'chaos-mesh'"),
         ("--faults all --apps hotel --rate inf", "--rate must be from 0.01 to 10000, but is inf"),
         ("--faults all --apps hotel --rate nan", "--rate must be from 0.01"),

@@ -26,7 +26,7 @@ HOTEL = ["--faults", "target-port", "--apps", "hotel"]
         (["--faults", "noop", "--apps", "hotel"], "has no fault to repair"),
         ([*HOTEL, "--commands", "missing.txt"], "missing.txt is missing"),
         ([*HOTEL, "--platform", "moon"], 'unknown platform "moon"'),
-        ([*HOTEL, "--injector", "chaos-mesh"], "platform local has no setting --injector"),
+        ([*HOTEL, "--injector", "chaos-mesh"], "platform local does not support --injector"),
         ([*HOTEL, "--repairs", "none"], "no repair: give a file with --commands"),
         ([*HOTEL, "--operator", "nowhere"], "--operator must be the Unix socket of a program that listens"),
         ([*HOTEL, "--operator", "nowhere", "--within", "5s"], "healthy for at least 2 s of it"),

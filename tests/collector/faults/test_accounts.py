@@ -1,4 +1,4 @@
-"""Passwords that faults change stand in Secrets alone."""
+"""Faults of accounts keep passwords in Secrets, and their checks compare pods by uid."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import get_fault
+from faultset.collector.faults.stores import service_before, service_fails
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.spec.credentials import SecretKey, decoded
@@ -43,3 +44,24 @@ def test_a_text_that_could_not_be_brought_back_is_not_changed(platform: FakePlat
         with pytest.raises(PlatformError):
             platform.change_secret(SecretKey(ACCOUNTS, "mongodb-geo"), "x", copied_from=other)
     assert platform.get("Secret", ACCOUNTS) == before
+
+
+def test_a_recreated_pod_of_the_same_name_counts_as_failed(
+    platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def serve_pod(uid: str, restarts: int) -> None:
+        ended = {"restartCount": restarts, "lastState": {"terminated": {"exitCode": 1}}}
+        pod = {
+            "metadata": {"name": "geo-0", "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "status": {"containerStatuses": [ended]},
+        }
+        monkeypatch.setattr(platform, "list", lambda *_: [pod])
+
+    monkeypatch.setattr("faultset.collector.faults.stores.last_error_line", lambda *_, **__: None)
+    serve_pod("first", restarts=3)
+    before = service_before(platform, "geo")
+    assert service_fails(platform, "geo", {}, before) is None
+    serve_pod("second", restarts=1)
+    assert service_fails(platform, "geo", {}, before) == "geo-0 exited with code 1"
+    serve_pod("first", restarts=4)
+    assert service_fails(platform, "geo", {}, before) == "geo-0 exited with code 1"

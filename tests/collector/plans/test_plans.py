@@ -352,7 +352,7 @@ def test_another_injector_makes_another_campaign_and_is_in_every_plan() -> None:
 
 
 def test_a_platform_without_injectors_is_named() -> None:
-    with pytest.raises(UsageError, match="platform local has no setting --injector"):
+    with pytest.raises(UsageError, match="platform local does not support --injector"):
         make_request(faults=["pod-kill"], apps=["hotel"], injector="agent")
 
 

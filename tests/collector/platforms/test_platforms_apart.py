@@ -1,4 +1,4 @@
-"""The platforms stand beside each other: what both need lies outside of both."""
+"""The platforms are independent: what both need is outside both."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import faultset.collector.platforms as package
 
 PLATFORMS = ("local", "kubernetes")
 ROOT = Path(package.__file__).parent
-SHARED = [path for folder in (ROOT, ROOT / "observation", ROOT.parent / "sources") for path in folder.glob("*.py")]
+SHARED = [path for folder in (ROOT, ROOT / "cluster", ROOT.parent / "sources") for path in folder.glob("*.py")]
 
 
 def imported_when_loaded(path: Path) -> set[str]:

@@ -114,7 +114,7 @@ def test_a_command_is_tried_again_until_the_container_runs() -> None:
 def test_a_command_without_a_pod_fails_once_patience_ends() -> None:
     subject = Objects()
     subject.undo_timeout_s = 0.0
-    with pytest.raises(PlatformError, match="no pod carries the labels"):
+    with pytest.raises(PlatformError, match="no pod has the labels"):
         subject.execute_undo(EXEC)
 
 
@@ -169,7 +169,7 @@ def test_a_released_volume_has_no_claim() -> None:
 
 
 def test_an_act_of_a_later_release_is_refused() -> None:
-    with pytest.raises(PlatformError, match="'dance' that this release does not know"):
+    with pytest.raises(PlatformError, match="unknown undo operation 'dance' in the journal"):
         Objects().execute_undo({"verb": "dance"})
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import sent_spans
+from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import read_jaeger_spans
 from faultset.collector.sources.otlp import read_spans
 from faultset.datasets.imports.formats import rcabench_rows as rcabench
 from faultset.datasets.status_codes import GRPC_CODES, is_error_code, parse_status_code
@@ -66,7 +66,7 @@ def by_jaeger(attributes: Mapping[str, Any]) -> Outcome:
         {"key": name, "type": kinds.get(type(value), "string"), "value": value} for name, value in attributes.items()
     ]
     span = {"traceID": "1", "spanID": "2", "processID": "p1", "startTime": 1, "duration": 1, "tags": tags}
-    (sent,) = sent_spans([{"spans": [span], "processes": {"p1": {"serviceName": "geo"}}}])
+    (sent,) = read_jaeger_spans([{"spans": [span], "processes": {"p1": {"serviceName": "geo"}}}])
     return sent.row.status, sent.row.status_code, json.loads(sent.row.attributes)
 
 

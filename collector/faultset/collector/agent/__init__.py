@@ -1,4 +1,4 @@
-"""The program that impairs the network of pods, kills containers and removes volumes, on a node or inside of a pod.
+"""The program that impairs pods' networks, kills containers and removes volumes, on a node or inside a pod.
 
-It runs inside the image of the application and imports nothing but the standard library.
+It runs in the application's image and imports only the standard library.
 """

@@ -1,4 +1,4 @@
-"""The impairments on one node: set under a lease, renewed, lifted, and taken over from an agent that died."""
+"""Impairments of one node's pods, each held only while its lease is renewed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,55 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable
 
-from faultset.collector.agent.errors import AgentError
 from faultset.collector.agent.impairments import NetworkImpairment
-from faultset.collector.agent.leases import Leases
 from faultset.collector.agent.networks import Network
 from faultset.collector.agent.pods import Pods
-from faultset.collector.agent.protocol import LEASE_S
+from faultset.collector.agent.protocol import LEASE_S, AgentError
+
+LONGEST_S = 120.0
+
+
+class Leases:
+    """Ends of leases by pod uid.
+
+    Parameters
+    ----------
+    clock
+        Returns monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self._ends: dict[str, tuple[float, float]] = {}
+
+    def grant(self, uid: str, length_s: float) -> None:
+        """Start or restart a lease; raise AgentError if its length is invalid."""
+        if isinstance(length_s, bool) or not isinstance(length_s, int | float) or not 0 < length_s <= LONGEST_S:
+            raise AgentError(f"a lease must last more than 0 and at most {LONGEST_S:g} s, got {length_s!r}")
+        self._ends[uid] = (self._clock() + length_s, length_s)
+
+    def renew(self, uids: Iterable[str]) -> list[str]:
+        """Restart leases, expired ones included; return the pods that have none."""
+        unknown = []
+        for uid in uids:
+            if uid in self._ends:
+                self.grant(uid, self._ends[uid][1])
+            else:
+                unknown.append(uid)
+        return unknown
+
+    def end(self, uid: str) -> None:
+        """Remove a pod's lease, if it has one."""
+        self._ends.pop(uid, None)
+
+    def expired(self) -> list[str]:
+        """Return the pods whose lease has expired."""
+        now = self._clock()
+        return [uid for uid, (end, _) in self._ends.items() if end <= now]
+
 
 logger = logging.getLogger(__name__)
 
@@ -21,33 +62,33 @@ TICK_S = 0.5
 
 
 class ActiveImpairments:
-    """Holds the network namespaces that are impaired at this moment, each by an open file.
+    """The impaired pods of one node, each with an open file of its network namespace.
 
-    An open namespace can be reached after the last process of its pod, and is never that of another pod.
+    An open namespace stays reachable after its pod's last process ended, and never becomes another pod's.
 
     Parameters
     ----------
     network
-        Gives access to an open namespace.
+        Returns the network of an open namespace.
     """
 
     def __init__(self, pods: Pods, leases: Leases, network: Callable[[int], Network]):
         self._pods, self._leases, self._network = pods, leases, network
-        self._held: dict[str, int] = {}
+        self._descriptors: dict[str, int] = {}
         self._lock = threading.RLock()
 
     def impair(self, uid: str, impairment: NetworkImpairment, lease_s: float) -> None:
-        """Impair a pod until its lease runs out; in place of any impairment before.
+        """Impair a pod until its lease expires; replaces an earlier impairment.
 
         Raises
         ------
         AgentError
-            The pod may not be touched, or the kernel does not take the rules; nothing is left behind then.
+            The pod belongs to another namespace, or the kernel rejects the rules. No rule is left behind.
         """
         with self._lock:
-            descriptor = self._pods.network_of(uid)
-            self._let_go(uid)
-            self._held[uid] = descriptor
+            descriptor = self._pods.open_network(uid)
+            self._close(uid)
+            self._descriptors[uid] = descriptor
             try:
                 self._leases.grant(uid, lease_s)
                 self._network(descriptor).impair(impairment)
@@ -56,20 +97,20 @@ class ActiveImpairments:
                 raise
 
     def renew(self, uids: Iterable[str]) -> list[str]:
-        """Prolong leases; return the pods that have none."""
+        """Renew the leases of pods; return the pods that have none."""
         with self._lock:
             return self._leases.renew(uids)
 
     def lift(self, uid: str) -> None:
-        """End the impairment of a pod; nothing happens when there is none.
+        """End the impairment of a pod, if it has one.
 
         Raises
         ------
         AgentError
-            The rules could not be removed; it is tried again until they are.
+            The rules could not be removed; `lift_expired` tries again until they are.
         """
         with self._lock:
-            descriptor = self._held.get(uid)
+            descriptor = self._descriptors.get(uid)
             if descriptor is not None:
                 try:
                     self._network(descriptor).lift()
@@ -78,54 +119,54 @@ class ActiveImpairments:
                     self._leases.grant(uid, TICK_S)
                     raise
             self._leases.end(uid)
-            self._let_go(uid)
+            self._close(uid)
 
     def packets(self, uid: str) -> int:
-        """Return how many packets of a pod its impairment has met so far; 0 without one."""
+        """Return how many packets of a pod were impaired so far."""
         with self._lock:
-            descriptor = self._held.get(uid)
+            descriptor = self._descriptors.get(uid)
             return 0 if descriptor is None else self._network(descriptor).packets()
 
     def pods(self) -> list[str]:
-        """Return the uids of pods that are impaired."""
+        """Return the uids of impaired pods."""
         with self._lock:
-            return list(self._held)
+            return list(self._descriptors)
 
     def lift_expired(self) -> None:
-        """Lift what nobody has renewed."""
+        """Lift impairments whose lease has expired."""
         with self._lock:
             self._lift_each(self._leases.expired())
 
     def lift_all(self) -> None:
-        """Lift everything."""
+        """Lift all impairments."""
         with self._lock:
-            self._lift_each(list(self._held))
+            self._lift_each(list(self._descriptors))
 
-    def take_over(self, lease_s: float = LEASE_S) -> list[str]:
-        """Find what an agent before this one has left in our pods, and give it a last lease; return the uids."""
-        found = []
+    def adopt(self, lease_s: float = LEASE_S) -> list[str]:
+        """Grant a last lease to pods that an earlier agent left impaired; return their uids."""
+        adopted = []
         with self._lock:
-            uids = {one.place.pod_uid for one in self._pods.processes()} & self._pods.names().keys()
-            for uid in sorted(uids - self._held.keys()):
+            uids = {process.owner.pod_uid for process in self._pods.processes()} & self._pods.names().keys()
+            for uid in sorted(uids - self._descriptors.keys()):
                 with contextlib.suppress(AgentError):
-                    descriptor = self._pods.network_of(uid)
+                    descriptor = self._pods.open_network(uid)
                     if self._network(descriptor).is_marked():
-                        self._held[uid] = descriptor
+                        self._descriptors[uid] = descriptor
                         self._leases.grant(uid, lease_s)
-                        found.append(uid)
+                        adopted.append(uid)
                     else:
                         os.close(descriptor)
-        return found
+        return adopted
 
     def _lift_each(self, uids: list[str]) -> None:
         for uid in uids:
             try:
                 self.lift(uid)
-                logger.info("lifted what impaired pod %s", uid)
+                logger.info("lifted the impairment of pod %s", uid)
             except AgentError as error:
                 logger.warning("pod %s: %s", uid, error)
 
-    def _let_go(self, uid: str) -> None:
-        descriptor = self._held.pop(uid, None)
+    def _close(self, uid: str) -> None:
+        descriptor = self._descriptors.pop(uid, None)
         if descriptor is not None:
             os.close(descriptor)

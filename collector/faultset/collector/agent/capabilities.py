@@ -1,13 +1,13 @@
-"""What this node's kernel lets us do, found out by trying it in our own network namespace."""
+"""Tests which impairments this node's kernel supports, in the agent's own network namespace."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from faultset.collector.agent.errors import AgentError
 from faultset.collector.agent.impairments import KINDS, NetworkImpairment
 from faultset.collector.agent.networks import Network
+from faultset.collector.agent.protocol import AgentError
 
 VARIANTS = ("", "-legacy")
 _TRIALS = {
@@ -18,49 +18,49 @@ _TRIALS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Abilities:
-    """What works here.
+    """The impairments that the agent supports on this node.
 
     Attributes
     ----------
     variant
-        Suffix of the iptables that works, empty or `-legacy`.
+        Suffix of the iptables command that works, empty or `-legacy`.
     reasons
-        Why kinds of impairment, or `kill`, do not work.
+        Why an impairment kind or `kill` does not work; only failing ones have an entry.
     """
 
     variant: str
     reasons: dict[str, str]
 
     def can(self, kind: str) -> bool:
-        """Say whether a kind of impairment can be made."""
+        """Return whether an impairment kind, or `kill`, works."""
         return kind not in self.reasons
 
     def without(self, impossible: Mapping[str, str]) -> Abilities:
-        """Return the same but for what is impossible for other reasons."""
+        """Return the abilities without the ones in `impossible`."""
         return Abilities(variant=self.variant, reasons={**self.reasons, **impossible})
 
 
 def find_abilities(unavailable_reason: str = "") -> Abilities:
-    """Try every kind of impairment; each is set where it does no harm, and removed.
+    """Test every impairment kind by setting it where it is harmless and removing it.
 
     Parameters
     ----------
     unavailable_reason
-        Why nothing can be done to other pods anyhow, see `Pods.unavailable_reason`.
+        Why no pod can be impaired at all, see `Pods.unavailable_reason`; empty to run the tests.
     """
     if unavailable_reason:
         return Abilities(variant="", reasons=dict.fromkeys((*KINDS, "kill"), unavailable_reason))
-    tried = {variant: _failing(variant) for variant in VARIANTS}
-    variant = min(VARIANTS, key=lambda one: len(tried[one]))
-    reasons = dict(tried[variant])
+    failures = {variant: _try_rules(variant) for variant in VARIANTS}
+    variant = min(VARIANTS, key=lambda suffix: len(failures[suffix]))
+    reasons = dict(failures[variant])
     try:
         Network().try_queue(NetworkImpairment(kind="delay", latency_s=0.001))
     except AgentError as error:
-        reasons["delay"] = f"the kernel has no netem ({error})"
+        reasons["delay"] = f"the kernel does not support netem ({error})"
     return Abilities(variant=variant, reasons=reasons)
 
 
-def _failing(variant: str) -> dict[str, str]:
+def _try_rules(variant: str) -> dict[str, str]:
     reasons = {}
     for kind, trial in _TRIALS.items():
         try:

@@ -1,10 +1,10 @@
-"""What is done to a pod's packets, as rules of the kernel.
+"""Kernel rules that impair a pod's packets.
 
-Loss and partition are rules of iptables in chains of our own, which the chains OUTPUT and INPUT enter first; delay is
-a queueing discipline `netem` under a handle of our own. All spare the loopback interface.
+Loss and partition are iptables rules in separate chains that OUTPUT and INPUT jump to first. Delay is a `netem`
+queueing discipline with a handle of ours. The loopback interface is not affected.
 
-TCP takes a packet that iptables drops on its way out for one lost in the network: connections come up 1, 3, 7 s late
-and data 0.2, 0.4, 0.8 s. Whoever sends a datagram, as resolvers of names do, sees `EPERM` at once instead.
+TCP treats an outgoing packet that iptables drops as lost in the network: connections open 1, 3 or 7 s late, data
+arrives 0.2, 0.4 or 0.8 s late. A sender of datagrams, such as a name resolver, gets `EPERM` at once instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from faultset.collector.agent.errors import AgentError
+from faultset.collector.agent.protocol import AgentError
 
 OUT, IN = "FAULTSET-OUT", "FAULTSET-IN"
 HANDLE = "fa17:"
@@ -26,7 +26,7 @@ _QUEUE_PACKETS = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkImpairment:
-    """One kind of impairment with its measure."""
+    """An impairment kind with its parameters."""
 
     kind: str
     probability: float = 1.0
@@ -35,31 +35,31 @@ class NetworkImpairment:
 
 
 def read_impairment(request: Any) -> NetworkImpairment:
-    """Read a impairment from its JSON form; raise AgentError when it is none."""
+    """Return the impairment in a JSON object; raise AgentError if it is invalid."""
     if not isinstance(request, Mapping) or request.get("kind") not in KINDS:
-        raise AgentError(f"an impairment has a kind of {', '.join(KINDS)}; found {request!r}")
+        raise AgentError(f"an impairment must have a kind of {', '.join(KINDS)}, got {request!r}")
     match request["kind"]:
         case "loss":
-            return NetworkImpairment(kind="loss", probability=_number(request, "probability", 0.0, 1.0))
+            return NetworkImpairment(kind="loss", probability=_read_number(request, "probability", 0.0, 1.0))
         case "delay":
-            jitter_s = _number(request, "jitter_s", -1.0, MOST_LATENCY_S) if request.get("jitter_s") else 0.0
+            jitter_s = _read_number(request, "jitter_s", -1.0, MOST_LATENCY_S) if request.get("jitter_s") else 0.0
             return NetworkImpairment(
-                kind="delay", latency_s=_number(request, "latency_s", 0.0, MOST_LATENCY_S), jitter_s=jitter_s
+                kind="delay", latency_s=_read_number(request, "latency_s", 0.0, MOST_LATENCY_S), jitter_s=jitter_s
             )
     return NetworkImpairment(kind="partition")
 
 
-def _number(request: Mapping[str, Any], name: str, above: float, most: float) -> float:
+def _read_number(request: Mapping[str, Any], name: str, above: float, most: float) -> float:
     value = request.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not (above < value <= most):
         raise AgentError(
-            f"{request['kind']} needs {name} above {max(above, 0):g} and at most {most:g}; found {value!r}"
+            f"{name} of {request['kind']} must be above {max(above, 0):g} and at most {most:g}, got {value!r}"
         )
     return float(value)
 
 
-def rules_of(impairment: NetworkImpairment) -> list[str]:
-    """Return the rules of our chains, as `iptables-save` has them."""
+def list_rules(impairment: NetworkImpairment) -> list[str]:
+    """Return the rules of our chains in `iptables-save` format."""
     match impairment.kind:
         case "loss":
             share = f"{impairment.probability:.11f}"
@@ -70,60 +70,60 @@ def rules_of(impairment: NetworkImpairment) -> list[str]:
     return []
 
 
-def restore_text(present: str, impairment: NetworkImpairment | None) -> str:
-    """Return what `iptables-restore --noflush` turns the present rules into, in one step.
+def write_restore_input(present: str, impairment: NetworkImpairment | None) -> str:
+    """Return the input for `iptables-restore --noflush` that sets an impairment atomically.
 
     Parameters
     ----------
     present
-        Answer to `iptables -S`.
+        Output of `iptables -S`.
     impairment
-        What is wanted; None for nothing of ours.
+        None to remove our rules.
 
     Returns
     -------
     str
-        Empty when there is nothing to change.
+        Empty if the rules need no change.
     """
     lines = present.splitlines()
     chains = [chain for chain in (OUT, IN) if f"-N {chain}" in lines]
     jumps = [line for line in lines if line in _JUMPS]
-    wanted = rules_of(impairment) if impairment is not None else []
-    if not wanted and not chains and not jumps:
+    rules = list_rules(impairment) if impairment is not None else []
+    if not rules and not chains and not jumps:
         return ""
-    made = ["*filter"]
-    if wanted:
-        made += [f":{chain} - [0:0]" for chain in (OUT, IN)]
-        made += [f"-D{jump.removeprefix('-A')}" for jump in jumps]
-        made += wanted
-        made += [jump.replace("-A OUTPUT", "-I OUTPUT 1").replace("-A INPUT", "-I INPUT 1") for jump in _JUMPS]
+    text = ["*filter"]
+    if rules:
+        text += [f":{chain} - [0:0]" for chain in (OUT, IN)]
+        text += [f"-D{jump.removeprefix('-A')}" for jump in jumps]
+        text += rules
+        text += [jump.replace("-A OUTPUT", "-I OUTPUT 1").replace("-A INPUT", "-I INPUT 1") for jump in _JUMPS]
     else:
-        made += [f"-D{jump.removeprefix('-A')}" for jump in jumps]
-        made += [f"-{letter} {chain}" for letter in "FX" for chain in chains]
-    return "\n".join([*made, "COMMIT", ""])
+        text += [f"-D{jump.removeprefix('-A')}" for jump in jumps]
+        text += [f"-{letter} {chain}" for letter in "FX" for chain in chains]
+    return "\n".join([*text, "COMMIT", ""])
 
 
 def is_marked(present: str) -> bool:
-    """Say whether something of ours is among the rules that `iptables -S` shows."""
+    """Return whether the output of `iptables -S` contains rules or chains of ours."""
     return any(line in _JUMPS or line in (f"-N {OUT}", f"-N {IN}") for line in present.splitlines())
 
 
 def is_in_force(present: str, impairment: NetworkImpairment) -> bool:
-    """Say whether the rules that `iptables -S` shows are those of a impairment, and are entered."""
+    """Return whether the output of `iptables -S` contains exactly an impairment's rules and the jumps to them."""
     lines = present.splitlines()
     ours = [line for line in lines if line.startswith((f"-A {OUT} ", f"-A {IN} "))]
-    wanted = sorted(_essence(rule) for rule in rules_of(impairment))
-    return all(jump in lines for jump in _JUMPS) and sorted(_essence(line) for line in ours) == wanted
+    rules = sorted(_summarise_rule(rule) for rule in list_rules(impairment))
+    return all(jump in lines for jump in _JUMPS) and sorted(_summarise_rule(line) for line in ours) == rules
 
 
-def _essence(rule: str) -> tuple[str, bool, float]:
+def _summarise_rule(rule: str) -> tuple[str, bool, float]:
     words = rule.split()
     share = float(words[words.index("--probability") + 1]) if "--probability" in words else 1.0
     return words[1], "DROP" in words, round(share, 4)
 
 
 def dropped_packets(listing: str) -> int:
-    """Return how many packets our chains have dropped, from `iptables -L -v -x -n`."""
+    """Return how many packets our chains dropped, from the output of `iptables -L -v -x -n`."""
     count, inside = 0, False
     for line in listing.splitlines():
         words = line.split()
@@ -145,5 +145,5 @@ def _ms(seconds: float) -> str:
 
 
 def delayed_packets(disciplines: list[dict[str, Any]]) -> int:
-    """Return how many packets our disciplines have passed on, from `tc -s -j qdisc show`."""
-    return sum(int(one.get("packets", 0)) for one in disciplines if one.get("handle") == HANDLE)
+    """Return how many packets our disciplines forwarded, from the output of `tc -s -j qdisc show`."""
+    return sum(int(queue.get("packets", 0)) for queue in disciplines if queue.get("handle") == HANDLE)

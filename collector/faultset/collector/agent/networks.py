@@ -1,4 +1,4 @@
-"""Sets, reads and removes impairments in one network namespace, with the programs iptables and tc."""
+"""Sets, reads and removes impairments in one network namespace with iptables and tc."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import subprocess
 from collections.abc import Sequence
 
-from faultset.collector.agent.errors import AgentError
 from faultset.collector.agent.impairments import (
     HANDLE,
     IN,
@@ -17,14 +16,15 @@ from faultset.collector.agent.impairments import (
     dropped_packets,
     is_in_force,
     is_marked,
+    list_rules,
     netem_words,
-    restore_text,
-    rules_of,
+    write_restore_input,
 )
+from faultset.collector.agent.protocol import AgentError
 
 _TIMEOUT_S = 15.0
 _FAMILIES = ("", "6")
-_TRIED = "FAULTSET-TRIED"
+_TEST_CHAIN = "FAULTSET-TEST"
 
 
 class Network:
@@ -33,16 +33,16 @@ class Network:
     Parameters
     ----------
     descriptor
-        An open file of the namespace; this process' own when None.
+        An open file of the namespace; None for the namespace of this process.
     variant
-        Suffix of the iptables that works here, empty or `-legacy`.
+        Suffix of the iptables command that works here, empty or `-legacy`.
     """
 
     def __init__(self, descriptor: int | None = None, *, variant: str = ""):
         self._descriptor, self._variant = descriptor, variant
 
     def impair(self, impairment: NetworkImpairment) -> None:
-        """Put a impairment in place of any before; raise AgentError when the kernel does not take it."""
+        """Set an impairment, replacing an earlier one; raise AgentError if the kernel rejects it."""
         if impairment.kind == "delay":
             self._set_rules(None)
             for device in self._devices():
@@ -51,25 +51,25 @@ class Network:
             self._remove_queues()
             self._set_rules(impairment)
         if not self.holds(impairment):
-            raise AgentError(f"the rules for {impairment.kind} were set but are not there")
+            raise AgentError(f"the kernel accepted the rules for {impairment.kind} but does not list them")
 
     def lift(self) -> None:
-        """Remove all that is ours; nothing happens when there is nothing."""
+        """Remove our rules and queues, if there are any."""
         self._set_rules(None)
         self._remove_queues()
 
     def is_marked(self) -> bool:
-        """Say whether anything of ours is there."""
+        """Return whether rules or queues of ours exist."""
         return any(is_marked(self._rules(family)) for family in self._families()) or bool(self._queues())
 
     def holds(self, impairment: NetworkImpairment) -> bool:
-        """Say whether a impairment is in force."""
+        """Return whether an impairment is in force."""
         if impairment.kind == "delay":
             return len(self._queues()) == len(self._devices()) > 0
         return all(is_in_force(self._rules(family), impairment) for family in self._families())
 
     def packets(self) -> int:
-        """Return how many packets were impaired since the present impairment was set."""
+        """Return how many packets were impaired since the current impairment was set."""
         count = 0
         for family in self._families():
             if is_marked(self._rules(family)):
@@ -77,22 +77,22 @@ class Network:
         return count + delayed_packets(self._disciplines())
 
     def try_rules(self, impairment: NetworkImpairment) -> None:
-        """Set the rules of a impairment where no packet comes along, and remove them; raise AgentError."""
-        rules = [rule.replace(OUT, _TRIED).replace(IN, _TRIED) for rule in rules_of(impairment)]
-        restore, empty = f"{self._iptables('')}-restore", f"*filter\n:{_TRIED} - [0:0]\n"
+        """Set an impairment's rules in an unused chain and remove them; raise AgentError if that fails."""
+        rules = [rule.replace(OUT, _TEST_CHAIN).replace(IN, _TEST_CHAIN) for rule in list_rules(impairment)]
+        restore, empty = f"{self._iptables('')}-restore", f"*filter\n:{_TEST_CHAIN} - [0:0]\n"
         try:
             self._run(restore, "-w", "5", "--noflush", stdin="\n".join([f"{empty}{rules[0]}", *rules[1:], "COMMIT\n"]))
         finally:
-            self._run(restore, "-w", "5", "--noflush", stdin=f"{empty}-X {_TRIED}\nCOMMIT\n", allow_failure=True)
+            self._run(restore, "-w", "5", "--noflush", stdin=f"{empty}-X {_TEST_CHAIN}\nCOMMIT\n", allow_failure=True)
 
     def try_queue(self, impairment: NetworkImpairment) -> None:
-        """Delay the loopback interface for an instant; raise AgentError."""
+        """Delay the loopback interface briefly; raise AgentError if that fails."""
         self._run("tc", "qdisc", "replace", "dev", "lo", *netem_words(impairment))
         self._run("tc", "qdisc", "del", "dev", "lo", "root")
 
     def _set_rules(self, impairment: NetworkImpairment | None) -> None:
         for family in self._families():
-            text = restore_text(self._rules(family), impairment)
+            text = write_restore_input(self._rules(family), impairment)
             if text:
                 self._run(f"{self._iptables(family)}-restore", "-w", "5", "--noflush", stdin=text)
 
@@ -103,7 +103,7 @@ class Network:
         return f"ip{family}tables{self._variant}"
 
     def _families(self) -> Sequence[str]:
-        """Return the versions of IP that have an address beyond the link; IPv6 is often absent altogether."""
+        """Return the command infixes of IP versions that have a routable address; many pods have no IPv6."""
         addresses = self._run("cat", "/proc/self/net/if_inet6", allow_failure=True)
         has_6 = any(len(words := line.split()) > 3 and words[3] == "00" for line in addresses.splitlines())
         return _FAMILIES if has_6 else _FAMILIES[:1]
@@ -116,31 +116,31 @@ class Network:
         return json.loads(self._run("tc", "-s", "-j", "qdisc", "show") or "[]")
 
     def _queues(self) -> list[str]:
-        return [str(one["dev"]) for one in self._disciplines() if one.get("handle") == HANDLE]
+        return [str(queue["dev"]) for queue in self._disciplines() if queue.get("handle") == HANDLE]
 
     def _remove_queues(self) -> None:
         for device in self._queues():
             self._run("tc", "qdisc", "del", "dev", device, "root")
 
     def _run(self, *argv: str, stdin: str | None = None, allow_failure: bool = False) -> str:
-        within, passed = [], ()
+        prefix, descriptors = [], ()
         if self._descriptor is not None:
-            within, passed = ["nsenter", f"--net=/proc/self/fd/{self._descriptor}", "--"], (self._descriptor,)
+            prefix, descriptors = ["nsenter", f"--net=/proc/self/fd/{self._descriptor}", "--"], (self._descriptor,)
         try:
-            done = subprocess.run(
-                [*within, *argv],
+            result = subprocess.run(
+                [*prefix, *argv],
                 input=stdin,
                 capture_output=True,
                 text=True,
                 timeout=_TIMEOUT_S,
-                pass_fds=passed,
+                pass_fds=descriptors,
                 env={**os.environ, "LC_ALL": "C"},
             )
         except FileNotFoundError:
-            raise AgentError(f"the image has no {argv[0]}") from None
+            raise AgentError(f"the image does not contain {argv[0]}") from None
         except subprocess.TimeoutExpired:
             raise AgentError(f"{argv[0]} took longer than {_TIMEOUT_S:g} s") from None
-        if done.returncode and not allow_failure:
-            said = " ".join((done.stderr or done.stdout).split())[:300]
-            raise AgentError(f"{' '.join(argv[:3])} failed with code {done.returncode}: {said}")
-        return done.stdout
+        if result.returncode and not allow_failure:
+            message = " ".join((result.stderr or result.stdout).split())[:300]
+            raise AgentError(f"{' '.join(argv[:3])} failed with code {result.returncode}: {message}")
+        return result.stdout

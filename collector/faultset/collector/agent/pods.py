@@ -4,14 +4,64 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from faultset.collector.agent.cgroups import Place, place_of
-from faultset.collector.agent.errors import AgentError
+from faultset.collector.agent.protocol import AgentError
+
+# The cgroupfs driver names a pod's group `pod<uid>`, the systemd driver names its slice with `_` for `-`. Runtimes add
+# the container's id, under systemd with a prefix. From inside a control group namespace, other groups follow `/../`.
+_UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}"
+_POD = re.compile(rf"(?:^|[/-])pod(?P<uid>{_UID})(?:\.slice)?(?=[/:]|$)")
+_CONTAINER = re.compile(r"(?P<prefix>[a-z-]*)[:-]?(?<![0-9a-f])(?P<id>[0-9a-f]{64})(?:\.scope)?(?:/|$)")
+_NOT_A_CONTAINER = "conmon"
+"""CRI-O's monitor of a container; its group is named after the container."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessOwner:
+    """The pod of a process and, unless it is the sandbox process, its container."""
+
+    pod_uid: str
+    container_id: str | None
+
+
+def find_owner(cgroups: str) -> ProcessOwner | None:
+    """Return the pod and container of a process.
+
+    Parameters
+    ----------
+    cgroups
+        Content of `/proc/PID/cgroup`, cgroup version 1 or 2.
+
+    Returns
+    -------
+    ProcessOwner or None
+        None if the process belongs to no pod, or if its hierarchies name different pods or containers.
+    """
+    owners = {owner for line in cgroups.splitlines() if (owner := _parse_path(line.split(":", 2)[-1]))}
+    if len({owner.pod_uid for owner in owners}) != 1:
+        return None
+    containers = {owner.container_id for owner in owners} - {None}
+    if len(containers) > 1:
+        return None
+    return ProcessOwner(pod_uid=next(iter(owners)).pod_uid, container_id=containers.pop() if containers else None)
+
+
+def _parse_path(path: str) -> ProcessOwner | None:
+    pods = list(_POD.finditer(path))
+    if not pods:
+        return None
+    uid = pods[-1]["uid"].replace("_", "-")
+    container = _CONTAINER.match(path[pods[-1].end() :].lstrip("/:"))
+    if container is None or _NOT_A_CONTAINER in container["prefix"]:
+        return ProcessOwner(pod_uid=uid, container_id=None)
+    return ProcessOwner(pod_uid=uid, container_id=container["id"])
+
 
 _TRIES = 4
 _PAUSE_S = 0.15
@@ -24,72 +74,72 @@ class PodProcess:
     Attributes
     ----------
     network
-        Its network namespace, as `net:[NUMBER]`.
+        Network namespace, as `net:[NUMBER]`.
     started
-        Clock ticks after boot.
+        Start time in clock ticks after boot.
     is_first
-        Whether it is number 1 in a process namespace of its own.
+        Whether it has pid 1 in its own process namespace.
     """
 
     pid: int
-    place: Place
+    owner: ProcessOwner
     network: str
     started: int
     is_first: bool
 
 
 class Pods:
-    """Finds pods on this node, of one namespace only.
+    """The pods of one namespace on this node.
 
     Parameters
     ----------
     namespace
-        The only one whose pods are ever touched.
+        Pods of other namespaces are never touched.
     proc
         The host's /proc.
     logs
-        The kubelet's folder of logs, which holds a folder NAMESPACE_NAME_UID for each pod.
+        The kubelet's log folder, which contains a folder NAMESPACE_NAME_UID for each pod.
     """
 
     def __init__(self, namespace: str, *, proc: Path = Path("/proc"), logs: Path = Path("/var/log/pods")):
         self.namespace, self._proc, self._logs = namespace, proc, logs
 
     impossible: Mapping[str, str] = {}
-    """What can never be done here, with the reason."""
+    """Verbs that never work here, with the reason."""
 
     def names(self) -> dict[str, str]:
-        """Return the names of the namespace's pods on this node by uid, as far as the kubelet's folders tell."""
+        """Return the names of the namespace's pods by uid, from the kubelet's log folders."""
         with contextlib.suppress(OSError):
-            parts = [entry.name.split("_") for entry in self._logs.iterdir()]
-            return {part[2]: part[1] for part in parts if len(part) == 3 and part[0] == self.namespace}
+            folders = [entry.name.split("_") for entry in self._logs.iterdir()]
+            return {words[2]: words[1] for words in folders if len(words) == 3 and words[0] == self.namespace}
         return {}
 
     def unavailable_reason(self) -> str:
-        """Return why pods cannot be told apart here; empty when they can."""
-        own = self._place(os.getpid())
-        if own is None:
-            return "the agent's own control group names no pod"
+        """Return why the namespace's pods cannot be identified; empty if they can."""
+        agent = self._read_owner(os.getpid())
+        if agent is None:
+            return "the agent's control group does not name its pod"
         with contextlib.suppress(OSError):
-            if any(entry.name.endswith(f"_{own.pod_uid}") for entry in self._logs.iterdir()):
+            if any(entry.name.endswith(f"_{agent.pod_uid}") for entry in self._logs.iterdir()):
                 return ""
-        return f"the kubelet keeps its logs elsewhere than in {self._logs}, so pods of others cannot be told apart"
+        return f"the kubelet does not write its logs to {self._logs}, so pods of other namespaces cannot be excluded"
 
     def check(self, uid: str) -> None:
-        """Raise AgentError for a pod that is not of the namespace."""
+        """Raise AgentError if a pod does not belong to the namespace."""
         if uid not in self.names():
-            raise AgentError(f"pod {uid} is not one of namespace {self.namespace} on this node")
+            raise AgentError(f"pod {uid} does not belong to namespace {self.namespace} on this node")
 
     def processes(self, uid: str | None = None) -> list[PodProcess]:
         """Return the processes of one pod, or of all pods of the node."""
-        return [found for found in self._scan() if uid is None or found.place.pod_uid == uid]
+        return [process for process in self._scan() if uid is None or process.owner.pod_uid == uid]
 
-    def network_of(self, uid: str) -> int:
-        """Open the network namespace of a pod and return the file descriptor, which the caller closes.
+    def open_network(self, uid: str) -> int:
+        """Open the network namespace of a pod and return its file descriptor; the caller closes it.
 
         Raises
         ------
         AgentError
-            The pod is not of our namespace, has no process, or shares its network with processes that are not its.
+            The pod belongs to another namespace, has no process, or shares its network with processes outside.
         """
         self.check(uid)
         first = self._first(uid)
@@ -101,12 +151,12 @@ class Pods:
                 strangers = self._strangers(first)
         if strangers:
             raise AgentError(
-                f"pod {uid} shares its network with process {strangers[0]} outside of it, so nothing is done there"
+                f"pod {uid} shares its network with process {strangers[0]} outside the pod, so it is not impaired"
             )
         descriptor = os.open(self._proc / str(first.pid) / "ns" / "net", os.O_RDONLY | os.O_CLOEXEC)
         if f"net:[{os.fstat(descriptor).st_ino}]" != first.network:
             os.close(descriptor)
-            raise AgentError(f"pod {uid} ended just now")
+            raise AgentError(f"pod {uid} has just ended")
         return descriptor
 
     def kill(self, uid: str, container_id: str, number: int = signal.SIGKILL) -> int:
@@ -115,53 +165,53 @@ class Pods:
         Raises
         ------
         AgentError
-            The pod is not of our namespace, or the container has no process in it.
+            The pod belongs to another namespace, or the container has no process.
         """
         self.check(uid)
         container_id = container_id.rpartition("/")[2]
-        inside = [one for one in self.processes(uid) if one.place.container_id == container_id]
-        main = min(inside, key=lambda one: (not one.is_first, one.started), default=None)
+        processes = [process for process in self.processes(uid) if process.owner.container_id == container_id]
+        main = min(processes, key=lambda process: (not process.is_first, process.started), default=None)
         if main is None:
             raise AgentError(f"container {container_id[:12]} of pod {uid} has no process on this node")
         handle = os.pidfd_open(main.pid)
         try:
-            if self._place(main.pid) != main.place:
-                raise AgentError(f"container {container_id[:12]} of pod {uid} ended just now")
+            if self._read_owner(main.pid) != main.owner:
+                raise AgentError(f"container {container_id[:12]} of pod {uid} has just ended")
             signal.pidfd_send_signal(handle, number)
         except ProcessLookupError:
-            raise AgentError(f"container {container_id[:12]} of pod {uid} ended just now") from None
+            raise AgentError(f"container {container_id[:12]} of pod {uid} has just ended") from None
         finally:
             os.close(handle)
         return main.pid
 
     def _first(self, uid: str) -> PodProcess:
-        first = min(self.processes(uid), key=lambda one: one.started, default=None)
+        first = min(self.processes(uid), key=lambda process: process.started, default=None)
         if first is None:
             raise AgentError(f"pod {uid} has no process on this node")
         return first
 
     def _strangers(self, member: PodProcess) -> list[int]:
-        """Return processes that use a pod's network but are not in the pod; ours are there for a moment."""
-        own = self._place(os.getpid())
-        mine = {member.place.pod_uid, own.pod_uid if own else None} - {None}
-        found = []
+        """Return processes outside a pod that use its network; the agent itself enters it briefly."""
+        agent = self._read_owner(os.getpid())
+        allowed = {member.owner.pod_uid, agent.pod_uid if agent else None} - {None}
+        strangers = []
         for pid in self._pids():
             with contextlib.suppress(OSError):
                 if os.readlink(self._proc / str(pid) / "ns" / "net") == member.network:
-                    place = self._place(pid)
-                    if place is None or place.pod_uid not in mine:
-                        found.append(pid)
-        return found
+                    owner = self._read_owner(pid)
+                    if owner is None or owner.pod_uid not in allowed:
+                        strangers.append(pid)
+        return strangers
 
     def _scan(self) -> Iterator[PodProcess]:
         for pid in self._pids():
             with contextlib.suppress(OSError, ValueError):
-                place = self._place(pid)
-                if place is not None:
+                owner = self._read_owner(pid)
+                if owner is not None:
                     folder = self._proc / str(pid)
                     yield PodProcess(
                         pid=pid,
-                        place=place,
+                        owner=owner,
                         network=os.readlink(folder / "ns" / "net"),
                         started=int((folder / "stat").read_text().rpartition(")")[2].split()[19]),
                         is_first=_is_first((folder / "status").read_text()),
@@ -170,9 +220,9 @@ class Pods:
     def _pids(self) -> list[int]:
         return [int(name) for name in os.listdir(self._proc) if name.isdigit()]
 
-    def _place(self, pid: int) -> Place | None:
+    def _read_owner(self, pid: int) -> ProcessOwner | None:
         try:
-            return place_of((self._proc / str(pid) / "cgroup").read_text())
+            return find_owner((self._proc / str(pid) / "cgroup").read_text())
         except OSError:
             return None
 
@@ -183,25 +233,25 @@ def _is_first(status: str) -> bool:
 
 
 class OwnPod(Pods):
-    """The pod around this process, which reaches no other; its uid is unknown inside, so that any stands for it."""
+    """The pod that this process runs in; every uid means this pod, since a pod cannot read its own uid."""
 
-    impossible: Mapping[str, str] = {"kill": "ending a container's main process needs the node agent"}
+    impossible: Mapping[str, str] = {"kill": "only the node agent can kill a container's main process"}
 
     def __init__(self) -> None:
         super().__init__("")
 
     def names(self) -> dict[str, str]:
-        """Return nothing: the pod is asked for by its uid."""
+        """Return nothing: requests name the pod by its uid."""
         return {}
 
     def unavailable_reason(self) -> str:
-        """Return nothing: there is one pod only."""
+        """Return nothing: there is only one pod."""
         return ""
 
     def processes(self, uid: str | None = None) -> list[PodProcess]:
-        """Return nothing: what an earlier container has left ends with the pod."""
+        """Return nothing: impairments of an earlier container end with the pod."""
         return []
 
-    def network_of(self, uid: str) -> int:
-        """Open the own network namespace."""
+    def open_network(self, uid: str) -> int:
+        """Open the network namespace of this process."""
         return os.open(self._proc / "self" / "ns" / "net", os.O_RDONLY | os.O_CLOEXEC)

@@ -1,8 +1,8 @@
-"""The one program that impairs pods, on a node or inside of a pod; everything is asked of it by exec.
+"""The program that impairs pods, on a node or inside a pod; the collector calls it by exec.
 
-`watch` is what the container runs: it holds the impairments and lifts what nobody renews. Every other verb is run
-beside it, asks it through a socket in the container and prints its answer, a JSON object; what is refused is
-`{"error": SENTENCE}`. No request comes over the network of the pod, which may be cut.
+The container runs `watch`, which holds the impairments and lifts expired ones. Each exec runs another verb, which asks
+`watch` through a socket in the container and prints the answer: a JSON object, or `{"error": SENTENCE}` if the request
+is refused. Requests never use the pod's network, which may be cut.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import socketserver
@@ -20,16 +21,66 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.agent import volumes
-from faultset.collector.agent.active_impairments import TICK_S, ActiveImpairments
+from faultset.collector.agent.active_impairments import TICK_S, ActiveImpairments, Leases
 from faultset.collector.agent.capabilities import Abilities, find_abilities
-from faultset.collector.agent.errors import AgentError
 from faultset.collector.agent.impairments import KINDS, read_impairment
-from faultset.collector.agent.leases import Leases
 from faultset.collector.agent.networks import Network
 from faultset.collector.agent.pods import OwnPod, Pods
-from faultset.collector.agent.protocol import LEASE_S, SOCKET
-from faultset.collector.agent.scheduling_delay import SchedulingDelay
+from faultset.collector.agent.protocol import LEASE_S, SOCKET, VOLUME_ROOT, AgentError
+
+ROOT = Path(VOLUME_ROOT)
+
+
+def remove_volumes(paths: Sequence[str], *, root: Path = ROOT) -> None:
+    """Remove volume folders with their content; missing ones are skipped."""
+    for path in _check_paths(paths, root):
+        if path.exists():
+            shutil.rmtree(path)
+
+
+def _check_paths(paths: Sequence[str], root: Path) -> list[Path]:
+    """Return the paths; raise AgentError if one is not below the root, also through links."""
+    checked = []
+    if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
+        raise AgentError(f"paths must be a list of strings, got {paths!r}")
+    for name in paths:
+        path = Path(name)
+        parts = path.relative_to(root).parts if path.is_relative_to(root) else ()
+        if not parts or ".." in parts or path.resolve() != root.resolve() / Path(*parts):
+            raise AgentError(f"{name} cannot be removed; volumes must be below {root}")
+        checked.append(path)
+    return checked
+
+
+_STEP_S = 0.05
+
+
+class SchedulingDelay:
+    """Measures how late a thread that wakes every 50 ms is scheduled."""
+
+    def __init__(self) -> None:
+        self._worst_s = 0.0
+        self._closed = threading.Event()
+        threading.Thread(target=self._measure, name="delay", daemon=True).start()
+
+    def worst_s(self, *, reset: bool = False) -> float:
+        """Return the worst delay since the last reset, in seconds."""
+        worst_s = self._worst_s
+        if reset:
+            self._worst_s = 0.0
+        return worst_s
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closed.set()
+
+    def _measure(self) -> None:
+        before = time.monotonic()
+        while not self._closed.wait(_STEP_S):
+            now = time.monotonic()
+            self._worst_s = max(self._worst_s, now - before - _STEP_S)
+            before = now
+
 
 _START_TIMEOUT_S = 10.0
 _ANSWER_TIMEOUT_S = 25.0
@@ -40,7 +91,7 @@ logger = logging.getLogger(__name__)
 
 
 class Verbs:
-    """What can be asked of the program; a request is the arguments of a verb."""
+    """The verbs that the watching process serves; a request contains a verb and its arguments."""
 
     def __init__(self, pods: Pods, active: ActiveImpairments, abilities: Abilities, delay: SchedulingDelay):
         self._pods, self._active, self._abilities, self._delay = pods, active, abilities, delay
@@ -56,23 +107,23 @@ class Verbs:
         }
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to a request, which is an error where it is refused."""
+        """Return the answer to a request, or an error if it is refused."""
         arguments = dict(request)
         verb = self.table.get(arguments.pop("verb", ""))
         if verb is None:
-            return {"error": f"the agent has no such verb; it has {', '.join(self.table)}"}
+            return {"error": f"the verb must be one of {', '.join(self.table)}, got {request.get('verb')!r}"}
         try:
             return verb(**arguments)
         except (AgentError, TypeError, ValueError, OSError) as error:
             return {"error": str(error)}
 
     def find_capabilities(self) -> dict[str, Any]:
-        """Return what can be done here, and why the rest cannot."""
+        """Return which impairment kinds work here, and why the others do not."""
         can = {act: self._abilities.can(act) for act in (*KINDS, "kill")}
         return {**can, "reasons": self._abilities.reasons}
 
     def read_node(self, reset: bool = False) -> dict[str, Any]:
-        """Return how busy the node is, since the last call with `reset`."""
+        """Return the node's load, and the worst scheduling delay since the last call with `reset`."""
         return {
             "load_average": os.getloadavg()[0],
             "cores": os.cpu_count() or 1,
@@ -80,42 +131,42 @@ class Verbs:
         }
 
     def impair(self, pod: str, impairment: Mapping[str, Any], lease_s: float = LEASE_S) -> dict[str, Any]:
-        """Impair the network of a pod, by its uid, until its lease ends."""
-        wish = read_impairment(impairment)
-        if not self._abilities.can(wish.kind):
-            raise AgentError(f"{wish.kind} cannot be made here: {self._abilities.reasons[wish.kind]}")
-        self._active.impair(pod, wish, lease_s)
+        """Impair the network of a pod, named by its uid, until its lease expires."""
+        request = read_impairment(impairment)
+        if not self._abilities.can(request.kind):
+            raise AgentError(f"{request.kind} is not supported here: {self._abilities.reasons[request.kind]}")
+        self._active.impair(pod, request, lease_s)
         return {}
 
     def renew(self, pod: str) -> dict[str, Any]:
-        """Prolong the lease of a pod."""
-        return {"known": not self._active.renew([pod])}
+        """Renew the lease of a pod; `renewed` is false if it has none."""
+        return {"renewed": not self._active.renew([pod])}
 
     def lift(self, pod: str) -> dict[str, Any]:
-        """End the impairment of a pod, by its uid or its name."""
+        """End the impairment of a pod, named by its uid or its name."""
         names = self._pods.names()
         for uid in {pod, *(uid for uid in self._active.pods() if names.get(uid) == pod)}:
             self._active.lift(uid)
         return {}
 
     def count_packets(self, pod: str) -> dict[str, Any]:
-        """Return how many packets the impairment of a pod has met so far."""
+        """Return how many packets of a pod were impaired so far."""
         return {"packets": self._active.packets(pod)}
 
     def kill(self, pod: str, container: str) -> dict[str, Any]:
-        """Send SIGKILL to the main process of a container, by its id."""
+        """Send SIGKILL to the main process of a container, named by its id."""
         if not self._abilities.can("kill"):
             raise AgentError(self._abilities.reasons["kill"])
         return {"pid": self._pods.kill(pod, container)}
 
     def remove_volumes(self, paths: Sequence[str]) -> dict[str, Any]:
-        """Remove folders of volumes with all that is in them."""
-        volumes.remove(paths)
+        """Remove volume folders with their content."""
+        remove_volumes(paths)
         return {}
 
 
 class AgentServer(socketserver.ThreadingUnixStreamServer):
-    """Answers one request on each connection to a socket of the file system."""
+    """Answers one request per connection to a Unix socket."""
 
     daemon_threads = True
 
@@ -136,12 +187,12 @@ class _Handler(socketserver.StreamRequestHandler):
 
 
 def ask(path: Path, verb: str, arguments: Mapping[str, Any]) -> str:
-    """Return the watching process' answer as JSON; it may have to come up first.
+    """Return the watching process' answer as JSON; wait a while for the process to start.
 
     Raises
     ------
     AgentError
-        Nobody answers.
+        The process does not start.
     """
     deadline = time.monotonic() + _START_TIMEOUT_S
     while True:
@@ -151,7 +202,7 @@ def ask(path: Path, verb: str, arguments: Mapping[str, Any]) -> str:
                 connection.connect(str(path))
             except (FileNotFoundError, ConnectionRefusedError):
                 if time.monotonic() > deadline:
-                    raise AgentError("nothing watches over leases here") from None
+                    raise AgentError(f"nothing listens at {path}; the container must run `watch`") from None
                 time.sleep(_POLL_S)
                 continue
             connection.sendall(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
@@ -159,12 +210,12 @@ def ask(path: Path, verb: str, arguments: Mapping[str, Any]) -> str:
 
 
 def watch(namespace: str, path: Path = Path(SOCKET)) -> int:
-    """Answer requests and lift what expires until SIGTERM, then lift everything; return the exit code.
+    """Serve requests and lift expired impairments until SIGTERM, then lift all; return the exit code.
 
     Parameters
     ----------
     namespace
-        The only one whose pods on this node are touched; empty for the pod around this process.
+        Pods of other namespaces are never touched; empty for the pod that this process runs in.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     stop = threading.Event()
@@ -177,10 +228,10 @@ def watch(namespace: str, path: Path = Path(SOCKET)) -> int:
         Leases(),
         lambda descriptor: Network(descriptor if namespace else None, variant=abilities.variant),
     )
-    left = active.take_over()
+    adopted = active.adopt()
     server = AgentServer(path, Verbs(pods, active, abilities, SchedulingDelay()))
     threading.Thread(target=server.serve_forever, name="requests", daemon=True).start()
-    logger.info("ready; cannot %s; taken over: %s", abilities.reasons or "nothing", left or "nothing")
+    logger.info("ready; not supported: %s; adopted pods: %s", abilities.reasons or "none", adopted or "none")
     while not stop.wait(TICK_S):
         active.lift_expired()
     server.shutdown()
@@ -189,7 +240,7 @@ def watch(namespace: str, path: Path = Path(SOCKET)) -> int:
 
 
 def print_clock() -> int:
-    """Print the time a few times, each line as it is; whoever reads them takes the quickest."""
+    """Print the time several times, unbuffered; the caller uses the reading with the shortest delay."""
     for _ in range(_READINGS):
         print(time.time_ns(), flush=True)
         time.sleep(_READING_PAUSE_S)
@@ -197,7 +248,7 @@ def print_clock() -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `watch [NAMESPACE]`, `clock`, or another verb with its arguments as JSON; return the exit code."""
+    """Run `watch [NAMESPACE]`, `clock`, or a verb with its arguments as JSON; return the exit code."""
     verb, *rest = sys.argv[1:] if argv is None else argv
     if verb == "watch":
         return watch(rest[0] if rest else "")

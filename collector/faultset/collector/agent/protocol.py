@@ -1,12 +1,16 @@
-"""What the program in the pods and the collector have agreed on."""
+"""Constants and the error that the agent shares with the collector."""
 
 from __future__ import annotations
 
 SOCKET = "/tmp/faultset/agent.sock"
-"""Where the watching process answers, in the file system of its container."""
+"""Socket of the watching process, in its container's file system."""
 
 LEASE_S = 30.0
-"""How long an impairment lasts when nobody renews it."""
+"""How long an impairment lasts without renewal."""
 
 VOLUME_ROOT = "/var/lib/faultset"
-"""Folder of a node below which the volumes of databases lie."""
+"""Node folder that contains the volumes of databases."""
+
+
+class AgentError(Exception):
+    """A request that the agent refuses or cannot fulfil, as one sentence for the collector."""

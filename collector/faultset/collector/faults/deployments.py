@@ -11,8 +11,7 @@ import numpy as np
 
 from faultset.collector.faults.pods import container_status, pods_of
 from faultset.collector.platforms.base import Platform
-from faultset.collector.platforms.objects import Object
-from faultset.collector.platforms.observation.objects import rfc3339
+from faultset.collector.platforms.objects import Object, rfc3339
 
 RECREATE: dict[str, Any] = {"type": "Recreate", "rollingUpdate": None}
 """Strategy under which the old pod goes first, as when an operator deletes and applies a Deployment."""

@@ -96,38 +96,51 @@ def restart_consumers(platform: Platform, store: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PodFailure:
+    """How a pod last exited with an error."""
+
+    pod: str
+    restarts: int
+    exit_code: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServicesBefore:
-    """What is known of services from an instant on.
+    """Failures of services before an injection.
 
     Attributes
     ----------
     time_ns
-        The instant.
+        When they were read.
     failures
-        Restarts and last exit code of the pods that had exited with an error.
+        By pod uid; a StatefulSet gives a recreated pod the name of the deleted one.
     """
 
     time_ns: int
-    failures: Mapping[str, tuple[int, int]]
+    failures: Mapping[str, PodFailure]
 
 
 def consumers_before(platform: Platform, target: str) -> ServicesBefore:
-    """Return what a store's consumers are like at present."""
+    """Return the present failures of a store's consumers."""
     return _before(platform, platform.app.consumers(target))
 
 
 def service_before(platform: Platform, target: str) -> ServicesBefore:
-    """Return what a service is like at present."""
+    """Return the present failures of a service."""
     return _before(platform, (target,))
 
 
 def _before(platform: Platform, services: Sequence[str]) -> ServicesBefore:
-    return ServicesBefore(time_ns=time.time_ns(), failures=_failures(platform, services))
+    return ServicesBefore(time_ns=time.time_ns(), failures=_read_failures(platform, services))
 
 
-def _failures(platform: Platform, services: Sequence[str]) -> dict[str, tuple[int, int]]:
+def _read_failures(platform: Platform, services: Sequence[str]) -> dict[str, PodFailure]:
     return {
-        pod["metadata"]["name"]: (status.get("restartCount", 0), last_end(status)["exitCode"])
+        pod["metadata"]["uid"]: PodFailure(
+            pod=pod["metadata"]["name"],
+            restarts=status.get("restartCount", 0),
+            exit_code=last_end(status)["exitCode"],
+        )
         for service in services
         for pod in pods_of(platform, service)
         for status in pod.get("status", {}).get("containerStatuses", [])
@@ -138,22 +151,24 @@ def _failures(platform: Platform, services: Sequence[str]) -> dict[str, tuple[in
 def consumer_fails(
     platform: Platform, target: str, parameters: Mapping[str, Any], before: ServicesBefore
 ) -> str | None:
-    """See whether a consumer of a store has exited with an error since an instant, or logs errors.
+    """Return how a consumer of a store has failed since the injection, or None.
 
-    The injection has made the pods of consumers anew, so that what they log is about their start, or comes after it.
+    The injection recreates the consumers' pods, so all their log lines are newer than the fault.
     """
-    return _fails(platform, platform.app.consumers(target), parameters["restarted"], before)
+    return _find_failure(platform, platform.app.consumers(target), parameters["restarted"], before)
 
 
 def service_fails(platform: Platform, target: str, parameters: Mapping[str, Any], before: ServicesBefore) -> str | None:
-    """See whether a service that was restarted has exited with an error since an instant, or logs errors."""
-    return _fails(platform, (target,), (target,), before)
+    """Return how a restarted service has failed since the injection, or None."""
+    return _find_failure(platform, (target,), (target,), before)
 
 
-def _fails(platform: Platform, services: Sequence[str], restarted: Sequence[str], before: ServicesBefore) -> str | None:
-    for pod, (restarts, exit_code) in _failures(platform, services).items():
-        if pod not in before.failures or restarts > before.failures[pod][0]:
-            return f"{pod} exited with code {exit_code}"
+def _find_failure(
+    platform: Platform, services: Sequence[str], restarted: Sequence[str], before: ServicesBefore
+) -> str | None:
+    for uid, failure in _read_failures(platform, services).items():
+        if uid not in before.failures or failure.restarts > before.failures[uid].restarts:
+            return f"{failure.pod} exited with code {failure.exit_code}"
     window_s = (time.time_ns() - before.time_ns) / SECOND_NS
     for service in restarted:
         for pod in pods_of(platform, service):

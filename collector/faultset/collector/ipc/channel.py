@@ -21,9 +21,9 @@ _TYPES: dict[str, type[Message]] = {}
 
 
 class Message:
-    """Base of all messages; a subclass is a frozen dataclass and is known by its name.
+    """Base class of messages; a subclass is a frozen dataclass and is identified by its name.
 
-    Its fields are checked strictly when it is decoded, and unknown ones are refused.
+    Decoding checks field types strictly and rejects unknown fields.
     """
 
     __slots__ = ()
@@ -35,7 +35,7 @@ class Message:
 
 
 class Request(Message, Generic[AnswerT]):
-    """A message that is answered; the type argument says with what."""
+    """A message with an answer, whose type is the type argument."""
 
     __slots__ = ()
 
@@ -46,41 +46,40 @@ class Request(Message, Generic[AnswerT]):
 
 
 class InvalidMessage(PlatformError):
-    """What has arrived is not the message that was expected."""
+    """The received message is not of the expected type."""
 
 
 def message_types() -> tuple[type[Message], ...]:
-    """Return every type of message that has been imported so far."""
+    """Return all message types imported so far."""
     return tuple(kind for kind in _TYPES.values() if kind is not Request)
 
 
 def encode(message: Message) -> bytes:
-    """Return a message as one line of JSON without its line end."""
+    """Return a message as a line of JSON without the line end."""
     return encode_value(type(message), message)
 
 
 def decode(kind: type[ValueT], data: bytes | str) -> ValueT:
-    """Return the message of a type that `encode` has made into JSON; raise InvalidMessage if it is none."""
+    """Return the message of a type in its JSON; raise InvalidMessage if it is invalid."""
     return decode_value(kind, data)
 
 
 def encode_value(kind: Any, value: Any) -> bytes:
-    """Return a value of any type that messages are made of as one line of JSON without its line end."""
+    """Return a value of a type that messages contain as a line of JSON without the line end."""
     return _adapter(kind).dump_json(value)
 
 
 def decode_value(kind: Any, data: bytes | str) -> Any:
-    """Return the value of a type from its JSON; raise InvalidMessage when it is none."""
+    """Return the value of a type in its JSON; raise InvalidMessage if it is invalid."""
     try:
         return _adapter(kind).validate_json(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        found = str(first["input"])
+        field = ".".join(str(key) for key in first["loc"])
+        value = str(first["input"])
         raise InvalidMessage(
-            f"a message must be a valid {_name(kind)}; "
-            f"{f'its {place}' if place else 'it'} is wrong ({first['msg'].lower()}; found {found[:80]!r}); "
-            "run the same version of faultset in all processes"
+            f"the message is not a valid {_name(kind)}: {f'{field}: ' if field else ''}{first['msg'].lower()}, "
+            f"got {value[:80]!r}; run the same version of faultset in all processes"
         ) from None
 
 
@@ -95,50 +94,50 @@ def _name(kind: Any) -> str:
 
 
 Handlers = Mapping[type[Request[Any]], Callable[[Any], Any]]
-"""What a process does for each type of request that it serves."""
+"""Functions of a process by the type of request."""
 
 
 def request_line(request: Request[Any]) -> bytes:
-    """Return a request as it is sent."""
+    """Return the line that sends a request."""
     return type(request).__name__.encode() + b" " + encode(request) + b"\n"
 
 
 def read_request(line: bytes, handlers: Handlers) -> Request[Any]:
-    """Return the request of a line; raise InvalidMessage when it is none of those that are served."""
+    """Return the request in a line; raise InvalidMessage if its type is not served."""
     name, _, body = line.partition(b" ")
     for kind in handlers:
         if kind.__name__.encode() == name:
             return decode(kind, body)
     served = ", ".join(sorted(kind.__name__ for kind in handlers))
-    raise InvalidMessage(f"a request must be one of {served}; found {name[:80].decode(errors='replace')!r}")
+    raise InvalidMessage(f"a request must be one of {served}, got {name[:80].decode(errors='replace')!r}")
 
 
 def result_line(request: Request[Any], result: Any) -> bytes:
-    """Return the answer to a request as it is sent."""
+    """Return the line that answers a request."""
     return b"result " + encode_value(request.answer_type(), result) + b"\n"
 
 
 def error_line(error: Exception | str) -> bytes:
-    """Return as it is sent that a request could not be done, and why."""
-    known = isinstance(error, str | PlatformError)
-    return b"error " + encode_value(str, str(error) if known else f"{type(error).__name__}: {error}") + b"\n"
+    """Return the line that answers a request with an error."""
+    is_sentence = isinstance(error, str | PlatformError)
+    return b"error " + encode_value(str, str(error) if is_sentence else f"{type(error).__name__}: {error}") + b"\n"
 
 
 def read_answer(request: Request[AnswerT], line: bytes, process: str) -> AnswerT:
-    """Return the answer in a line; raise PlatformError when it is an error or no answer to this request."""
+    """Return the answer in a line; raise PlatformError if it is an error or invalid."""
     word, _, body = line.partition(b" ")
     if word == b"result":
         return decode_value(request.answer_type(), body)
     if word == b"error":
-        raise PlatformError(f"{process} could not do {type(request).__name__}: {decode_value(str, body)}")
-    raise InvalidMessage(f"an answer of {process} must begin with result or error; found {line[:80]!r}")
+        raise PlatformError(f"{process} failed to handle {type(request).__name__}: {decode_value(str, body)}")
+    raise InvalidMessage(f"an answer of {process} must start with result or error, got {line[:80]!r}")
 
 
 LONGEST_LINE_BYTES = 1 << 26
 
 
 async def serve(path: Path, handlers: Handlers) -> asyncio.Server:
-    """Listen on `path` inside a running event loop; handlers may be async."""
+    """Serve requests on the socket `path` in the running event loop; handlers may be async."""
 
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -165,7 +164,7 @@ async def _answer(line: bytes, handlers: Handlers) -> bytes:
 
 
 class Channel:
-    """Blocking client of one process; safe to share between threads."""
+    """A blocking connection to a process; may be shared between threads."""
 
     def __init__(self, path: Path, *, timeout_s: float = 30.0):
         self._lock = threading.Lock()
@@ -184,7 +183,7 @@ class Channel:
         self._file = self._socket.makefile("rb")
 
     def call(self, request: Request[AnswerT]) -> AnswerT:
-        """Send one request and return its answer; raise PlatformError when the other side failed or is gone."""
+        """Send a request and return its answer; raise PlatformError if the process fails or has ended."""
         name, process = type(request).__name__, self._path.stem
         with self._lock:
             try:
@@ -193,7 +192,7 @@ class Channel:
             except OSError as error:
                 raise PlatformError(f"{process} did not answer {name}: {error}") from None
         if not line:
-            raise PlatformError(f"{process} ended while it was asked for {name}")
+            raise PlatformError(f"{process} ended before it answered {name}")
         return read_answer(request, line, process)
 
     def close(self) -> None:
@@ -203,7 +202,7 @@ class Channel:
 
 
 class Peer:
-    """A process that may not exist yet, or any more; connected when it is needed."""
+    """An asynchronous client of a process that need not be running; connects on demand."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -211,14 +210,14 @@ class Peer:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def call(self, request: Request[AnswerT], *, timeout_s: float) -> AnswerT:
-        """Send one request and return its answer.
+        """Send a request and return its answer.
 
         Raises
         ------
         OSError
-            When the process is not there or does not answer in time (TimeoutError).
+            The process does not run or does not answer in time (TimeoutError).
         PlatformError
-            When it answers with an error.
+            The answer is an error.
         """
         async with self._lock:
             try:
@@ -230,7 +229,7 @@ class Peer:
         return read_answer(request, line, self._path.stem)
 
     def close(self) -> None:
-        """Close the connection; the next call makes a new one."""
+        """Close the connection; the next call opens a new one."""
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None

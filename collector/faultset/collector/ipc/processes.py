@@ -1,7 +1,8 @@
-"""Start processes that cannot outlive their parent, and serve their calls.
+"""Starts processes that end with their parent, and serves requests in them.
 
-A child asks the kernel for SIGKILL at its parent's death and then looks whether the parent is still there; run as
-`python -m faultset.collector.ipc.processes PARENT MODULE:FUNCTION ARGUMENTS`."""
+A child asks the kernel for SIGKILL at its parent's death and then checks that the parent still exists. It runs as
+`python -m faultset.collector.ipc.processes PARENT MODULE:FUNCTION ARGUMENTS`.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ from faultset.core.processes import die_with_parent, name_process, python_comman
 
 
 class DeferredAnswer(Generic[AnswerT]):
-    """An answer that comes later; a handler returns one instead of its result.
+    """An answer that a handler returns in place of a result and resolves later.
 
     Parameters
     ----------
     request
-        What is answered.
+        The request to answer.
     """
 
     def __init__(self, request: Request[AnswerT]) -> None:
@@ -37,19 +38,19 @@ class DeferredAnswer(Generic[AnswerT]):
 
     def resolve(self, result: AnswerT) -> None:
         """Send the result; only the first answer counts."""
-        self._settle(result_line(self._request, result))
+        self._answer(result_line(self._request, result))
 
     def fail(self, error: str) -> None:
         """Send an error; only the first answer counts."""
-        self._settle(error_line(error))
+        self._answer(error_line(error))
 
     def attach(self, send: Callable[[bytes], None]) -> None:
-        """Say how to send the answer, which may be there already."""
+        """Set the function that sends the answer; send an existing answer at once."""
         self._send = send
         if self._line is not None:
             send(self._line)
 
-    def _settle(self, line: bytes) -> None:
+    def _answer(self, line: bytes) -> None:
         if self._line is None:
             self._line = line
             if self._send is not None:
@@ -57,14 +58,14 @@ class DeferredAnswer(Generic[AnswerT]):
 
 
 class Server:
-    """Answers requests from any number of clients on a Unix socket.
+    """Serves requests of any number of clients on a Unix socket.
 
     Parameters
     ----------
     path
         The socket.
     selector
-        Loop that owns the file descriptors; the data of each key is a function of the event mask.
+        Selector of the event loop; the data of each key is a function of the event mask.
     handlers
         Functions by type of request; they may return a DeferredAnswer.
     """
@@ -137,8 +138,8 @@ class _Client:
         except OSError:
             self._close()
             return
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
-        self._selector.modify(self._socket, wanted, self._ready)
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
+        self._selector.modify(self._socket, events, self._ready)
 
     def _close(self) -> None:
         if self._socket.fileno() >= 0:
@@ -147,18 +148,18 @@ class _Client:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for a Python child: bytecode is cached, and our packages are found."""
+    """Return the environment of a Python child, in which it caches bytecode and finds our packages."""
     import faultset
 
     env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    roots = [str(Path(part).parent) for part in faultset.__path__]
+    roots = [str(Path(folder).parent) for folder in faultset.__path__]
     before = [env["PYTHONPATH"]] if env.get("PYTHONPATH") else []
     env["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*roots, *before]))
     return env
 
 
 def launch(function: str, arguments: Sequence[Any], *, folder: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Run `module:function(*arguments)` in a process and session of its own that dies with the calling thread."""
+    """Run `module:function(*arguments)` in a new process and session that die with the calling thread."""
     command = python_command("-m", __name__, str(os.getpid()), function, json.dumps(list(arguments)))
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -182,10 +183,10 @@ def call(function: str, arguments: Sequence[Any], keywords: Mapping[str, Any] | 
 
 
 def main() -> None:
-    """Die with the parent, then become what the arguments name."""
+    """Run the function named by the arguments in a process that dies with its parent."""
     parent, function, arguments = sys.argv[1:]
     die_with_parent(int(parent))
-    # what they write, passwords of stores among it, is for this user alone
+    # files may contain store passwords, so only this user may read them
     os.umask(0o077)
     name_process(function.partition(":")[0].rpartition(".")[2])
     call(function, json.loads(arguments))
@@ -199,18 +200,18 @@ _TAIL_LINES = 3
 
 
 class HelperProcess:
-    """One process that serves a socket.
+    """A process that serves requests on a socket.
 
     Parameters
     ----------
     name
-        Names its socket and its log.
+        Name of its socket and its log.
     function
-        `module:function` to call in it.
+        `module:function` that it runs.
     arguments
-        Plain values; the socket goes first.
+        JSON values for the function, after the path of the socket.
     sockets, logs
-        Folders for the socket and for what it prints.
+        Folders for the socket and the log.
     """
 
     def __init__(self, name: str, function: str, arguments: Sequence[Any], *, sockets: Path, logs: Path):
@@ -221,31 +222,31 @@ class HelperProcess:
         self._process = launch(function, [str(self.socket), *arguments], folder=logs, log=self._log)
 
     def connect(self, *, timeout_s: float = 60.0) -> Channel:
-        """Return a connection once the process serves; raise PlatformError if it ends before or is too late."""
-        waited = 0.0
+        """Return a connection once the process serves; raise PlatformError if it ends or does not start in time."""
+        waited_s = 0.0
         while not self.socket.exists():
             try:
                 self._process.wait(0.02)
             except subprocess.TimeoutExpired:
-                waited += 0.02
-                if waited > timeout_s:
+                waited_s += 0.02
+                if waited_s > timeout_s:
                     raise PlatformError(f"{self.name} did not start within {timeout_s:g} s; see {self._log}") from None
                 continue
             self.check()
         return Channel(self.socket, timeout_s=timeout_s)
 
     def check(self) -> None:
-        """Raise PlatformError when the process has ended, or was stopped; one that was stopped is ended first."""
+        """Raise PlatformError if the process has ended or is stopped; a stopped process is killed first."""
         code = self._process.poll()
         if code is not None:
-            raise PlatformError(f"{self.name} ended with code {code}; it said last: {self.last_lines()}")
+            raise PlatformError(f"{self.name} ended with code {code}; last log lines: {self.last_lines()}")
         if is_stopped(self._process.pid):
             self._process.kill()
             self._process.wait()
-            raise PlatformError(f"{self.name} was stopped by a signal, which spoils what it measures; let it run")
+            raise PlatformError(f"{self.name} was stopped by a signal, so its data is invalid; do not stop it")
 
     def last_lines(self) -> str:
-        """Return the last lines that the process printed."""
+        """Return the last lines of the process's log."""
         return tail(self._log)
 
     def stop(self, *, timeout_s: float = 5.0) -> None:
@@ -259,7 +260,7 @@ class HelperProcess:
 
 
 def is_stopped(pid: int) -> bool:
-    """Say whether a process was stopped by a signal and has not been continued."""
+    """Return whether a process is stopped by a signal."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):
@@ -268,7 +269,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def tail(path: Path, lines: int = _TAIL_LINES) -> str:
-    """Return the last lines of a file in one line, or that there are none."""
+    """Return the last lines of a file joined to one, or `nothing`."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from faultset.collector.faults.resources import counter_now, cpu_cores
 from faultset.collector.platforms.base import Platform
 from faultset.collector.platforms.journal import merge_patch
-from faultset.collector.platforms.objects import Object, ObjectNotFound
-from faultset.collector.platforms.observation.objects import parse_rfc3339_ns
+from faultset.collector.platforms.objects import Object, ObjectNotFound, parse_rfc3339_ns
 from faultset.core.suggestions import suggest
 from faultset.core.times import SECOND_NS
 from faultset.datasets.kubectl.answers import NegativeAnswer, absent

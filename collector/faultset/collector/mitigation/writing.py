@@ -13,9 +13,8 @@ import jsonpointer
 import yaml
 
 from faultset.collector.mitigation.live_state import WORKLOADS, CommandRefused, KubectlSession
-from faultset.collector.platforms.journal import assigned_fields, merge
-from faultset.collector.platforms.objects import Object, ObjectNotFound, is_rolled_out
-from faultset.collector.platforms.observation.objects import rfc3339
+from faultset.collector.platforms.journal import SERVER_FIELDS, assigned_fields, merge
+from faultset.collector.platforms.objects import Object, ObjectNotFound, is_rolled_out, rfc3339
 from faultset.core.errors import PlatformError
 from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.kubectl.commands import KubectlCommand
@@ -65,8 +64,9 @@ def apply(session: KubectlSession, command: KubectlCommand) -> str:
             session.platform.apply([wanted])
             lines.append(f"{full_name(kind, name)} created")
             continue
-        given = {key: value for key, value in wanted.items() if key != "status"}
-        lines.append(session.change(current, strategic_merge(current, given), "configured"))
+        content = {key: value for key, value in wanted.items() if key != "status"}
+        content["metadata"] = {key: value for key, value in wanted["metadata"].items() if key not in SERVER_FIELDS}
+        lines.append(session.change(current, strategic_merge(current, content), "configured"))
     return "\n".join(lines)
 
 

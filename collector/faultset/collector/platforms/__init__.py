@@ -1,1 +1,1 @@
-"""Where applications run: the protocols of platforms, the journal of changes, and the built-in platforms."""
+"""Platforms that run applications: interfaces, the journal of changes, and the built-in platforms."""

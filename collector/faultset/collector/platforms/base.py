@@ -1,4 +1,4 @@
-"""What faults and episodes may ask of a platform."""
+"""The interface of platforms that faults and episodes use."""
 
 from __future__ import annotations
 
@@ -30,42 +30,42 @@ Capability = Literal[
     "resize",
     "runtime",
 ]
-"""What a fault can declare that it needs; `PlatformHost.unsupported_needs` says which of them a host lacks.
+"""Capabilities that faults may require; `PlatformHost.unsupported_needs` returns the missing ones.
 
-`loss`, `delay`, `partition` and `bandwidth` impair the network of a pod, `abort`, `reset` and `hold` single requests to
-it (all by `Platform.impair`), `course` lets impairments change over time, `kill` ends a container's process, `exec`
-runs a command in a pod, `secret` changes a Secret without its values in the journal, `resize` changes the resources
-of a running pod through its object, and `runtime` wants an application of our own programs, which know builds and
-admin commands.
+`loss`, `delay`, `partition` and `bandwidth` impair a pod's network; `abort`, `reset` and `hold` impair single requests
+to it. All use `Platform.impair`. `course` varies an impairment over time. `kill` kills a container's process. `exec`
+runs a command in a pod. `secret` changes a Secret without writing its values to the journal. `resize` changes the
+resources of a running pod. `runtime` requires an application built from our programs, which support builds and
+administration commands.
 """
 
 
 class CannotStart(PlatformError):
-    """The application cannot start on this host, however often it is tried."""
+    """The application can never start on this host; retries are useless."""
 
 
 class NotSupported(PlatformError):
-    """This kind of platform cannot do that at all."""
+    """The platform does not support an operation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostLoad:
-    """How busy the hosts were since the load was started; None is not measured.
+    """How busy the hosts were since the load started; None means not measured.
 
     Attributes
     ----------
     load_average, load_average_per_core
-        The system's load average over a minute; of several nodes the highest.
+        The one-minute load average; on a cluster that of the busiest node.
     cores, nodes
         Size of the machine or cluster.
     worst_delay_ms
-        How late a waiting process got the processor at worst, on any node.
+        Worst scheduling delay of a process on any node.
     worst_scrape_lag_ms
-        How late metrics were sampled at worst.
+        Worst delay of a metrics sample.
     collector_delay_ms
-        How late the collector's own process got the processor at worst, where it is not on a node.
+        Worst scheduling delay of the collector, if it does not run on a node.
     collector_memory_mib, api_requests
-        What the collector itself has used.
+        Memory and API requests that the collector used.
     """
 
     load_average: float | None = None
@@ -80,32 +80,31 @@ class HostLoad:
 
     @property
     def worst_ms(self) -> float | None:
-        """The longest of the delays that were measured, in milliseconds; None when none was."""
+        """The longest measured delay in milliseconds; None if none was measured."""
         delays = (self.worst_delay_ms, self.worst_scrape_lag_ms, self.collector_delay_ms)
         return max((delay for delay in delays if delay is not None), default=None)
 
     def as_record(self) -> dict[str, Any]:
-        """Return what was measured, for the label."""
+        """Return the measured values for the label."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class Platform(ABC):
-    """What faults and checks see of a platform: Kubernetes objects, and the telemetry that is recorded.
+    """Kubernetes objects and recorded telemetry, as faults and checks use them.
 
-    The verbs that change something write their undo operation to the journal before they act. A platform overrides
-    what it can do of `exec`, `kill`, `impair` and `change_secret`; a fault that declares its needs is left out of
-    campaigns on hosts that cannot.
+    Every verb that changes something writes its undo operation to the journal first. A platform overrides `exec`,
+    `kill`, `impair` and `change_secret` if it supports them. Campaigns skip faults whose declared needs a host lacks.
     """
 
     name: str
     app: AppSpec
     selects_requests: ClassVar[bool] = True
-    """Whether requests are impaired by their caller and by a share; otherwise all to a pod or a path are."""
+    """Whether impairments of requests can select a caller and a share; otherwise they affect all requests."""
 
     @property
     @abstractmethod
     def sources(self) -> Mapping[str, Source]:
-        """The source of every table, by the table's name."""
+        """The sources of telemetry by table name."""
 
     @abstractmethod
     def apply(self, objects: Iterable[Mapping[str, Any]]) -> None:
@@ -117,7 +116,7 @@ class Platform(ABC):
 
     @abstractmethod
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
-        """Return copies of all objects of a kind that carry the labels."""
+        """Return copies of all objects of a kind with the labels."""
 
     @abstractmethod
     def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> Object:
@@ -125,11 +124,11 @@ class Platform(ABC):
 
     @abstractmethod
     def delete(self, kind: str, name: str, *, grace_period_s: float | None = None) -> None:
-        """Delete an object; the undo applies it again (nothing for pods, which their owner replaces)."""
+        """Delete an object; the undo creates it again, except pods, which their owner replaces."""
 
     @abstractmethod
     def wait(self, condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
-        """Return once `condition` holds; raise PlatformError naming `what` after `timeout_s`."""
+        """Wait until `condition` holds; after `timeout_s` raise PlatformError with `what`."""
 
     def exec(self, pod: str, argv: Sequence[str], *, undo: Sequence[str] | None = None) -> str:
         """Run a command in the pod's main container and return its output.
@@ -137,51 +136,51 @@ class Platform(ABC):
         Parameters
         ----------
         undo
-            Command that undoes this one; it runs in whichever pod has taken the place of this one by then.
+            Command that undoes this one; it runs in this pod or its replacement.
 
         Raises
         ------
         PlatformError
-            The command cannot be run, or it ends with a code other than 0.
+            The command cannot be run or its exit code is not 0.
         """
         self._refuse("run commands in pods", "exec")
 
     def kill(self, pod: str) -> None:
-        """Send SIGKILL to the main process of the pod's container; its restart policy decides what follows."""
+        """Send SIGKILL to the main process of the pod's container; the pod's restart policy applies."""
         self._refuse("kill containers", "kill")
 
     def impair(self, pod: str, impairment: Impairment) -> None:
-        """Impair the pod until undone; the impairment ends by itself when the collector dies."""
+        """Impair the pod until the undo; the impairment also ends if the collector dies."""
         self._refuse("impair networks", impairment_record(impairment)["kind"])
 
     def impaired_packets(self, pod: str) -> int:
-        """Return how many packets of the pod the current impairment has met so far."""
+        """Return how many packets of the pod the current impairment has affected so far."""
         self._refuse("impair networks", "loss")
 
     def change_secret(self, changed: SecretKey, text: str, *, copied_from: SecretKey) -> None:
-        """Give a key of a Secret another text, which only the Secret holds.
+        """Change a key of a Secret; the journal does not contain the text.
 
         Parameters
         ----------
         copied_from
-            A key of another Secret with the text of before, from which the undo copies it.
+            A key of another Secret with the original text, which the undo copies.
 
         Raises
         ------
         PlatformError
-            That key has another text, or there is none.
+            That key is missing or has a different text.
         """
         self._refuse("change Secrets", "secret")
 
     def fail(self, pod: str) -> str | None:
-        """Let the pod's containers run an image that does nothing until undone, and return that image.
+        """Replace the pod's images by one that does nothing until the undo, and return that image.
 
-        None where the platform has no way of its own, so that the image is to be patched.
+        None if the platform has no special mechanism; the caller then patches the image.
         """
         return None
 
     def disturbance_evidence(self, pod: str) -> str | None:
-        """Return a sentence on how the pod's network is disturbed at this moment; None when it is not."""
+        """Return a sentence that the pod's network is disturbed now; None if it is not."""
         packets = self.impaired_packets(pod)
         return f"{packets} packets of {pod} disturbed" if packets else None
 
@@ -190,10 +189,10 @@ class Platform(ABC):
 
 
 class EpisodePlatform(Platform):
-    """What runs an episode: a platform with a beginning, a load and an end."""
+    """A platform that can run an episode: deployment, load, undo and teardown."""
 
     ready_timeout_s: float
-    """How long an application may take to become ready."""
+    """How long an application may take to become ready, in seconds."""
 
     @abstractmethod
     def deploy(self) -> None:
@@ -201,34 +200,31 @@ class EpisodePlatform(Platform):
 
     @abstractmethod
     def start_load(self, *, seed: int, rate_rps: float, mix: str, traffic: Traffic = CONSTANT_TRAFFIC) -> None:
-        """Start the load against the application's entry; `traffic` says how the rate moves and where clients are."""
+        """Start the load on the application's entry service; `traffic` sets how the rate varies over time."""
 
     @abstractmethod
     def step_load(self, factor: float) -> None:
-        """Change the load to `factor` times its planned rate, from now on; nothing happens without a load."""
+        """Change the load, if it runs, to `factor` times its planned rate."""
 
     @abstractmethod
     def stop_load(self) -> None:
-        """Stop the load; requests without an answer count as unfinished."""
+        """Stop the load; unanswered requests count as unfinished."""
 
     @abstractmethod
     def undo(self) -> None:
-        """Undo every change that the journal holds, newest first, then restart pods that wait in a back-off."""
+        """Undo all changes in the journal, newest first, then restart pods in back-off."""
 
     @abstractmethod
     def clock_offsets_s(self) -> dict[str, float]:
-        """Return how far the clock of each table's source is ahead of the collector's, in seconds."""
+        """Return by table how many seconds its source's clock is ahead of the collector's."""
 
     @abstractmethod
     def teardown(self) -> None:
-        """End every process and remove every object of the episode; may be called twice."""
+        """End all processes and remove all objects of the episode; may be called twice."""
 
     def host_load(self) -> HostLoad:
-        """Return how busy the hosts were since `start_load`; by default nothing is measured."""
+        """Return how busy the hosts were since `start_load`."""
         return HostLoad()
 
     def check_processes(self) -> None:
-        """Raise PlatformError when something has ended or was stopped without which the episode cannot go on.
-
-        Called every second.
-        """
+        """Raise PlatformError if a process that the episode needs has ended or is stopped; called every second."""

@@ -1,6 +1,6 @@
-"""A platform in memory, for tests of faults and episodes: objects, controllers, journal and undo are real.
+"""An in-memory platform for tests of faults and episodes, with the real object model, journal and undo.
 
-Containers start and end at once and run nothing; `rows` holds the telemetry that was recorded.
+Containers start and stop immediately and run no program. Telemetry is taken from `rows`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from faultset.datasets.format.schemas import TABLES
 
 
 def follow_custom_resource(app: AppSpec, store: ObjectStore) -> bool:
-    """Bring replicas and storage classes of an operator's components in line; return whether something changed."""
+    """Apply the custom resource's replicas and storage classes to its components; return whether they changed."""
     if app.operator is None:
         return False
     resource = store.find(app.operator.resource.kind, app.operator.resource.name)
@@ -41,22 +41,22 @@ def follow_custom_resource(app: AppSpec, store: ObjectStore) -> bool:
         workload = store.find("StatefulSet", component)
         if workload is None:
             continue
-        wish = resource["spec"].get(component) or {}
+        settings = resource["spec"].get(component) or {}
         changed = copied(workload)
-        changed["spec"]["replicas"] = wish.get("replicas", changed["spec"]["replicas"])
+        changed["spec"]["replicas"] = settings.get("replicas", changed["spec"]["replicas"])
         for claim in changed["spec"].get("volumeClaimTemplates", ()):
             claim["spec"].pop("storageClassName", None)
-            if wish.get("storageClassName"):
-                claim["spec"]["storageClassName"] = wish["storageClassName"]
+            if settings.get("storageClassName"):
+                claim["spec"]["storageClassName"] = settings["storageClassName"]
         if changed["spec"].get("volumeClaimTemplates") != workload["spec"].get("volumeClaimTemplates"):
-            _replace(store, changed)
+            _recreate(store, changed)
         elif changed["spec"] != workload["spec"]:
             store.patch("StatefulSet", component, {"spec": {"replicas": changed["spec"]["replicas"]}})
     return store.version != before
 
 
-def _replace(store: ObjectStore, workload: Object) -> None:
-    """Make a set again whose volumes are others, with new claims."""
+def _recreate(store: ObjectStore, workload: Object) -> None:
+    """Recreate a StatefulSet with its pods and claims."""
     name = workload["metadata"]["name"]
     store.remove("StatefulSet", name)
     for pod in store.list("Pod"):
@@ -68,21 +68,21 @@ def _replace(store: ObjectStore, workload: Object) -> None:
 
 
 _SPARE_PODS = 11
-"""How many more pods than its services there is room for; one more waits."""
+"""Pods that fit on the node beyond one per service; the next one stays pending."""
 _STEP_S = 0.5
 _RESTART_S = 45.0
-"""After this time a container that was killed twice runs again."""
+"""Long enough for a container that was killed twice to run again."""
 
 
 class FakeSource:
-    """A source that answers with the rows it was given."""
+    """A source that returns given rows."""
 
     def __init__(self, table: str, rows: list[dict[str, Any]]):
         self.table, self.rows = table, rows
         self.interval_s: float | None = 1.0
 
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows whose time lies in the window."""
+        """Yield the rows of a time window."""
         schema = pa.schema([field for field in TABLES[self.table] if field.name != "episode"])
         column = "scheduled" if self.table == "requests" else "time"
         rows = [row for row in self.rows if start_ns <= row[column] < end_ns]
@@ -93,7 +93,7 @@ class FakeSource:
 
 
 class FakePlatform(JournaledPlatform):
-    """See the module; `calls` lists all verbs in order."""
+    """The in-memory platform; `calls` lists all calls in order."""
 
     name = "fake"
     ready_timeout_s = 1.0
@@ -116,23 +116,23 @@ class FakePlatform(JournaledPlatform):
         self.torn_down = False
 
     def state(self) -> bytes:
-        """Return cluster and rows, from which `from_state` makes platforms."""
+        """Return the cluster and rows for `from_state`."""
         return pickle.dumps((self.simulation, self.rows))
 
     @classmethod
     def from_state(cls, app: AppSpec, journal: Journal, state: bytes) -> FakePlatform:
-        """Return a platform in the state of another one, with a journal of its own and no calls yet."""
+        """Return a platform in the state of another one, with a new journal and no calls."""
         platform = cls(app, journal)
         platform.simulation, platform.rows = pickle.loads(state)
         return platform
 
     @property
     def objects(self) -> dict[tuple[str, str], Object]:
-        """The stored objects themselves by kind and name; a test may change them in place."""
-        return {(one["kind"], one["metadata"]["name"]): one for one in self.simulation.store.all()}
+        """The stored objects themselves by kind and name; tests may change them in place."""
+        return {(item["kind"], item["metadata"]["name"]): item for item in self.simulation.store.all()}
 
     def replace_pods(self, service: str) -> None:
-        """Put a new pod in the place of each of a service, as after a recovery."""
+        """Replace all pods of a service, as after a recovery."""
         for pod in self.simulation.store.list("Pod", {self.app.label_key: service}):
             self.simulation.store.delete("Pod", pod["metadata"]["name"], grace_period_s=0)
         self._settle()
@@ -142,40 +142,41 @@ class FakePlatform(JournaledPlatform):
         self.calls.append(("deploy",))
         endpoint = f"http://telemetry:{SPANS_PORT}"
         self.apply(manifests(self.app, telemetry_endpoint=endpoint))
-        for component in (self.app.services[name] for name in self.app.components):  # as its operator would
+        # an operator would create these
+        for component in (self.app.services[name] for name in self.app.components):
             self.apply([*service_manifests(self.app, component), workload(self.app, component, endpoint)])
 
     def start_load(self, *, seed: int, rate_rps: float, mix: str, traffic: Traffic = CONSTANT_TRAFFIC) -> None:
-        """Note it."""
+        """Record the call."""
         self.calls.append(("start_load", seed, rate_rps, mix))
 
     def step_load(self, factor: float) -> None:
-        """Note it."""
+        """Record the call."""
         self.calls.append(("step_load", factor))
 
     def apply(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        """Create or replace, then let the controllers act."""
+        """Create or replace objects; not journaled."""
         for manifest in objects:
             self.simulation.store.apply(manifest)
         self._settle()
 
     def find(self, kind: str, name: str) -> Object | None:
-        """Return a copy, or None."""
+        """Return a copy of one object, or None."""
         return copied(self.simulation.store.find(kind, name))
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
-        """Return copies."""
+        """Return copies of all objects of a kind with the labels."""
         return self.simulation.store.list(kind, labels)
 
     def run_command(self, pod: str, argv: Sequence[str]) -> str:
-        """Note it; `echo` prints its words, `false` fails, others print what `answers` has until an undo command."""
+        """Record the command: `echo` prints its arguments, `false` fails, others print their entry in `answers`."""
         self.calls.append(("exec", pod, tuple(argv)))
         if argv[0] == "false":
             raise PlatformError("false ended with code 1: no output")
         return " ".join(argv[1:]) if argv[0] == "echo" else self.answers.get(argv[0], "")
 
     def execute_undo(self, operation: UndoOperation) -> None:
-        """Execute one undo operation; a command takes the answers of others with it."""
+        """Execute one undo operation; an undo command also clears `answers`."""
         super().execute_undo(operation)
         if operation["verb"] == "exec":
             self.answers.clear()
@@ -199,7 +200,7 @@ class FakePlatform(JournaledPlatform):
         self._settle()
 
     def change_secret(self, changed: SecretKey, text: str, *, copied_from: SecretKey) -> None:
-        """Note it, and change the Secret as every platform does."""
+        """Record the call and change the Secret."""
         self.calls.append(("secret", changed.secret, changed.key))
         super().change_secret(changed, text, copied_from=copied_from)
 
@@ -222,35 +223,35 @@ class FakePlatform(JournaledPlatform):
         return int(pod in self.impairments)
 
     def wait(self, condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
-        """Let simulated time pass until `condition` holds."""
+        """Advance simulated time until `condition` holds."""
         end_ns = self.simulation.now_ns + round(timeout_s * 1e9)
         while not condition():
             if self.simulation.now_ns >= end_ns:
-                raise PlatformError(f"waited {timeout_s:g} s without success for {what}; {self._describe_unready()}")
+                raise PlatformError(f"timed out after {timeout_s:g} s waiting for {what}; {self._describe_unready()}")
             self.simulation.advance(_STEP_S)
 
     def _describe_unready(self) -> str:
-        return "nothing runs in memory"
+        return "the in-memory platform runs no programs"
 
     @property
     def sources(self) -> Mapping[str, Source]:
-        """One source for each table."""
+        """One source per table."""
         return {table: self.source_kinds.get(table, FakeSource)(table, rows) for table, rows in self.rows.items()}
 
     def host_load(self) -> HostLoad:
-        """Return what it was given; a quiet host at first."""
+        """Return `load`, which is idle by default."""
         return self.load
 
     def clock_offsets_s(self) -> dict[str, float]:
-        """Return zeros."""
+        """Return zeros: all sources use the same clock."""
         return dict.fromkeys(self.rows, 0.0)
 
     def stop_load(self) -> None:
-        """Note it."""
+        """Record the call."""
         self.calls.append(("stop_load",))
 
     def teardown(self) -> None:
-        """Note it."""
+        """Record the call."""
         self.torn_down = True
         self.calls.append(("teardown",))
 

@@ -1,7 +1,7 @@
-"""Hosts: the machine or the cluster on which a platform's episodes run, found by the platform's name.
+"""Hosts: the machine or cluster on which a platform runs episodes, looked up by the platform's name.
 
-A platform is announced through the entry-point group `faultset.platforms`; the entry is a class that has the
-attributes and methods of `PlatformHost` and takes its settings as keyword arguments.
+A platform registers its host class in the entry-point group `faultset.platforms`. The class implements `PlatformHost`
+and takes its settings as keyword arguments.
 """
 
 from __future__ import annotations
@@ -20,63 +20,63 @@ from faultset.core.plugins import load_plugin, plugins, require_class
 
 LEAST_SETTLING_S = 5.0
 READING_S = 10.0
-"""About what reading the telemetry of an episode takes on a cluster."""
+"""Approximate time to read an episode's telemetry on a cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phases:
     """Lengths of an episode's phases in seconds.
 
-    The view is baseline plus fault; the reference window is the first part of the view, in which no fault can be.
+    The view is baseline plus fault. The reference window is the start of the view, before any possible fault.
     """
 
     warmup_s: float
-    """Load before the view begins."""
+    """Load before the view."""
     baseline_s: float
-    """Healthy part of the view, on average: the onset is drawn around its end."""
+    """Mean length of the view before the fault; the onset is drawn around its end."""
     fault_s: float
-    """Faulty part of the view, on average."""
+    """Mean length of the view from the onset on."""
     cooldown_s: float
-    """Time after the recovery for telemetry that is late; what is there already is read in its last seconds."""
+    """Time after the recovery for late telemetry; reading starts in its last seconds."""
 
     @property
     def settling_s(self) -> float:
-        """Part of the cool-down, under load, before telemetry is read."""
+        """Cool-down under load before telemetry is read."""
         return max(min(self.cooldown_s, LEAST_SETTLING_S), self.cooldown_s - READING_S)
 
     @property
     def view_s(self) -> float:
-        """Length of the view, which is the same in every episode of a campaign."""
+        """Length of the view, equal in all episodes of a campaign."""
         return self.baseline_s + self.fault_s
 
     @property
     def reference_s(self) -> float:
-        """Length of the window at the beginning of the view in which no fault can be."""
+        """Length of the reference window, which ends before any possible fault."""
         return 0.8 * self.baseline_s
 
 
 QUICK = Phases(warmup_s=8.0, baseline_s=45.0, fault_s=45.0, cooldown_s=5.0)
 STANDARD = Phases(warmup_s=30.0, baseline_s=180.0, fault_s=180.0, cooldown_s=5.0)
 LONG = Phases(warmup_s=60.0, baseline_s=1500.0, fault_s=1800.0, cooldown_s=5.0)
-"""An hour, for faults that grow over minutes."""
+"""About an hour, for faults that develop over minutes."""
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """One thing that was looked at.
+    """The result of one check of a host.
 
     Attributes
     ----------
     check
-        What was looked at.
+        What was checked.
     ok
-        Whether it is as it should be.
+        Whether the requirement is met.
     found
-        What there is; where something is not needed, also what is lost without.
+        The observed state; for an optional requirement also the consequence of missing it.
     remedy
-        How to fix it; empty where nothing is wrong.
+        How to meet it; empty if `ok`.
     needed
-        Whether episodes cannot run without.
+        Whether episodes cannot run without it.
     """
 
     check: str
@@ -91,7 +91,7 @@ class Requirement:
 
 
 def unmet(rows: Iterable[Requirement]) -> list[Requirement]:
-    """Return the rows for which episodes cannot run."""
+    """Return the unmet requirements without which episodes cannot run."""
     return [row for row in rows if row.needed and not row.ok]
 
 
@@ -99,58 +99,58 @@ GROUP = "faultset.platforms"
 
 
 class PlatformHost(Protocol):
-    """A machine or a cluster on which episodes can run."""
+    """A machine or cluster on which episodes can run."""
 
     profiles: ClassVar[Mapping[str, Phases]]
-    """Lengths of the phases that a user can choose by name; `quick` and `standard` at least."""
+    """Phases by profile name; at least `quick` and `standard`."""
     runs_code_of_folders: ClassVar[bool]
-    """Whether services find the code of an application that is named by its folder on this machine."""
+    """Whether services can import application code from a folder of this machine."""
     runs_deployed_apps: ClassVar[bool]
-    """Whether applications that somebody else has deployed can be used in place."""
+    """Whether applications that already run there can be used."""
     deploys_operators: ClassVar[bool]
-    """Whether applications with an operator and a kind of their own can be deployed."""
+    """Whether applications with an operator and a custom resource can be deployed."""
     original_store_kinds: ClassVar[frozenset[str]]
-    """Kinds of stores that can be their own servers rather than Redis in their place."""
+    """Store kinds that can run their original server instead of Redis."""
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What another process needs to open the same host, as plain values that survive JSON."""
+        """JSON values with which another process can open the same host."""
         ...
 
     def requirements(self) -> list[Requirement]:
-        """Look at everything that episodes need here; raises nothing."""
+        """Check everything that episodes need; never raises."""
         ...
 
     def check(self) -> list[str]:
-        """Look at what must be there before a campaign begins, as quickly as possible.
+        """Check quickly what a campaign needs before it starts.
 
         Returns
         -------
         list of str
-            Sentences on what will be used, for the user.
+            Sentences for the user about what will be used.
 
         Raises
         ------
         PlatformError
-            Episodes cannot run; says what to do.
+            Episodes cannot run; the message says what to do.
         """
         ...
 
     def episode_capacity(self) -> int:
-        """Return how many episodes run at a time without disturbing each other; 1 at least."""
+        """Return how many episodes can run concurrently without disturbing each other; at least 1."""
         ...
 
     def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
-        """Return those of the capabilities that faults need which are not there, with the reason."""
+        """Return the needed capabilities that the host lacks, with the reason."""
         ...
 
     def original_servers(self, drivers: Collection[str]) -> dict[str, str]:
-        """Return name and version of the server that each of some drivers of original stores would start here.
+        """Return the name and version of the server that each original store driver would start.
 
         Raises
         ------
         PlatformError
-            A server is not installed; says how to install it.
+            A server is not installed; the message says how to install it.
         UsageError
             A Python package is missing.
         """
@@ -164,65 +164,65 @@ class PlatformHost(Protocol):
         Parameters
         ----------
         folder
-            For working files; an empty folder that is removed after the episode.
+            Empty folder for working files; removed after the episode.
         episode
-            Id of the episode, which marks what the platform makes.
+            Id of the episode, recorded in the objects that the platform creates.
         seed
-            Seed of everything random that the platform does.
+            Seed of all random choices of the platform.
         step_s
-            Wanted interval of metrics, in seconds.
+            Interval of metrics in seconds.
         """
         ...
 
     def await_removal(self, episodes: Collection[str]) -> None:
-        """Wait until all that episodes which were torn down have left to be removed is gone.
+        """Wait until everything left by torn-down episodes is removed.
 
         Raises
         ------
         PlatformError
-            Something is not removed; says what, and why.
+            Something is not removed; the message says what and why.
         """
         ...
 
     def undo_abandoned(self, journal: Path) -> None:
-        """Undo and remove what an episode left whose collector is dead; raise PlatformError when that fails."""
+        """Undo and remove what an episode of a dead collector left; raise PlatformError if that fails."""
         ...
 
     def remove_orphans(self) -> list[str]:
-        """Remove what dead collectors of any machine left; return names."""
+        """Remove what dead collectors of any machine left; return the names."""
         ...
 
 
 @runtime_checkable
 class TelemetryInstaller(Protocol):
-    """A host to which the telemetry servers that episodes need can be added."""
+    """A host that can install the telemetry servers that episodes need."""
 
     def install_telemetry(self) -> str:
-        """Install the servers; return a sentence on what was installed."""
+        """Install the servers; return a sentence about them."""
         ...
 
     def remove_telemetry(self) -> list[str]:
-        """Remove the servers that `install_telemetry` made; return names."""
+        """Remove the servers of `install_telemetry`; return their names."""
         ...
 
 
 def platform_names() -> tuple[str, ...]:
-    """Return the names of all platforms that are installed."""
+    """Return the names of all installed platforms."""
     return tuple(plugins(GROUP))
 
 
 def load_host_class(platform: str) -> type[PlatformHost]:
-    """Return the class of a platform's hosts.
+    """Return the host class of a platform.
 
     Raises
     ------
     UsageError
-        There is no platform of that name, or its plug-in cannot be loaded.
+        No platform has that name, or its plug-in cannot be loaded.
     """
-    return load_plugin(GROUP, platform, kind="platform", accept=_accepted)
+    return load_plugin(GROUP, platform, kind="platform", accept=_check_host_class)
 
 
-def _accepted(name: str, loaded: Any) -> type[PlatformHost]:
+def _check_host_class(name: str, loaded: Any) -> type[PlatformHost]:
     require_class(
         loaded,
         "profiles",
@@ -245,28 +245,26 @@ def _accepted(name: str, loaded: Any) -> type[PlatformHost]:
 
 
 def open_host(platform: str, settings: Mapping[str, Any] | None = None) -> PlatformHost:
-    """Return the host on which episodes of a platform run.
+    """Return the host of a platform.
 
     Parameters
     ----------
     settings
-        Keyword arguments of the host's class; plain values.
+        Keyword arguments of the host class, as JSON values.
 
     Raises
     ------
     UsageError
-        There is no platform of that name, or it has no such setting.
+        No platform has that name, or it does not have such a setting.
     """
     check_settings(platform, settings or ())
     return load_host_class(platform)(**(settings or {}))
 
 
 def check_settings(platform: str, names: Iterable[str]) -> None:
-    """Raise UsageError when the hosts of a platform have no settings of these names, or there is no such platform."""
-    known = inspect.signature(load_host_class(platform)).parameters
+    """Raise UsageError if a platform does not exist or lacks a setting."""
+    parameters = inspect.signature(load_host_class(platform)).parameters
     for name in names:
-        if name not in known:
+        if name not in parameters:
             option = name.replace("_", "-")
-            raise UsageError(
-                f"platform {platform} has no setting --{option}; leave it out, or choose another --platform"
-            )
+            raise UsageError(f"platform {platform} does not support --{option}; omit it or choose another --platform")

@@ -1,4 +1,4 @@
-"""Impairments of a pod's network, and how strongly they act over time."""
+"""Impairments of a pod's network and how their intensity varies over time."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from faultset.collector.ipc.channel import Message
 from faultset.core.times import SECOND_NS
 
 Schedule = Literal["constant", "gradual", "intermittent", "delayed"]
-"""How a fault may act over time: at once and for good, growing, coming and going, or after a while."""
+"""How a fault's intensity varies: constant, growing, on and off, or starting after a delay."""
 LONGEST_RISE_S = 90.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class FaultInterval:
-    """A time in which a fault acts, with the share of its full strength at both ends; in between it is linear."""
+    """A time in which a fault acts; its intensity is linear between both ends."""
 
     begin_ns: int
     end_ns: int
@@ -30,16 +30,16 @@ class FaultInterval:
 
 @dataclass(frozen=True, kw_only=True)
 class Course(Message):
-    """How strongly a fault acts, from its beginning on.
+    """The intensity of a fault over time, between 0 and 1.
 
     Attributes
     ----------
     rise_s
-        Time over which it grows from nothing to its full strength; at once when zero.
+        Time to grow from 0 to 1; 0 to start at full intensity.
     on_s, off_s
-        How long it comes and goes; it stays when one of them is zero.
+        Lengths of alternating active and inactive times; always active if one is 0.
     delay_s
-        Time before all of that in which it does nothing.
+        Inactive time at the start.
     """
 
     rise_s: float = 0.0
@@ -49,16 +49,16 @@ class Course(Message):
 
     @property
     def is_intermittent(self) -> bool:
-        """Whether there are times without it after its beginning."""
+        """Whether the fault alternates between active and inactive."""
         return bool(self.on_s and self.off_s)
 
     @property
     def changes(self) -> bool:
-        """Whether its strength is not the same all the time."""
+        """Whether the intensity varies."""
         return bool(self.rise_s or self.delay_s or self.is_intermittent)
 
     def intensity_at(self, elapsed_s: float) -> float:
-        """Return the share of its full strength so many seconds after its beginning.
+        """Return the intensity `elapsed_s` seconds after the start.
 
         >>> Course(rise_s=10.0).intensity_at(5.0)
         0.5
@@ -66,12 +66,12 @@ class Course(Message):
         since_s = elapsed_s - self.delay_s
         if since_s < 0 or (self.is_intermittent and since_s % (self.on_s + self.off_s) >= self.on_s):
             return 0.0
-        return self._strength(since_s)
+        return self._rise(since_s)
 
     def intervals(self, begin_ns: int, end_ns: int) -> Iterator[FaultInterval]:
-        """Yield the times in which it acts, from its beginning to its end.
+        """Yield the active times between start and end.
 
-        >>> [round((one.end_ns - one.begin_ns) / 1e9) for one in Course(on_s=3, off_s=2).intervals(0, 10**10)]
+        >>> [round((time.end_ns - time.begin_ns) / 1e9) for time in Course(on_s=3, off_s=2).intervals(0, 10**10)]
         [3, 3]
         """
         begin_ns += round(self.delay_s * SECOND_NS)
@@ -90,15 +90,15 @@ class Course(Message):
                 yield FaultInterval(
                     begin_ns=begin_ns + round(from_s * SECOND_NS),
                     end_ns=begin_ns + round(to_s * SECOND_NS),
-                    first_intensity=self._strength(from_s),
-                    last_intensity=self._strength(to_s),
+                    first_intensity=self._rise(from_s),
+                    last_intensity=self._rise(to_s),
                 )
 
-    def _strength(self, since_s: float) -> float:
+    def _rise(self, since_s: float) -> float:
         return min(1.0, since_s / self.rise_s) if self.rise_s else 1.0
 
     def as_parameters(self) -> dict[str, float]:
-        """Return what is not zero, as parameters of a fault."""
+        """Return the nonzero fields as parameters of a fault."""
         return {name: getattr(self, name) for name in COURSE_PARAMETERS if getattr(self, name)}
 
 
@@ -106,12 +106,12 @@ COURSE_PARAMETERS = tuple(field.name for field in fields(Course))
 
 
 def course_of(parameters: Mapping[str, Any]) -> Course:
-    """Return the course that the parameters of a fault say."""
+    """Return the course in the parameters of a fault."""
     return Course(**{name: float(parameters[name]) for name in COURSE_PARAMETERS if name in parameters})
 
 
 def draw_course(schedule: Schedule, fault_s: float, rng: np.random.Generator) -> Course:
-    """Draw a course of a kind for a fault that is there for about `fault_s` seconds."""
+    """Draw a course for a fault of about `fault_s` seconds."""
     match schedule:
         case "gradual":
             return Course(rise_s=round(min(LONGEST_RISE_S, float(rng.uniform(0.3, 0.7)) * fault_s), 1))
@@ -125,14 +125,14 @@ def draw_course(schedule: Schedule, fault_s: float, rng: np.random.Generator) ->
 
 @dataclass(frozen=True, kw_only=True)
 class Loss(Course):
-    """Drop a share of the packets that a pod sends."""
+    """Drop a share of a pod's outgoing packets."""
 
     probability: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Delay(Course):
-    """Hold back every packet that a pod sends."""
+    """Delay all outgoing packets of a pod."""
 
     latency_s: float
     jitter_s: float = 0.0
@@ -140,26 +140,26 @@ class Delay(Course):
 
 @dataclass(frozen=True, kw_only=True)
 class Partition(Course):
-    """Drop every packet from and to a pod, whenever its intensity is above zero."""
+    """Drop all packets to and from a pod while the intensity is above 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bandwidth(Course):
-    """Let a pod send so many bytes a second at most, whenever the intensity is above zero; what is more waits."""
+    """Limit a pod's outgoing bytes per second while the intensity is above 0; the rest is queued."""
 
     bytes_per_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OfRequests(Course):
-    """A share of the HTTP requests to a pod.
+class _RequestImpairment(Course):
+    """Impairs a share of the HTTP requests to a pod.
 
     Attributes
     ----------
     caller
-        Only those of this service; of all when empty.
+        Only requests of this service; empty for all.
     path
-        Only those to this path; to all when empty.
+        Only requests to this path; empty for all.
     """
 
     share: float
@@ -167,7 +167,7 @@ class _OfRequests(Course):
     path: str = ""
 
     def share_at(self, elapsed_s: float) -> float:
-        """Return the share so many seconds after the begin.
+        """Return the impaired share `elapsed_s` seconds after the start.
 
         >>> Abort(share=0.4, rise_s=10.0).share_at(5.0)
         0.2
@@ -176,22 +176,22 @@ class _OfRequests(Course):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Abort(_OfRequests):
-    """Answer requests with status 503, before they reach the pod."""
+class Abort(_RequestImpairment):
+    """Answer requests with status 503 before they reach the pod."""
 
     act: Literal["abort"] = "abort"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reset(_OfRequests):
-    """Cut the connection when a request begins, before it reaches the pod."""
+class Reset(_RequestImpairment):
+    """Close the connection when a request starts, before it reaches the pod."""
 
     act: Literal["reset"] = "reset"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hold(_OfRequests):
-    """Hold requests up for a time before they reach the pod."""
+class Hold(_RequestImpairment):
+    """Delay requests before they reach the pod."""
 
     latency_s: float
 
@@ -200,11 +200,11 @@ Impairment = Loss | Delay | Partition | Bandwidth | Abort | Reset | Hold
 
 
 def impairment_record(impairment: Impairment) -> dict[str, Any]:
-    """Return an impairment as the relay, the node agent and the journal write it.
+    """Return an impairment in the format of the relay, the node agent and the journal.
 
     >>> impairment_record(Loss(probability=0.1))
     {'kind': 'loss', 'probability': 0.1}
     """
     values = dataclasses.asdict(impairment)
-    said = {name: value for name, value in values.items() if value or name not in COURSE_PARAMETERS}
-    return {"kind": type(impairment).__name__.lower(), **said}
+    nonzero = {name: value for name, value in values.items() if value or name not in COURSE_PARAMETERS}
+    return {"kind": type(impairment).__name__.lower(), **nonzero}

@@ -1,12 +1,12 @@
-"""What undoes a change: pure functions from the state before and the change to a list of undo operations.
+"""The journal of changes, and the pure functions that compute the undo operations of a change.
 
 An undo operation is a dict with a `verb`:
 
-- `{"verb": "patch", "kind", "name", "change"}` merge patch that brings the prior values back
-- `{"verb": "apply", "object"}` create the object again; one of that name gets its content
-- `{"verb": "release-claim", "volume"}` drop a PersistentVolume's claimRef, so that a new claim can bind it
-- `{"verb": "exec", "labels", "argv"}` run a command in the pod that carries the labels by then
-- `{"verb": "copy-secret", "name", "key", "from": [secret, key]}` give a key of a Secret the text of another one
+- `{"verb": "patch", "kind", "name", "change"}` apply a merge patch with the former values
+- `{"verb": "apply", "object"}` create the object again, or restore its content
+- `{"verb": "release-claim", "volume"}` remove a PersistentVolume's claimRef, so that a new claim can bind it
+- `{"verb": "exec", "labels", "argv"}` run a command in the newest pod with the labels
+- `{"verb": "copy-secret", "name", "key", "from": [secret, key]}` copy a key of one Secret to another
 - `{"verb": "lift", "pod"}` end an impairment
 """
 
@@ -26,14 +26,15 @@ from faultset.core.json_text import read_json_lines
 
 UndoOperation = dict[str, Any]
 
-_SERVER_FIELDS = ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields", "selfLink")
+SERVER_FIELDS = ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields", "selfLink")
+"""Fields of `metadata` that only the API server sets."""
 _CONTENT = ("spec", "data", "binaryData", "stringData", "type")
 _ASSIGNED = {"Service": ("clusterIP", "clusterIPs"), "PersistentVolumeClaim": ("volumeName",)}
-"""Fields of `spec` that the cluster fills in, and that may differ after an object was made again."""
+"""Fields of `spec` that the cluster sets and that may differ after an object was recreated."""
 
 
 def merge(target: Any, change: Any) -> Any:
-    """Apply an RFC 7386 merge patch and return the result; neither argument is changed."""
+    """Return the result of an RFC 7386 merge patch; the arguments stay unchanged."""
     if not isinstance(change, Mapping):
         return copy.deepcopy(change)
     result = dict(target) if isinstance(target, Mapping) else {}
@@ -45,14 +46,14 @@ def merge(target: Any, change: Any) -> Any:
     return result
 
 
-def merge_patch(current: Any, wanted: Any) -> dict[str, Any]:
-    """Return the merge patch (RFC 7386) that makes one object of another; lists are replaced as a whole.
+def merge_patch(current: Any, target: Any) -> dict[str, Any]:
+    """Return the merge patch (RFC 7386) that turns one object into another; lists are replaced as a whole.
 
     >>> merge_patch({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"c": 4, "d": 3}})
     {'a': None, 'b': {'c': 4}}
     """
-    change: dict[str, Any] = {key: None for key in current if key not in wanted}
-    for key, value in wanted.items():
+    change: dict[str, Any] = {key: None for key in current if key not in target}
+    for key, value in target.items():
         before = current.get(key)
         if isinstance(before, Mapping) and isinstance(value, Mapping):
             if inner := merge_patch(before, value):
@@ -65,7 +66,7 @@ def merge_patch(current: Any, wanted: Any) -> dict[str, Any]:
 def reverse_change(current: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     """Return the merge patch that turns `merge(current, change)` back into `current`.
 
-    Fields that the change added come back as null, lists as a whole.
+    Fields that the change added become null; lists are restored as a whole.
     """
     reverse: dict[str, Any] = {}
     for key, value in change.items():
@@ -80,7 +81,7 @@ def reverse_change(current: Mapping[str, Any], change: Mapping[str, Any]) -> dic
 
 
 def undo_of_patch(current: Mapping[str, Any], change: Mapping[str, Any]) -> list[UndoOperation]:
-    """Return what undoes `change` on the object `current`."""
+    """Return the operations that undo `change` on the object `current`."""
     metadata = current["metadata"]
     return [
         {
@@ -93,16 +94,16 @@ def undo_of_patch(current: Mapping[str, Any], change: Mapping[str, Any]) -> list
 
 
 def undo_of_delete(current: Mapping[str, Any]) -> list[UndoOperation]:
-    """Return what undoes the deletion of `current`.
+    """Return the operations that undo the deletion of `current`.
 
-    A pod needs nothing, its owner replaces it. A claim needs its volume released first, because a volume
-    remembers the uid of the claim that it was bound to and refuses any other.
+    A pod needs none, since its owner replaces it. A claim's volume must be released first, because the volume accepts
+    only the uid of its former claim.
     """
     if current["kind"] == "Pod":
         return []
     restored = copy.deepcopy(dict(current))
     restored.pop("status", None)
-    for field in _SERVER_FIELDS:
+    for field in SERVER_FIELDS:
         restored["metadata"].pop(field, None)
     operations: list[UndoOperation] = []
     if current["kind"] == "PersistentVolumeClaim":
@@ -114,52 +115,53 @@ def undo_of_delete(current: Mapping[str, Any]) -> list[UndoOperation]:
 
 
 def restoring_change(current: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch that gives an object the content and labels of a former one of its kind and name.
+    """Return the merge patch that restores the content and labels of a former object of the same name.
 
     >>> service = {"kind": "Service", "metadata": {}, "spec": {"clusterIP": "10.0.0.2", "ports": [1]}}
     >>> restoring_change(service, {**service, "spec": {"clusterIP": "10.0.0.1", "ports": [2]}})
     {'spec': {'ports': [2]}}
     """
-    return merge_patch(_content(current), _content(former))
+    return merge_patch(_extract_content(current), _extract_content(former))
 
 
-def assigned_fields(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an object's spec that the cluster has filled in, such as an address or a volume."""
-    spec = found.get("spec", {})
-    return {key: spec[key] for key in _ASSIGNED.get(found["kind"], ()) if key in spec}
+def assigned_fields(resource: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an object's spec that the cluster sets, such as an address or a volume."""
+    spec = resource.get("spec", {})
+    return {key: spec[key] for key in _ASSIGNED.get(resource["kind"], ()) if key in spec}
 
 
-def _content(found: Mapping[str, Any]) -> dict[str, Any]:
-    content: dict[str, Any] = {key: found[key] for key in _CONTENT if found.get(key)}
+def _extract_content(resource: Mapping[str, Any]) -> dict[str, Any]:
+    content: dict[str, Any] = {key: resource[key] for key in _CONTENT if resource.get(key)}
     if "spec" in content:
-        content["spec"] = {key: value for key, value in found["spec"].items() if key not in assigned_fields(found)}
-    return {**content, "metadata": {"labels": found["metadata"].get("labels") or {}}}
+        assigned = assigned_fields(resource)
+        content["spec"] = {key: value for key, value in resource["spec"].items() if key not in assigned}
+    return {**content, "metadata": {"labels": resource["metadata"].get("labels") or {}}}
 
 
 def undo_of_exec(labels: Mapping[str, str], argv: Sequence[str]) -> list[UndoOperation]:
-    """Return the operation that runs `argv` in whichever pod carries `labels` when the undo comes."""
+    """Return the operation that runs `argv` in the newest pod with `labels`."""
     return [{"verb": "exec", "labels": dict(labels), "argv": list(argv)}]
 
 
 def undo_of_secret(changed: SecretKey, copied_from: SecretKey) -> list[UndoOperation]:
-    """Return what gives a key of a Secret the text of another key, which no journal holds."""
+    """Return the operation that restores a key of a Secret from another Secret, so that the journal has no text."""
     return [{"verb": "copy-secret", "name": changed.secret, "key": changed.key, "from": [*copied_from]}]
 
 
 def undo_of_impairment(pod: str) -> list[UndoOperation]:
-    """Return what lifts the impairment of `pod`."""
+    """Return the operation that lifts the impairment of `pod`."""
     return [{"verb": "lift", "pod": pod}]
 
 
 class Journal:
-    """An append-only file of JSON lines, flushed and synced line by line.
+    """An append-only file of JSON lines, synced line by line.
 
     Parameters
     ----------
     path
-        The file; lines that are there already are read, and a torn last line is ignored.
+        The file. Existing lines are read; an incomplete last line is ignored.
     durable
-        Wait after every line until the disk has it. What is only in memory need not outlive the process.
+        Whether to sync after every line; not needed if the changes end with the process.
     """
 
     def __init__(self, path: Path, *, durable: bool = True):
@@ -183,16 +185,16 @@ class Journal:
         undo: Sequence[UndoOperation] | None = None,
         visible: Sequence[str] = (),
     ) -> Iterator[int]:
-        """Record an intent before the body runs and its outcome after.
+        """Record an intent before the body runs and its outcome afterwards.
 
         Parameters
         ----------
         verb, args
-            What is about to be done.
+            The operation.
         undo
-            What undoes it; empty or None when nothing does or nothing has to.
+            Operations that undo it; empty or None if it needs no undo.
         visible
-            Strings that the change itself shows to an operator of the application.
+            Strings that the change makes visible to an operator of the application.
         """
         seq, self._next = self._next, self._next + 1
         intent = {"seq": seq, "state": "intent", "time_ns": time.time_ns(), "verb": verb, "args": dict(args)}
@@ -205,7 +207,7 @@ class Journal:
         self._write({"seq": seq, "state": "done", "time_ns": time.time_ns()})
 
     def note(self, what: str, visible: Sequence[str] = (), **details: Any) -> None:
-        """Record something that changes nothing, such as the beginning of a phase; `visible` as in `operation`."""
+        """Record an event without a change, such as the start of a phase; `visible` as in `operation`."""
         seq, self._next = self._next, self._next + 1
         record = {"seq": seq, "state": "note", "time_ns": time.time_ns(), "verb": what, "args": details}
         self._write({**record, "visible": list(visible)})
@@ -215,9 +217,9 @@ class Journal:
         self._write({"seq": seq, "state": "undone", "time_ns": time.time_ns()})
 
     def open_undo_operations(self) -> list[tuple[int, list[UndoOperation]]]:
-        """Return the operations that are still to be undone, newest first, each with what undoes it.
+        """Return `(seq, undo operations)` of operations that are not undone yet, newest first.
 
-        An operation that failed or has no end counts too: it may have happened.
+        Failed and unfinished operations are included, since they may have taken effect.
         """
         return open_undo_operations(self.records)
 
@@ -229,7 +231,7 @@ class Journal:
 
 
 def open_undo_operations(records: Sequence[Mapping[str, Any]]) -> list[tuple[int, list[UndoOperation]]]:
-    """Return `(seq, undo operations)` of what nothing in `records` has undone, newest first."""
+    """Return `(seq, undo operations)` of operations in `records` that are not undone yet, newest first."""
     undone = {record["seq"] for record in records if record["state"] == "undone"}
     intents = [record for record in records if record["state"] == "intent" and record["inverse"]]
     return [(record["seq"], list(record["inverse"])) for record in reversed(intents) if record["seq"] not in undone]

@@ -1,4 +1,4 @@
-"""The base of all platforms here: from raw primitives to verbs that journal before they act, and their undo."""
+"""The base class of platforms: verbs that write the journal before they act, and the undo."""
 
 from __future__ import annotations
 
@@ -27,22 +27,24 @@ from faultset.core.polling import poll_until
 
 
 class UndoFailed(PlatformError):
-    """What an episode has changed is not as before; this says nothing about how busy the host was."""
+    """A change of an episode could not be undone; the cause is not a busy host."""
 
 
 class JournaledObjects(ABC):
-    """Objects of a cluster with verbs that journal their undo before they act; subclasses give the raw primitives.
+    """Objects of a cluster with verbs that write their undo to the journal before they act.
+
+    Subclasses implement the primitives that do not write the journal.
 
     Parameters
     ----------
     app
-        Whose label tells which workload a pod belongs to.
+        Defines the label that names a pod's workload.
     journal
-        Flushed to disk before each operation.
+        Written to disk before each operation.
     """
 
     undo_timeout_s: float = 20.0
-    """How long an undo waits for a pod to come up, or for an object to be gone."""
+    """How long an undo waits for a pod to run or an object to be removed."""
     undo_pause_s: float = 0.1
 
     def __init__(self, app: AppSpec, journal: Journal):
@@ -55,7 +57,7 @@ class JournaledObjects(ABC):
 
     @abstractmethod
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
-        """Return copies of all objects of a kind that carry the labels."""
+        """Return copies of all objects of a kind with the labels."""
 
     @abstractmethod
     def run_command(self, pod: str, argv: Sequence[str]) -> str:
@@ -63,7 +65,7 @@ class JournaledObjects(ABC):
 
     @abstractmethod
     def _create(self, manifest: Mapping[str, Any]) -> bool:
-        """Create an object; return False when one of that name exists."""
+        """Create an object; return False if one of that name exists."""
 
     @abstractmethod
     def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
@@ -79,11 +81,11 @@ class JournaledObjects(ABC):
 
     @abstractmethod
     def _impair(self, pod: Object, impairment: Impairment) -> None:
-        """Impair the network of a pod in place of any impairment before; not journaled."""
+        """Impair the network of a pod, replacing an earlier impairment; not journaled."""
 
     @abstractmethod
     def _lift(self, pod: str) -> None:
-        """End the impairment of a pod; nothing happens when there is none."""
+        """End the impairment of a pod, if it has one."""
 
     def get(self, kind: str, name: str) -> Object:
         """Return a copy of one object; raise ObjectNotFound."""
@@ -102,25 +104,25 @@ class JournaledObjects(ABC):
         return self.get(kind, name)
 
     def delete(self, kind: str, name: str, *, grace_period_s: float | None = None) -> None:
-        """Delete an object; the undo applies it again (nothing for pods, which their owner replaces)."""
+        """Delete an object; the undo creates it again, except pods, which their owner replaces."""
         current = self.get(kind, name)
         args = {"kind": kind, "name": name, "grace_period_s": grace_period_s}
         with self.journal.operation("delete", args, undo_of_delete(current), [name, *_leaves(current.get("spec"))]):
             self._delete(kind, name, grace_period_s)
 
     def change_secret(self, changed: SecretKey, text: str, *, copied_from: SecretKey) -> None:
-        """Give a key of a Secret another text; the journal holds the names and no text."""
-        if self._secret_text(changed) != self._secret_text(copied_from):
+        """Change a key of a Secret; the journal contains only the names."""
+        if self._read_secret(changed) != self._read_secret(copied_from):
             raise PlatformError(
-                f"key {changed.key} of Secret {changed.secret} is not what key {copied_from.key} of Secret "
-                f"{copied_from.secret} is, so that it could not be brought back; name a key with the same text"
+                f"key {changed.key} of Secret {changed.secret} differs from key {copied_from.key} of Secret "
+                f"{copied_from.secret}, so it could not be restored; name a key with the same text"
             )
         args = {"name": changed.secret, "key": changed.key}
         with self.journal.operation("change-secret", args, undo_of_secret(changed, copied_from), [changed.secret]):
             self._patch("Secret", changed.secret, {"data": {changed.key: encoded(text)}})
 
     def exec(self, pod: str, argv: Sequence[str], *, undo: Sequence[str] | None = None) -> str:
-        """Run a command in the pod's main container and return its output; raise PlatformError when it fails."""
+        """Run a command in the pod's main container and return its output; raise PlatformError if it fails."""
         target = self.get("Pod", pod)
         operations = undo_of_exec(self._workload_labels(target), undo) if undo is not None else None
         visible = [pod, *_leaves(target["spec"])]
@@ -128,27 +130,27 @@ class JournaledObjects(ABC):
             return self.run_command(pod, argv)
 
     def kill(self, pod: str) -> None:
-        """Send SIGKILL to the main process of the pod's container; its restart policy decides what follows."""
+        """Send SIGKILL to the main process of the pod's container; the pod's restart policy applies."""
         target = self.get("Pod", pod)
         with self.journal.operation("kill", {"pod": pod}, None, [pod]):
             self._kill(target, target["spec"]["containers"][0]["name"])
 
     def impair(self, pod: str, impairment: Impairment) -> None:
-        """Impair the pod until undone; the impairment ends by itself when the collector dies."""
+        """Impair the pod until the undo; the impairment also ends if the collector dies."""
         target = self.get("Pod", pod)
         args = {"pod": pod, **impairment_record(impairment)}
         with self.journal.operation("impair", args, undo_of_impairment(pod), [pod]):
             self._impair(target, impairment)
 
     def undo(self) -> None:
-        """Undo every change that the journal holds, newest first, then restart pods that wait in a back-off.
+        """Undo all changes in the journal, newest first, then restart pods in back-off.
 
-        Each undo is noted as soon as it is done; a failure does not keep the others back.
+        Each undo is recorded at once; after a failure the others still run.
 
         Raises
         ------
         UndoFailed
-            Some could not be undone; they stay open, and the next call tries them again.
+            Some changes could not be undone; the next call tries them again.
         """
         failures: list[str] = []
         try:
@@ -166,7 +168,7 @@ class JournaledObjects(ABC):
             raise UndoFailed(f"{len(failures)} changes could not be undone ({failures[0]}); run 'faultset recover'")
 
     def execute_undo(self, operation: UndoOperation) -> None:
-        """Execute one undo operation, which does no harm twice; raise PlatformError when it is not possible now."""
+        """Execute one undo operation, which may be repeated; raise PlatformError if it is not possible now."""
         match operation["verb"]:
             case "patch":
                 self._patch_back(operation["kind"], operation["name"], operation["change"])
@@ -181,27 +183,27 @@ class JournaledObjects(ABC):
             case "lift":
                 self._lift(operation["pod"])
             case verb:
-                raise PlatformError(f"the journal has an undo operation {verb!r} that this release does not know")
+                raise PlatformError(f"unknown undo operation {verb!r} in the journal; use the release that wrote it")
 
     def _is_of_app(self, pod: Object) -> bool:
-        """Return whether the pod belongs to the application rather than to others in its namespace."""
+        """Return whether the pod belongs to the application."""
         return True
 
     def _restart_waiting(self) -> None:
-        """Delete pods that wait in a back-off; their owners replace them at once."""
+        """Delete pods in back-off, which their owners replace immediately."""
         for pod in self.list("Pod"):
             if waits_in_back_off(pod) and self._is_of_app(pod):
                 self._remove("Pod", pod["metadata"]["name"])
 
     def _remove(self, kind: str, name: str) -> None:
-        """Delete an object at once, if it is still there."""
+        """Delete an object without grace, if it exists."""
         try:
             self._delete(kind, name, 0)
         except ObjectNotFound:
             return
 
     def _patch_back(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
-        """Patch an object; a pod that is gone has been replaced by one without the change."""
+        """Patch an object; a missing pod was already replaced by one without the change."""
         try:
             self._patch(kind, name, change)
         except ObjectNotFound:
@@ -211,13 +213,13 @@ class JournaledObjects(ABC):
     def _copy_secret(self, name: str, key: str, source: str, source_key: str) -> None:
         text = ((self.find("Secret", source) or {}).get("data") or {}).get(source_key)
         if text is None:
-            raise PlatformError(f"Secret {source} has no key {source_key} from which Secret {name} could be restored")
+            raise PlatformError(f"Secret {name} cannot be restored, since Secret {source} has no key {source_key}")
         self._patch("Secret", name, {"data": {key: text}})
 
     def _create_again(self, manifest: Mapping[str, Any]) -> None:
-        """Create an object, or restore the content of one that was made meanwhile.
+        """Create an object, or restore the content of one that was created since.
 
-        One that is being deleted is waited for, one that cannot be changed to that content is deleted first.
+        Waits for an object that is being deleted, and deletes one whose content cannot be restored.
         """
         kind, name = manifest["kind"], manifest["metadata"]["name"]
 
@@ -235,7 +237,7 @@ class JournaledObjects(ABC):
             raise PlatformError(f'{kind} "{name}" is still being deleted after {self.undo_timeout_s:g} s')
 
     def _restore_content(self, current: Object, former: Mapping[str, Any]) -> bool:
-        """Give an object the content of a former one; return False where some field may not be changed."""
+        """Restore the content of an object; return False if a field cannot be changed."""
         change = restoring_change(current, former)
         try:
             if change:
@@ -245,14 +247,14 @@ class JournaledObjects(ABC):
         return True
 
     def _run_in_newest(self, labels: Mapping[str, str], argv: Sequence[str]) -> None:
-        """Run a command in the newest pod of a workload, which may have to come up first."""
+        """Run a command in the newest pod of a workload; wait if no pod runs yet."""
         deadline = time.monotonic() + self.undo_timeout_s
         while True:
             pods = [pod for pod in self.list("Pod", labels) if is_active(pod)]
             try:
                 if not pods:
-                    raise PlatformError(f"no pod carries the labels {dict(labels)}")
-                # time stamps have whole seconds; of pods as old as each other the last in the list counts
+                    raise PlatformError(f"no pod has the labels {dict(labels)}")
+                # timestamps have a resolution of one second; of equally old pods the last in the list is the newest
                 newest = sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"])[-1]
                 self.run_command(newest["metadata"]["name"], argv)
                 return
@@ -261,11 +263,12 @@ class JournaledObjects(ABC):
                     raise
             time.sleep(self.undo_pause_s)
 
-    def _secret_text(self, place: SecretKey) -> str:
-        data = self.get("Secret", place.secret).get("data") or {}
-        if place.key not in data:
-            raise PlatformError(f"Secret {place.secret} has no key {place.key}; it has {', '.join(data) or 'none'}")
-        return data[place.key]
+    def _read_secret(self, secret_key: SecretKey) -> str:
+        secret, key = secret_key
+        data = self.get("Secret", secret).get("data") or {}
+        if key not in data:
+            raise PlatformError(f"Secret {secret} must have the key {key}, but has {', '.join(data) or 'none'}")
+        return data[key]
 
     def _workload_labels(self, pod: Object) -> dict[str, str]:
         labels = pod["metadata"].get("labels") or {}
@@ -274,12 +277,12 @@ class JournaledObjects(ABC):
 
 
 class JournaledPlatform(JournaledObjects, EpisodePlatform):
-    """The base of all platforms here: the verbs and the undo of `JournaledObjects`, and one way to wait."""
+    """The base class of platforms: the verbs and undo of `JournaledObjects`, and `wait`."""
 
     poll_s: ClassVar[float] = 0.02
 
     def wait(self, condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
-        """Return once `condition` holds; raise PlatformError naming `what` after `timeout_s`."""
+        """Wait until `condition` holds; after `timeout_s` raise PlatformError with `what`."""
 
         def holds() -> bool:
             if condition():
@@ -288,18 +291,18 @@ class JournaledPlatform(JournaledObjects, EpisodePlatform):
             return False
 
         if not poll_until(holds, timeout_s=timeout_s, pause_s=self.poll_s):
-            raise PlatformError(f"waited {timeout_s:g} s without success for {what}; {self._describe_unready()}")
+            raise PlatformError(f"timed out after {timeout_s:g} s waiting for {what}; {self._describe_unready()}")
 
     def _check_waiting(self) -> None:
-        """Raise PlatformError when waiting has become pointless."""
+        """Raise PlatformError if further waiting is useless."""
 
     @abstractmethod
     def _describe_unready(self) -> str:
-        """Return one sentence about what is not ready."""
+        """Return a sentence about the pods that are not ready."""
 
 
 def _leaves(change: Any) -> Iterator[str]:
-    """Yield the plain values in a change: an operator who looks at the object sees them."""
+    """Yield the plain values in a change, which an operator sees in the object."""
     if isinstance(change, Mapping):
         for value in change.values():
             yield from _leaves(value)

@@ -1,12 +1,21 @@
-"""Kubernetes objects as platforms pass them, and what the state of pods and workloads says."""
+"""Kubernetes objects as plain dicts, predicates on them, and recorders of their events and changes."""
 
 from __future__ import annotations
 
+import calendar
+import functools
+import hashlib
+import json
 import pickle
 import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from faultset.core.errors import PlatformError
+from faultset.core.json_text import canonical_json
+from faultset.core.times import SECOND_NS
 
 Object = dict[str, Any]
 """A Kubernetes object as a plain dict: apiVersion, kind, metadata, spec, status, data."""
@@ -19,7 +28,7 @@ class ObjectNotFound(PlatformError):
 
 
 def copied(value: T) -> T:
-    """Return a copy of plain data that shares nothing with it; faster than `copy.deepcopy`."""
+    """Return a deep copy of plain data; faster than `copy.deepcopy`."""
     return pickle.loads(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
 
 
@@ -29,25 +38,25 @@ BACK_OFF_REASONS = frozenset(
 
 
 def is_active(pod: Object) -> bool:
-    """Say whether a pod counts for its owner: neither ended nor being deleted."""
+    """Return whether a pod has not ended and is not being deleted."""
     ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
     return not ended and not pod["metadata"].get("deletionTimestamp")
 
 
 def is_ready(pod: Object) -> bool:
-    """Say whether the pod's Ready condition holds."""
+    """Return whether the pod's Ready condition holds."""
     conditions = pod.get("status", {}).get("conditions") or []
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def container_statuses(pod: Object) -> list[dict[str, Any]]:
-    """Return the statuses of a pod's containers, those of init containers first."""
+    """Return the statuses of a pod's containers, init containers first."""
     status = pod.get("status", {})
     return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
 
 
 def is_unschedulable(pod: Object) -> bool:
-    """Say whether no node can take the pod.
+    """Return whether no node can run the pod.
 
     >>> is_unschedulable({"status": {"conditions": [{"type": "PodScheduled", "status": "False"}]}})
     True
@@ -57,7 +66,7 @@ def is_unschedulable(pod: Object) -> bool:
 
 
 def waits_in_back_off(pod: Object) -> bool:
-    """Say whether the kubelet waits before it tries a container of the pod again.
+    """Return whether a container of the pod waits in a back-off.
 
     >>> waits_in_back_off({"status": {"containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}})
     True
@@ -65,7 +74,8 @@ def waits_in_back_off(pod: Object) -> bool:
     False
     """
     return any(
-        (one.get("state", {}).get("waiting") or {}).get("reason") in BACK_OFF_REASONS for one in container_statuses(pod)
+        (status.get("state", {}).get("waiting") or {}).get("reason") in BACK_OFF_REASONS
+        for status in container_statuses(pod)
     )
 
 
@@ -74,35 +84,35 @@ WORKLOADS = ("Deployment", "StatefulSet")
 
 
 def is_rolled_out(workload: Object) -> bool:
-    """Say whether all replicas are available and have the workload's present template, and no older one is left.
+    """Return whether all replicas are available and current, and no older ones remain.
 
     >>> is_rolled_out({"metadata": {}, "spec": {"replicas": 1}, "status": {"availableReplicas": 1}})
     True
     >>> is_rolled_out({"metadata": {}, "spec": {"replicas": 1}, "status": {"availableReplicas": 1, "replicas": 2}})
     False
     """
-    state, wanted = workload.get("status", {}), workload["spec"].get("replicas", 1)
-    made = workload["metadata"].get("generation", 0)
-    is_seen = state.get("observedGeneration", made) >= made
-    updated, available = state.get("updatedReplicas", wanted), state.get("availableReplicas", 0)
-    return is_seen and updated >= wanted and available >= wanted and state.get("replicas", wanted) <= wanted
+    state, replicas = workload.get("status", {}), workload["spec"].get("replicas", 1)
+    generation = workload["metadata"].get("generation", 0)
+    is_seen = state.get("observedGeneration", generation) >= generation
+    updated, available = state.get("updatedReplicas", replicas), state.get("availableReplicas", 0)
+    return is_seen and updated >= replicas and available >= replicas and state.get("replicas", replicas) <= replicas
 
 
 def is_as_wanted(resource: Object) -> bool:
-    """Say whether the operator of a custom resource has seen its present form and made what it asks for.
+    """Return whether the operator of a custom resource has applied its current generation.
 
     >>> is_as_wanted({"metadata": {"generation": 2}, "status": {"observedGeneration": 1}})
     False
 
-    An operator that does not say which form it has seen is believed.
+    Without an observed generation the conditions decide.
 
     >>> is_as_wanted({"metadata": {"generation": 2}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
     True
     """
     state = resource.get("status", {})
-    conditions = {one["type"]: one["status"] for one in state.get("conditions", [])}
-    made = resource["metadata"].get("generation", 0)
-    is_seen = state.get("observedGeneration", made) >= made
+    conditions = {condition["type"]: condition["status"] for condition in state.get("conditions", [])}
+    generation = resource["metadata"].get("generation", 0)
+    is_seen = state.get("observedGeneration", generation) >= generation
     return is_seen and bool(conditions) and all(status == "True" for status in conditions.values())
 
 
@@ -116,5 +126,298 @@ def quantity(text: str | float) -> float:
     """Return a Kubernetes quantity as a number: `"250m"` is 0.25, `"64Mi"` is 67108864."""
     match = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)([A-Za-z]*)", str(text))
     if not match or match[2] not in _SUFFIXES:
-        raise ValueError(f"{text!r} is not a quantity")
+        raise ValueError(f"{text!r} is not a Kubernetes quantity")
     return float(match[1]) * _SUFFIXES[match[2]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Occurrence:
+    """An occurrence of an event."""
+
+    time_ns: int
+    type: str
+    reason: str
+    kind: str
+    name: str
+    service: str | None
+    message: str
+    count: int
+
+
+class EventRecorder:
+    """Records events in order.
+
+    Parameters
+    ----------
+    clock
+        Returns the time in nanoseconds since 1970.
+    service_of
+        Returns the workload that owns an object, or None.
+    """
+
+    def __init__(self, *, clock: Callable[[], int], service_of: Callable[[Mapping[str, Any]], str | None]):
+        self.occurrences: list[Occurrence] = []
+        self._clock = clock
+        self._service_of = service_of
+        self._counts: dict[tuple[str, str, str], int] = {}
+
+    def normal(self, about: Mapping[str, Any], reason: str, message: str) -> None:
+        """Record an event of type Normal."""
+        self._record("Normal", about, reason, message)
+
+    def warning(self, about: Mapping[str, Any], reason: str, message: str) -> None:
+        """Record an event of type Warning."""
+        self._record("Warning", about, reason, message)
+
+    def reasons(self, name: str) -> list[str]:
+        """Return the reasons of all events about objects of a name, in order."""
+        return [occurrence.reason for occurrence in self.occurrences if occurrence.name == name]
+
+    def _record(self, event_type: str, about: Mapping[str, Any], reason: str, message: str) -> None:
+        metadata = about["metadata"]
+        key = (metadata["uid"], reason, message)
+        self._counts[key] = self._counts.get(key, 0) + 1
+        occurrence = Occurrence(
+            time_ns=self._clock(),
+            type=event_type,
+            reason=reason,
+            kind=about["kind"],
+            name=metadata["name"],
+            service=self._service_of(about),
+            message=message,
+            count=self._counts[key],
+        )
+        self.occurrences.append(occurrence)
+
+
+LARGEST_TEXTS = 256 * 1024
+"""Maximum recorded size of a ConfigMap in characters; Kubernetes allows 1 MiB."""
+HIDDEN = "<hidden>"
+_SECRET_KEY = re.compile(r"passw|secret|token|credential|(?:private|api|access)[-_.]?key", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """The state of an object from a time on; None after deletion. `data` contains the texts of a ConfigMap."""
+
+    time_ns: int
+    kind: str
+    name: str
+    service: str | None
+    state: str | None
+    data: str | None = None
+
+
+class ChangeLog:
+    """Records changes of the whitelisted fields of objects, in order.
+
+    Parameters
+    ----------
+    clock
+        Returns the time in nanoseconds since 1970.
+    service_of
+        Returns the workload that owns an object, or None.
+    """
+
+    def __init__(self, *, clock: Callable[[], int], service_of: Callable[[Mapping[str, Any]], str | None]):
+        self.observations: list[Observation] = []
+        self._clock = clock
+        self._service_of = service_of
+        self._last: dict[tuple[str, str], Observation] = {}
+
+    def record(self, kind: str, name: str, resource: Object | None) -> None:
+        """Record the state of an object if it differs from the last recorded state."""
+        last = self._last.get((kind, name))
+        whitelist = WHITELISTS.get(kind) or (_custom_resource if last or is_custom(resource) else None)
+        if whitelist is None:
+            return
+        state = None if resource is None else json.dumps(whitelist(resource), sort_keys=True, separators=(",", ":"))
+        if last is not None and last.state == state:
+            return
+        service = (
+            last.service if resource is None and last is not None else self._service_of(resource) if resource else None
+        )
+        data = render_texts(resource) if kind == "ConfigMap" and resource is not None else None
+        observation = Observation(time_ns=self._clock(), kind=kind, name=name, service=service, state=state, data=data)
+        self._last[(kind, name)] = observation
+        self.observations.append(observation)
+
+    def observe(self, start_ns: int, end_ns: int, interval_ns: int) -> Iterator[Observation]:
+        """Yield the states in `[start_ns, end_ns)`: changes, and all objects at every interval."""
+        current: dict[tuple[str, str], Observation] = {}
+        grid_ns = start_ns
+        pending = [observation for observation in list(self.observations) if observation.time_ns < end_ns]
+        if pending and pending[0].time_ns > start_ns:
+            grid_ns += (pending[0].time_ns - start_ns) // interval_ns * interval_ns
+        for observation in pending:
+            while grid_ns <= observation.time_ns and grid_ns < end_ns:
+                yield from _restamp(current, grid_ns)
+                grid_ns += interval_ns
+            key = (observation.kind, observation.name)
+            if observation.state is None:
+                current.pop(key, None)
+            else:
+                current[key] = observation
+                if observation.time_ns >= start_ns:
+                    yield observation
+        while grid_ns < end_ns:
+            yield from _restamp(current, grid_ns)
+            grid_ns += interval_ns
+
+
+def _restamp(current: Mapping[tuple[str, str], Observation], time_ns: int) -> Iterator[Observation]:
+    for observation in current.values():
+        yield replace(observation, time_ns=time_ns)
+
+
+def render_texts(config_map: Mapping[str, Any]) -> str | None:
+    """Return the texts of a ConfigMap as canonical JSON; None if they are too long.
+
+    Texts under keys that look like those of secrets are hidden.
+    """
+    texts = {key: HIDDEN if _SECRET_KEY.search(key) else text for key, text in (config_map.get("data") or {}).items()}
+    rendered = canonical_json(texts)
+    return rendered if len(rendered) <= LARGEST_TEXTS else None
+
+
+def _deployment(workload: Object) -> dict[str, Any]:
+    spec, status = workload["spec"]["template"]["spec"], workload.get("status", {})
+    container = spec["containers"][0]
+    limits = (container.get("resources") or {}).get("limits") or {}
+    return {
+        "replicas": workload["spec"]["replicas"],
+        "readyReplicas": status.get("readyReplicas", 0),
+        "availableReplicas": status.get("availableReplicas", 0),
+        "generation": workload["metadata"]["generation"],
+        "image": container["image"],
+        "command": [*(container.get("command") or ()), *(container.get("args") or ())],
+        "nodeSelector": spec.get("nodeSelector") or {},
+        "cpu_limit": quantity(limits["cpu"]) if "cpu" in limits else None,
+        "memory_limit": quantity(limits["memory"]) if "memory" in limits else None,
+    }
+
+
+def _pod(pod: Object) -> dict[str, Any]:
+    status = pod.get("status", {})
+    conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
+    initial = status.get("initContainerStatuses") or []
+    reason = conditions.get("PodScheduled", {}).get("reason")
+    if pod["metadata"].get("deletionTimestamp"):
+        reason = "Terminating"
+    return {
+        "phase": status.get("phase", "Pending"),
+        "node": pod["spec"].get("nodeName"),
+        "ready": conditions.get("Ready", {}).get("status") == "True",
+        "reason": reason,
+        "containers": [_container(container) for container in status.get("containerStatuses", [])],
+        **({"initContainers": [_container(container) for container in initial]} if initial else {}),
+    }
+
+
+def _container(status: dict[str, Any]) -> dict[str, Any]:
+    (state, detail), *_ = status["state"].items()
+    ended = status["state"].get("terminated") or status.get("lastState", {}).get("terminated") or {}
+    return {
+        "name": status["name"],
+        "image": status["image"],
+        "ready": status["ready"],
+        "restartCount": status["restartCount"],
+        "state": state,
+        "reason": detail.get("reason") or ended.get("reason"),
+        "exitCode": ended.get("exitCode"),
+    }
+
+
+def _service(service: Object) -> dict[str, Any]:
+    ports = [{"port": port["port"], "targetPort": port["targetPort"]} for port in service["spec"].get("ports", [])]
+    return {"ports": ports, "selector": service["spec"].get("selector") or {}}
+
+
+def _endpoints(endpoints: Object) -> dict[str, Any]:
+    subsets = endpoints.get("subsets") or []
+    return {
+        "ready": sum(len(subset.get("addresses") or ()) for subset in subsets),
+        "notReady": sum(len(subset.get("notReadyAddresses") or ()) for subset in subsets),
+        "ports": sorted({port["port"] for subset in subsets for port in subset.get("ports") or ()}),
+    }
+
+
+def _claim(claim: Object) -> dict[str, Any]:
+    return {"phase": claim.get("status", {}).get("phase"), "volume": claim["spec"].get("volumeName")}
+
+
+def _volume(volume: Object) -> dict[str, Any]:
+    claim = (volume["spec"].get("claimRef") or {}).get("name")
+    return {"phase": volume.get("status", {}).get("phase"), "claim": claim}
+
+
+def _data(resource: Object) -> dict[str, Any]:
+    texts = {key: resource[key] for key in ("data", "stringData", "binaryData") if resource.get(key)}
+    return {"digest": hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:16]}
+
+
+def _replica_set(replica_set: Object) -> dict[str, Any]:
+    return {
+        "replicas": replica_set["spec"]["replicas"],
+        "readyReplicas": replica_set.get("status", {}).get("readyReplicas", 0),
+        "image": replica_set["spec"]["template"]["spec"]["containers"][0]["image"],
+    }
+
+
+def is_custom(resource: Object | None) -> bool:
+    """Return whether an object is a custom resource, by its API group.
+
+    >>> is_custom({"apiVersion": "pingcap.com/v1alpha1"}), is_custom({"apiVersion": "storage.k8s.io/v1"})
+    (True, False)
+    """
+    group = "" if resource is None else resource.get("apiVersion", "").rpartition("/")[0]
+    return "." in group and not group.endswith(".k8s.io")
+
+
+def _custom_resource(resource: Object) -> dict[str, Any]:
+    status = resource.get("status") or {}
+    conditions = [
+        {key: condition.get(key) for key in ("type", "status", "reason", "message")}
+        for condition in status.get("conditions") or ()
+    ]
+    phases = {
+        component: state["phase"] for component, state in status.items() if isinstance(state, dict) and "phase" in state
+    }
+    generation = resource["metadata"].get("generation")
+    return {"generation": generation, "spec": resource.get("spec") or {}, "conditions": conditions, "phases": phases}
+
+
+WHITELISTS: dict[str, Callable[[Object], dict[str, Any]]] = {
+    "Deployment": _deployment,
+    "StatefulSet": _deployment,
+    "ReplicaSet": _replica_set,
+    "Pod": _pod,
+    "Service": _service,
+    "Endpoints": _endpoints,
+    "PersistentVolumeClaim": _claim,
+    "PersistentVolume": _volume,
+    "ConfigMap": _data,
+}
+
+
+def rfc3339(time_ns: int) -> str:
+    """Return a time in whole seconds in the format of `metadata.creationTimestamp`."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ns // SECOND_NS))
+
+
+def rfc3339_ns(time_ns: int) -> str:
+    """Return a time with nine decimals in the format of container runtimes."""
+    seconds, rest = divmod(time_ns, SECOND_NS)
+    return f"{_format_second(seconds)}.{rest:09d}Z"
+
+
+@functools.lru_cache(maxsize=4)
+def _format_second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+def parse_rfc3339_ns(text: str) -> int:
+    """Return nanoseconds since 1970 of a UTC time with nine decimals."""
+    date, _, rest = text.rstrip("Z").partition(".")
+    numbers = [int(date[start:end]) for start, end in ((0, 4), (5, 7), (8, 10), (11, 13), (14, 16), (17, 19))]
+    return calendar.timegm((*numbers, 0, 0, 0)) * SECOND_NS + int(rest.ljust(9, "0")[:9] or 0)

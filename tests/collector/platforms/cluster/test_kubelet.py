@@ -6,7 +6,7 @@ import pytest
 
 from faultset.collector.platforms.cluster.context import (
     AS_ON_A_CLUSTER,
-    BEFORE_CLIENTS,
+    WITHOUT_LOAD,
     LimitContainer,
     ProbeContainer,
     ProbeResult,
@@ -14,7 +14,7 @@ from faultset.collector.platforms.cluster.context import (
     SignalContainer,
 )
 from faultset.collector.platforms.cluster.object_store import InvalidObject
-from faultset.collector.platforms.observation.objects import WHITELISTS
+from faultset.collector.platforms.objects import WHITELISTS
 from faultset.datasets.kubectl.object_tables import object_cells, pod_status
 
 PAUSE = "faultset/pause:3.9"
@@ -504,7 +504,7 @@ def test_a_container_is_asked_once_in_a_period_and_not_while_an_answer_is_due(be
 
 
 def test_before_there_are_clients_a_container_that_starts_is_asked_again_at_once(bench, manifest):
-    bench.cluster.context.start_times = BEFORE_CLIENTS
+    bench.cluster.context.start_times = WITHOUT_LOAD
     bench.apply(manifest.deployment("geo", container=READINESS))
     answer(bench, "dial tcp 127.9.1.1:4000: connect: connection refused")
     bench.advance(0.11)

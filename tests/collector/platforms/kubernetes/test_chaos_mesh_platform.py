@@ -132,7 +132,7 @@ def test_the_host_asks_what_chaos_mesh_can_do_here(
     host = open_host("kubernetes", {"kubeconfig": str(tmp_path / "kubeconfig"), "injector": "chaos-mesh"})
     needs = ("partition", "loss", "abort", "kill")
     assert host.unsupported_needs(needs) == {
-        "loss": "Chaos Mesh makes loss with netem, and this cluster cannot do delay: no netem"
+        "loss": "Chaos Mesh uses netem for loss, and this cluster cannot do delay: no netem"
     }
 
 
@@ -189,5 +189,5 @@ def test_orphans_lose_their_experiments_too(
 def test_an_injector_that_does_not_exist_or_a_platform_without_one_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match=r'injector "litmus".*agent, chaos-mesh'):
         open_host("kubernetes", {"injector": "litmus"})
-    with pytest.raises(UsageError, match="platform local has no setting --injector"):
+    with pytest.raises(UsageError, match="platform local does not support --injector"):
         open_host("local", {"injector": "chaos-mesh"})

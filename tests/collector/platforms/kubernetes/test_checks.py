@@ -63,10 +63,10 @@ def _check(api: Any) -> list[Requirement]:
 def test_a_whole_cluster_lacks_nothing_but_our_images(whole, connect) -> None:
     rows = _rows(connect(whole))
     assert [check for check, row in rows.items() if not row.ok] == ["images"]
-    assert "build them" in rows["images"].remedy
+    assert "Build them" in rows["images"].remedy
     assert rows["cluster"].found.startswith("Kubernetes v1.31.2 at http://127.0.0.1")
     assert rows["scrape interval"].found == "5 s"
-    assert rows["capacity of the nodes"].found == "for 4 episodes at a time"
+    assert rows["capacity of the nodes"].found == "for 4 concurrent episodes"
     assert all(row.remedy == "" for row in rows.values() if row.ok)
 
 
@@ -84,7 +84,7 @@ def test_a_verb_that_is_refused_is_named_with_its_purpose(whole, connect) -> Non
     api = connect(whole)
     rows = _rows(api)
     assert rows["may run commands in pods"].found == "may not create pods/exec"
-    assert rows["may give every episode namespaces of its own"].found == "may not delete namespaces"
+    assert rows["may create namespaces for every episode"].found == "may not delete namespaces"
     with pytest.raises(PlatformError, match=r"may not delete namespaces and 1 more, .*grant the role"):
         check_permissions(api)
 
@@ -94,9 +94,9 @@ def test_metrics_of_pods_alone_are_enough_but_said(whole, connect, prometheus) -
     prometheus.add(CPU, [(time.time(), 1)], **POD)
     rows = _rows(connect(whole))
     assert rows["container metrics"].ok
-    assert "1 series of pods, none of their containers" in rows["container metrics"].found
+    assert "1 series of pods but none of containers" in rows["container metrics"].found
     assert not rows["network metrics"].ok
-    assert "views have no bytes, packets and drops of pods" in rows["network metrics"].found
+    assert "without bytes, packets and drops of pods" in rows["network metrics"].found
     assert "--containerd" in rows["network metrics"].remedy
     assert "network metrics" not in [row.check for row in unmet(list(rows.values()))]
     assert not rows["kube-state-metrics"].ok
@@ -125,7 +125,7 @@ def test_a_small_node_has_no_capacity(whole, connect) -> None:
     whole.nodes[0]["status"]["allocatable"] = {"cpu": "500m", "memory": "16Gi", "pods": "110"}
     rows = _rows(connect(whole))
     assert not rows["capacity of the nodes"].ok
-    assert rows["capacity of the nodes"].found == "for 0 episodes at a time"
+    assert rows["capacity of the nodes"].found == "for 0 concurrent episodes"
 
 
 def test_what_cannot_be_done_to_pods_is_said_once_for_each_reason_and_does_not_stop_episodes(
@@ -135,7 +135,7 @@ def test_what_cannot_be_done_to_pods_is_said_once_for_each_reason_and_does_not_s
     probed["privileged"] = False
     row = _rows(connect(whole))["access to pods"]
     assert (row.ok, row.needed) == (False, False)
-    assert row.found == "a container in every pod, for no agent may run on the nodes; no netem; no resize"
+    assert row.found == "a container in every pod, since nodes do not allow agents; no netem; no resize"
 
 
 def test_an_agent_that_can_do_everything_needs_no_remedy(whole, connect) -> None:
@@ -190,7 +190,7 @@ def test_doctor_names_the_faults_that_cannot_be_made_once_for_each_reason(doctor
 
 
 def test_a_campaign_on_a_cluster_without_the_chaos_mesh_that_it_wants_does_not_begin(doctored) -> None:
-    with pytest.raises(PlatformError, match=r"the cluster has no Chaos Mesh that works: .*; install it"):
+    with pytest.raises(PlatformError, match=r"Chaos Mesh does not work on the cluster: .*; install its"):
         host.KubernetesHost(injector="chaos-mesh").check()
     assert "Prometheus" in " ".join(host.KubernetesHost().check())
 
@@ -201,7 +201,7 @@ def test_a_cluster_without_chaos_mesh_lacks_it_only_when_it_is_the_injector(doct
     assert done.exit_code == 4
     row = {row["check"]: row for row in json.loads(done.output.partition("]")[0] + "]")}["Chaos Mesh"]
     assert not row["ok"]
-    assert "knows no resources of chaos-mesh.org" in row["found"]
+    assert "does not serve chaos-mesh.org" in row["found"]
     assert "install it" in row["remedy"]
 
 

@@ -68,14 +68,14 @@ def test_a_token_that_has_expired_is_read_again(
 def test_a_refusal_of_credentials_is_one_sentence(
     serve: Callable[..., Any], refused: type[Exception], tmp_path: Path
 ) -> None:
-    with pytest.raises(PlatformError, match=r"does not accept the kubeconfig's credentials .* log in again"):
+    with pytest.raises(PlatformError, match=r"rejects the kubeconfig's credentials .* log in again"):
         Api(_config(tmp_path, serve(Server(refused, 401)).url)).get("/api/v1/x")
 
 
 def test_a_forbidden_verb_is_named_with_what_to_do(
     serve: Callable[..., Any], refused: type[Exception], tmp_path: Path
 ) -> None:
-    with pytest.raises(PlatformError, match=r"forbids what is needed: message of 403; grant it"):
+    with pytest.raises(PlatformError, match=r"forbids a required operation: message of 403; grant the role"):
         Api(_config(tmp_path, serve(Server(refused, 403)).url)).get("/api/v1/x")
 
 
@@ -93,7 +93,9 @@ def test_missing_and_conflicting_objects_have_errors_of_their_own(
 
 def test_a_server_that_cannot_be_reached_is_waited_for_and_then_named(tmp_path: Path) -> None:
     api = Api(_config(tmp_path, "http://127.0.0.1:9"), retry_timeout_s=0.3)
-    with pytest.raises(PlatformError, match=r"API server http://127.0.0.1:9 cannot be reached .* check the kubeconfig"):
+    with pytest.raises(
+        PlatformError, match=r"cannot reach the cluster's API server http://127.0.0.1:9 .* check the kubeconfig"
+    ):
         api.get("/version")
     assert api.requests["GET"] >= 2
 
@@ -136,5 +138,5 @@ def test_a_container_that_does_not_run_is_one_sentence() -> None:
 
 @pytest.mark.parametrize("status", ["", "no JSON", "[]", '{"status": "Failure"}', '{"kind": "Status"}', "null"])
 def test_an_end_that_nobody_tells_is_one_sentence(status: str) -> None:
-    with pytest.raises(PlatformError, match="ended without a code"):
+    with pytest.raises(PlatformError, match="ended without an exit code"):
         exit_code(status, WHERE)

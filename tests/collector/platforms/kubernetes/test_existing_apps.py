@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.platforms.kubernetes.recovery import check_deployed, objects_of
+from faultset.collector.platforms.kubernetes.recovery import check_deployed, open_objects
 from faultset.core.errors import PlatformError
 
 TIDB = load_app("tidb-pingcap")
@@ -30,7 +30,7 @@ class FakeApi:
 
 def test_an_operators_stateful_sets_and_custom_resource_are_looked_for_by_their_own_names() -> None:
     api = FakeApi(statefulsets=["basic-pd", "basic-tikv", "basic-tidb"])
-    objects = objects_of(api, TIDB, "tidb-cluster")  # type: ignore[arg-type]
+    objects = open_objects(api, TIDB, "tidb-cluster")  # type: ignore[arg-type]
     check_deployed(objects, TIDB)
     (cluster,) = objects.list("TidbCluster")
     assert (cluster["apiVersion"], cluster["kind"]) == ("pingcap.com/v1alpha1", "TidbCluster")
@@ -47,6 +47,6 @@ def test_an_operators_stateful_sets_and_custom_resource_are_looked_for_by_their_
     ],
 )
 def test_what_is_not_deployed_is_named_with_its_kind(names: dict[str, list[str]], missing: str) -> None:
-    objects = objects_of(FakeApi(**names), TIDB, "tidb-cluster")  # type: ignore[arg-type]
+    objects = open_objects(FakeApi(**names), TIDB, "tidb-cluster")  # type: ignore[arg-type]
     with pytest.raises(PlatformError, match=f"namespace tidb-cluster has no {missing}, which the app file of"):
         check_deployed(objects, TIDB)

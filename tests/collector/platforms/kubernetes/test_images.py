@@ -10,8 +10,8 @@ from faultset.collector.faults.workloads import PAUSE_IMAGE
 from faultset.collector.platforms.kubernetes.images import (
     absent_images,
     app_image,
+    explain_missing_images,
     main,
-    missing_images_sentence,
     pause_image,
     required_images,
 )
@@ -47,14 +47,14 @@ def test_a_node_that_does_not_show_all_its_images_proves_nothing() -> None:
 
 
 def test_the_sentence_says_what_to_build_and_how_to_load_it() -> None:
-    said = missing_images_sentence(["faultset/app:1.0.2", "faultset/app:1.0.0", "faultset/pause:3.9"])
+    said = explain_missing_images(["faultset/app:1.0.2", "faultset/app:1.0.0", "faultset/pause:3.9"])
     assert "scripts/build-image.sh 1.0.0 1.0.2`" in said
     assert "kind load docker-image faultset/app:1.0.2 faultset/app:1.0.0 faultset/pause:3.9`" in said
     assert "minikube image load" in said
 
 
 def test_the_sentence_names_the_users_repository_and_few_images() -> None:
-    said = missing_images_sentence(required_images("registry.local:5000/team/app"))
+    said = explain_missing_images(required_images("registry.local:5000/team/app"))
     assert "--repository registry.local:5000/team/app" in said
     assert f"and {len(required_images()) - 3} more" in said
 
@@ -64,4 +64,4 @@ def test_the_names_can_be_printed_for_scripts(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out == "faultset/app:1.0.2\nfaultset/pause:3.9\n"
     with pytest.raises(SystemExit):
         main(["9.9.9"])
-    assert "there is no build 9.9.9" in capsys.readouterr().err
+    assert "unknown build 9.9.9" in capsys.readouterr().err

@@ -24,10 +24,10 @@ from faultset.collector.apps.tidb.stateful_sets import stateful_set
 from faultset.collector.faults.operator import has_field
 from faultset.collector.platforms.kubernetes.client import Api
 from faultset.collector.platforms.kubernetes.manifests import (
+    adapt_manifests,
     component_volumes,
     lacks_storage_class,
-    placed,
-    with_repository,
+    resolve_image,
 )
 from faultset.collector.platforms.kubernetes.objects import Objects
 from faultset.collector.platforms.objects import quantity
@@ -39,7 +39,7 @@ HOTEL = load_app("hotel")
 
 
 def test_programs_run_as_an_ordinary_user_but_for_databases_which_own_their_volume() -> None:
-    made = placed(
+    made = adapt_manifests(
         manifests(HOTEL, telemetry_endpoint="http://t"), HOTEL, "hotel-1", repository="r.example/faultset/app"
     )
     pods = {d["metadata"]["name"]: d["spec"]["template"]["spec"] for d in made if d["kind"] == "Deployment"}
@@ -49,9 +49,9 @@ def test_programs_run_as_an_ordinary_user_but_for_databases_which_own_their_volu
 
 
 def test_images_of_ours_come_from_the_users_repository_and_others_stay() -> None:
-    assert with_repository("faultset/app:1.0.2", "r.example/x/app") == "r.example/x/app:1.0.2"
-    assert with_repository("faultset/pause:3.9", "r.example/x/app") == "r.example/x/pause:3.9"
-    assert with_repository("nginx:1", "r.example/x/app") == "nginx:1"
+    assert resolve_image("faultset/app:1.0.2", "r.example/x/app") == "r.example/x/app:1.0.2"
+    assert resolve_image("faultset/pause:3.9", "r.example/x/app") == "r.example/x/pause:3.9"
+    assert resolve_image("nginx:1", "r.example/x/app") == "nginx:1"
 
 
 TIDB, HOTEL_APP = load_app("tidb"), load_app("hotel")
@@ -60,7 +60,7 @@ COMPONENTS = ("pd", "tikv", "tidb")
 
 def objects(*, own_volumes: bool) -> dict[tuple[str, str], dict[str, Any]]:
     wanted = manifests(TIDB, telemetry_endpoint="http://t")
-    made = placed(wanted, TIDB, "tidb-1", repository="r.example/faultset/app", own_volumes=own_volumes)
+    made = adapt_manifests(wanted, TIDB, "tidb-1", repository="r.example/faultset/app", own_volumes=own_volumes)
     return {(one["kind"], one["metadata"]["name"]): one for one in made}
 
 
@@ -108,7 +108,10 @@ def test_a_component_without_volumes_has_room_for_a_few_pods_more_on_all_nodes_t
 
 def test_claims_are_bound_to_volumes_of_ours_where_the_cluster_makes_none() -> None:
     store = Objects(None, "tidb-1", own_volumes=True)  # type: ignore[arg-type]
-    volumes = [store.stored(one) for one in placed(component_volumes(TIDB), TIDB, "tidb-1", repository="faultset/app")]
+    volumes = [
+        store.to_stored(one)
+        for one in adapt_manifests(component_volumes(TIDB), TIDB, "tidb-1", repository="faultset/app")
+    ]
     for component in ("pd", "tikv"):
         stateful = workload(component, own_volumes=True)["spec"]
         (claim,) = stateful["volumeClaimTemplates"]

@@ -18,11 +18,11 @@ from cluster_campaigns import COLLECT, SHORT, await_phase
 
 from faultset.collector.ipc.processes import tail
 from faultset.collector.platforms.kubernetes.client import MERGE_PATCH, Api, path_of
-from faultset.collector.platforms.kubernetes.manifests import unready
+from faultset.collector.platforms.kubernetes.manifests import describe_unready
 from faultset.collector.platforms.kubernetes.namespaces import (
     RENEWED,
-    make_namespace,
-    ours,
+    create_namespace,
+    list_namespaces,
     remove_namespaces,
 )
 from faultset.collector.platforms.kubernetes.objects import Objects
@@ -47,11 +47,11 @@ def volumes(api: Api) -> set[str]:
 
 @pytest.fixture
 def nothing_left(api: Api) -> Iterator[None]:
-    before = {item["metadata"]["name"] for item in ours(api)}, volumes(api)
+    before = {item["metadata"]["name"] for item in list_namespaces(api)}, volumes(api)
     yield
     deadline, left = time.monotonic() + 60, (set(), set())
     while time.monotonic() < deadline:
-        left = {item["metadata"]["name"] for item in ours(api)} - before[0], volumes(api) - before[1]
+        left = {item["metadata"]["name"] for item in list_namespaces(api)} - before[0], volumes(api) - before[1]
         if left == (set(), set()):
             return
         time.sleep(1)
@@ -146,7 +146,7 @@ def test_the_documented_role_is_enough(api: Api, tmp_path: Path, accounts: None,
 
 def test_a_namespace_that_does_not_end_says_what_it_waits_for(api: Api) -> None:
     name = f"stuck-{secrets.token_hex(3)}"
-    make_namespace(api, name, {})
+    create_namespace(api, name, {})
     objects = Objects(api, name)
     metadata = {"name": "held", "finalizers": ["example.com/never"]}
     objects.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
@@ -160,7 +160,7 @@ def test_a_namespace_that_does_not_end_says_what_it_waits_for(api: Api) -> None:
 
 def test_too_little_room_shows_the_schedulers_reason(api: Api) -> None:
     name = f"room-{secrets.token_hex(3)}"
-    make_namespace(api, name, {})
+    create_namespace(api, name, {})
     objects = Objects(api, name)
     container = {"name": "c", "image": "faultset/app:1.0.0", "resources": {"requests": {"cpu": "900"}}}
     try:
@@ -168,10 +168,10 @@ def test_too_little_room_shows_the_schedulers_reason(api: Api) -> None:
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}}
         objects.create(pod)
         for _ in range(100):
-            if "Insufficient cpu" in unready(objects.list("Pod")):
+            if "Insufficient cpu" in describe_unready(objects.list("Pod")):
                 return
             time.sleep(0.1)
-        raise AssertionError(unready(objects.list("Pod")))
+        raise AssertionError(describe_unready(objects.list("Pod")))
     finally:
         remove_namespaces(api, (name,))
 
@@ -190,7 +190,7 @@ def test_what_a_killed_campaign_leaves_is_found_and_removed(
     for pid in (process.pid, *children):
         os.kill(pid, signal.SIGKILL)
     process.wait()
-    assert ours(api)
+    assert list_namespaces(api)
     recovered = run(*FAULTSET, "recover", "--platform", "kubernetes", "--out", str(out))
     assert recovered.returncode == 0, recovered.stderr
     assert "removed what was left of 1 episodes" in recovered.stdout
@@ -202,13 +202,13 @@ def test_what_a_killed_campaign_leaves_is_found_and_removed(
 def test_namespaces_of_another_machines_dead_collector_are_removed_and_live_ones_stay(api: Api, tmp_path: Path) -> None:
     dead, live = (f"stray-{secrets.token_hex(3)}" for _ in range(2))
     for name in (dead, live):
-        make_namespace(api, name, {"faultset.dev/episode": "x", "faultset.dev/pair": name})
+        create_namespace(api, name, {"faultset.dev/episode": "x", "faultset.dev/pair": name})
     change: dict[str, Any] = {"metadata": {"annotations": {RENEWED: str(int(time.time()) - 600)}}}
     api.call("PATCH", path_of("Namespace", "", dead), body=change, content_type=MERGE_PATCH)
     try:
         done = run(*FAULTSET, "recover", "--platform", "kubernetes", "--out", str(tmp_path / "none"))
         assert done.returncode == 0, done.stderr
         assert f"namespace {dead}" in done.stdout
-        assert {item["metadata"]["name"] for item in ours(api)} & {dead, live} == {live}
+        assert {item["metadata"]["name"] for item in list_namespaces(api)} & {dead, live} == {live}
     finally:
         remove_namespaces(api, (live,))

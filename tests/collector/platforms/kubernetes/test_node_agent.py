@@ -13,7 +13,7 @@ from fake_agent import GEO, Agent
 from faultset.collector.agent.impairments import NetworkImpairment
 from faultset.collector.platforms.impairments import Delay, Loss, Partition
 from faultset.collector.platforms.kubernetes.client import Api
-from faultset.collector.platforms.kubernetes.impairer import PROGRAM, NodeCapabilities, common
+from faultset.collector.platforms.kubernetes.impairer import PROGRAM, NodeCapabilities, intersect_capabilities
 from faultset.collector.platforms.kubernetes.node_agents import NodeAgents, agent_manifests
 from faultset.core.errors import PlatformError
 
@@ -103,26 +103,30 @@ def test_an_agent_that_was_replaced_is_found_again(agents: NodeAgents, agent: Ag
 def test_a_container_is_killed_by_the_id_that_its_status_tells(agents: NodeAgents, agent: Agent) -> None:
     agents.kill(pod(), "hotel-reserv-geo")
     assert agent.pods.killed == [(GEO, f"containerd://{'a' * 64}")]
-    with pytest.raises(PlatformError, match="container nobody of pod geo-1 does not run"):
+    with pytest.raises(PlatformError, match="cannot kill container nobody of pod geo-1"):
         agents.kill(pod(), "nobody")
 
 
 def test_refusals_of_the_agent_become_one_sentence(agents: NodeAgents) -> None:
-    with pytest.raises(PlatformError, match="node-1 could not impair: delay cannot be made here: the kernel has no"):
+    with pytest.raises(
+        PlatformError, match="node-1 could not impair: delay is not supported here: the kernel does not"
+    ):
         agents.impair(pod(), Delay(latency_s=0.2))
-    with pytest.raises(PlatformError, match="is not one of namespace hotel-1"):
+    with pytest.raises(PlatformError, match="does not belong to namespace hotel-1"):
         agents.impair(pod("x"), Partition())
     unscheduled = pod()
     del unscheduled["spec"]["nodeName"]
-    with pytest.raises(PlatformError, match="runs on no node yet"):
+    with pytest.raises(PlatformError, match="has no node yet"):
         agents.impair(unscheduled, Partition())
 
 
 def test_readiness_says_what_is_missing(agents: NodeAgents, cluster: Cluster) -> None:
-    assert agents.ready() == ""
-    assert agents.ready(2) == "1 of 2 node agents are ready"
+    assert agents.describe_missing() == ""
     cluster.ready = False
-    assert agents.ready() == "0 of 1 node agents are ready (node-1: ErrImagePull no image)"
+    assert (
+        agents.describe_missing()
+        == "0 of 1 node agents are ready (pod agent-1 on node-1 is Pending: ErrImagePull no image)"
+    )
 
 
 def test_load_and_clock_come_from_the_nodes(agents: NodeAgents) -> None:
@@ -134,11 +138,11 @@ def test_load_and_clock_come_from_the_nodes(agents: NodeAgents) -> None:
 
 def test_what_all_nodes_can_do_is_what_the_weakest_can() -> None:
     able = {"loss": True, "partition": True, "delay": True, "kill": True, "reasons": {}}
-    weak = {**able, "delay": False, "reasons": {"delay": "the kernel has no netem"}}
-    assert common([able, able]) == NodeCapabilities(loss=True, partition=True, delay=True, kill=True)
-    found = common([able, weak])
-    assert (found.loss, found.delay, found.reason) == (True, False, "delay: the kernel has no netem")
-    assert common([]).reasons["loss"] == "no node agent runs"
+    weak = {**able, "delay": False, "reasons": {"delay": "the kernel does not support netem"}}
+    assert intersect_capabilities([able, able]) == NodeCapabilities(loss=True, partition=True, delay=True, kill=True)
+    found = intersect_capabilities([able, weak])
+    assert (found.loss, found.delay, found.reason) == (True, False, "delay: the kernel does not support netem")
+    assert intersect_capabilities([]).reasons["loss"] == "no node agent runs"
 
 
 def test_agents_run_everywhere_and_know_their_namespace() -> None:

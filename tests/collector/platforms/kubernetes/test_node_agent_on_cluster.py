@@ -72,7 +72,7 @@ class Bench:
         node = "import sys; from faultset.collector.agent.pods import Pods; "
         code = (
             f"{node}from faultset.collector.agent.networks import Network; "
-            "print(Network(Pods(sys.argv[1]).network_of(sys.argv[2]))._run('iptables', '-S'))"
+            "print(Network(Pods(sys.argv[1]).open_network(sys.argv[2]))._run('iptables', '-S'))"
         )
         uid = self.pod()["metadata"]["uid"]
         return self.in_agent("python3", "-c", code, self.app, uid)
@@ -108,7 +108,7 @@ def bench(api: Api) -> Iterator[Bench]:
             api.call("PATCH", path, query=query, body=one, content_type=APPLY_PATCH)
         for pod in ("receiver", "sender"):
             made.start(pod)
-        until(lambda: not made.agents().ready(), 60)
+        until(lambda: not made.agents().describe_missing(), 60)
         yield made
     finally:
         for namespace in (made.app, made.control):
@@ -159,7 +159,7 @@ def test_delay_works_or_is_refused_with_the_reason(bench: Bench, agents: NodeAge
         assert agents.impaired_packets(bench.pod()) >= 0
     else:
         assert "netem" in capabilities.reasons["delay"]
-        with pytest.raises(PlatformError, match="delay cannot be made here: the kernel has no netem"):
+        with pytest.raises(PlatformError, match="delay is not supported here: the kernel does not support netem"):
             agents.impair(bench.pod(), Delay(latency_s=0.2))
 
 
@@ -178,7 +178,7 @@ def test_rules_end_by_themselves_after_the_collector_was_killed(bench: Bench) ->
 def test_an_agent_that_comes_back_goes_on_with_what_is_renewed(bench: Bench, agents: NodeAgents) -> None:
     agents.impair(bench.pod(), Partition())
     bench.kill_agent()
-    until(lambda: not agents.ready(), 60)
+    until(lambda: not agents.describe_missing(), 60)
     time.sleep(35)
     assert bench.answers() == 0
     agents.lift("sender")
@@ -189,7 +189,7 @@ def test_an_agent_that_comes_back_ends_what_nobody_renews(bench: Bench) -> None:
     forgetful = bench.agents()
     forgetful.impair(bench.pod(), Partition())
     bench.kill_agent()
-    until(lambda: not bench.agents().ready(), 60)
+    until(lambda: not bench.agents().describe_missing(), 60)
     assert bench.answers() == 0
     until(lambda: bench.answers() == SENT, 90)
     assert "FAULTSET" not in bench.rules()
@@ -201,7 +201,7 @@ def test_an_agent_that_is_told_to_end_lifts_everything(bench: Bench) -> None:
     name = bench.api.get(path)["items"][0]["metadata"]["name"]
     bench.api.call("DELETE", f"{path}/{name}")
     until(lambda: bench.answers() == SENT, 20)
-    until(lambda: is_gone(bench.api, f"{path}/{name}") and not bench.agents().ready(), 60)
+    until(lambda: is_gone(bench.api, f"{path}/{name}") and not bench.agents().describe_missing(), 60)
 
 
 def test_a_killed_container_shows_code_137_and_restarts(bench: Bench, agents: NodeAgents) -> None:
@@ -218,9 +218,9 @@ def test_a_killed_container_shows_code_137_and_restarts(bench: Bench, agents: No
 
 def test_pods_of_other_namespaces_are_refused(bench: Bench, agents: NodeAgents) -> None:
     stranger = bench.api.get(path_of("Pod", "kube-system"))["items"][0]
-    with pytest.raises(PlatformError, match="is not one of namespace"):
+    with pytest.raises(PlatformError, match="does not belong to namespace"):
         agents.impair(stranger, Partition())
-    with pytest.raises(PlatformError, match="is not one of namespace"):
+    with pytest.raises(PlatformError, match="does not belong to namespace"):
         agents.kill(stranger, stranger["spec"]["containers"][0]["name"])
     mixed = bench.pod()
     mixed["status"]["containerStatuses"][0]["containerID"] = stranger["status"]["containerStatuses"][0]["containerID"]
@@ -231,7 +231,7 @@ def test_pods_of_other_namespaces_are_refused(bench: Bench, agents: NodeAgents) 
 def test_volumes_are_removed_and_nothing_else(bench: Bench, agents: NodeAgents) -> None:
     folder = f"/var/lib/faultset/{bench.app}"
     bench.in_agent("mkdir", "-p", f"{folder}/geo-pv")
-    with pytest.raises(PlatformError, match="volumes lie below"):
+    with pytest.raises(PlatformError, match="volumes must be below"):
         agents.remove_volumes(["/var/lib/faultset/../kubelet"])
     agents.remove_volumes([folder])
     agents.remove_volumes([folder])

@@ -19,12 +19,12 @@ from faultset.core.errors import PlatformError
 def test_volumes_carry_the_namespace_in_the_cluster_and_not_in_the_records() -> None:
     objects = Objects(None, "hotel-1", own_volumes=True)  # type: ignore[arg-type]
     volume = {"kind": "PersistentVolume", "metadata": {"name": "geo-pv"}, "spec": {"storageClassName": "geo-storage"}}
-    stored = objects.stored(volume)
+    stored = objects.to_stored(volume)
     assert (stored["metadata"]["name"], stored["spec"]["storageClassName"]) == ("hotel-1-geo-pv", "hotel-1-geo-storage")
-    assert objects.shown(stored) == volume
+    assert objects.to_manifest(stored) == volume
     claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "geo-pvc"}, "spec": {"volumeName": "geo-pv"}}
-    assert objects.stored(claim)["spec"]["volumeName"] == "hotel-1-geo-pv"
-    assert objects.shown(objects.stored(claim)) == claim
+    assert objects.to_stored(claim)["spec"]["volumeName"] == "hotel-1-geo-pv"
+    assert objects.to_manifest(objects.to_stored(claim)) == claim
 
 
 TIDB, HOTEL = load_app("tidb"), load_app("hotel")
@@ -54,10 +54,10 @@ def end(cluster: ObjectServer, namespace: str) -> None:
 
 def test_the_first_episode_makes_it_and_the_last_one_removes_it(cluster: ObjectServer, api: Api) -> None:
     first, second = (SharedDefinition(api, TIDB, name) for name in ("tidb-1", "tidb-2"))
-    first.take()
+    first.acquire()
     assert definition(cluster)["metadata"]["labels"] == MANAGED
     assert definition(cluster)["spec"]["names"]["kind"] == "TidbCluster"
-    second.take()
+    second.acquire()
     assert set(definition(cluster)["metadata"]["annotations"]) == {f"{USER}tidb-1", f"{USER}tidb-2"}
     assert [verb for verb, plural, _ in cluster.changes if plural == DEFINITIONS] == ["POST", "PATCH"]
     end(cluster, "tidb-1")
@@ -71,13 +71,13 @@ def test_the_first_episode_makes_it_and_the_last_one_removes_it(cluster: ObjectS
 
 def test_an_episode_that_enters_itself_during_the_removal_keeps_it(cluster: ObjectServer, api: Api) -> None:
     first, second = (SharedDefinition(api, TIDB, name) for name in ("tidb-1", "tidb-2"))
-    first.take()
+    first.acquire()
     end(cluster, "tidb-1")
 
     def overtake(method: str, plural: str, name: str) -> None:
         if method == "DELETE":
             cluster.before = lambda *asked: None
-            second.take()
+            second.acquire()
 
     cluster.before = overtake
     first.release()
@@ -86,7 +86,7 @@ def test_an_episode_that_enters_itself_during_the_removal_keeps_it(cluster: Obje
 
 
 def test_one_that_is_being_removed_is_waited_for_and_made_again(cluster: ObjectServer, api: Api) -> None:
-    SharedDefinition(api, TIDB, "tidb-1").take()
+    SharedDefinition(api, TIDB, "tidb-1").acquire()
     definition(cluster)["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
     looks = iter(range(3))
 
@@ -96,7 +96,7 @@ def test_one_that_is_being_removed_is_waited_for_and_made_again(cluster: ObjectS
             del cluster.objects[DEFINITIONS, "", NAME]
 
     cluster.before = vanish
-    SharedDefinition(api, TIDB, "tidb-2").take()
+    SharedDefinition(api, TIDB, "tidb-2").acquire()
     assert set(definition(cluster)["metadata"]["annotations"]) == {f"{USER}tidb-2"}
 
 
@@ -106,16 +106,16 @@ def test_two_episodes_that_make_it_at_once_both_use_it(cluster: ObjectServer, ap
     def overtake(method: str, plural: str, name: str) -> None:
         if method == "POST":
             cluster.before = lambda *asked: None
-            second.take()
+            second.acquire()
 
     cluster.before = overtake
-    first.take()
+    first.acquire()
     assert set(definition(cluster)["metadata"]["annotations"]) == {f"{USER}tidb-1", f"{USER}tidb-2"}
 
 
 def test_objects_of_others_keep_it(cluster: ObjectServer, api: Api) -> None:
     first = SharedDefinition(api, TIDB, "tidb-1")
-    first.take()
+    first.acquire()
     cluster.put("tidbclusters", {"metadata": {"name": "mine"}}, "elsewhere")
     end(cluster, "tidb-1")
     first.release()
@@ -129,23 +129,23 @@ def test_a_definition_of_somebody_else_is_refused_and_stays(cluster: ObjectServe
     spec = {"group": "pingcap.com", "names": names, "versions": [{"name": "v1alpha1", "served": True}]}
     cluster.put(DEFINITIONS, {"metadata": {"name": NAME}, "spec": spec})
     subject = SharedDefinition(api, TIDB, "tidb-1")
-    for act in (subject.check, subject.take):
-        with pytest.raises(PlatformError, match=r"definition of TidbCluster that is not ours .* app file with"):
+    for act in (subject.check, subject.acquire):
+        with pytest.raises(PlatformError, match=r"already has a definition of TidbCluster .* app file with"):
             act()
     subject.release()
     assert cluster.changes == []
 
 
 def test_one_that_is_never_served_is_named(cluster: ObjectServer, api: Api) -> None:
-    SharedDefinition(api, TIDB, "tidb-1").take()
+    SharedDefinition(api, TIDB, "tidb-1").acquire()
     definition(cluster)["status"] = {"conditions": [{"type": "Established", "status": "False"}]}
     with pytest.raises(PlatformError, match=f"the cluster does not serve {NAME} after 0.05 s"):
-        SharedDefinition(api, TIDB, "tidb-1").take(timeout_s=0.05)
+        SharedDefinition(api, TIDB, "tidb-1").acquire(timeout_s=0.05)
 
 
 def test_an_application_without_an_operator_asks_for_nothing(cluster: ObjectServer, api: Api) -> None:
     subject = SharedDefinition(api, HOTEL, "hotel-1")
     subject.check()
-    subject.take()
+    subject.acquire()
     subject.release()
     assert (subject.name, subject.labels, sum(api.requests.values())) == (None, {}, 0)

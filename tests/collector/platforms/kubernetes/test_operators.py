@@ -47,7 +47,7 @@ def make(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
     yield start
     for platform in made:
-        platform._made = False
+        platform._is_deployed = False
         platform.teardown()
         platform.journal.close()
 
@@ -123,6 +123,6 @@ def test_a_cluster_with_another_operator_is_refused_before_anything_is_made(
     names = {"kind": "TidbCluster", "plural": "tidbclusters"}
     spec = {"group": "pingcap.com", "names": names, "versions": [{"name": "v1alpha1", "served": True}]}
     object_server.put(DEFINITIONS, {"metadata": {"name": NAME}, "spec": spec})
-    with pytest.raises(PlatformError, match="is not ours"):
+    with pytest.raises(PlatformError, match="already has a definition of TidbCluster"):
         make("e").deploy()
     assert object_server.changes == []

@@ -16,7 +16,7 @@ from cluster_campaigns import COLLECT, SHORT, await_phase
 
 from faultset.collector.ipc.processes import tail
 from faultset.collector.platforms.kubernetes.client import Api, path_of
-from faultset.collector.platforms.kubernetes.namespaces import ours
+from faultset.collector.platforms.kubernetes.namespaces import list_namespaces
 from faultset.datasets.format.labels import read_label
 from faultset.datasets.views import EpisodeView
 
@@ -38,7 +38,7 @@ FAULTS = {
 def _left(api: Api) -> set[str]:
     definitions = {item["metadata"]["name"] for item in api.get(path_of("CustomResourceDefinition", ""))["items"]}
     volumes = {item["metadata"]["name"] for item in api.get(path_of("PersistentVolume", ""))["items"]}
-    return {item["metadata"]["name"] for item in ours(api)} | volumes | (definitions & {NAME})
+    return {item["metadata"]["name"] for item in list_namespaces(api)} | volumes | (definitions & {NAME})
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def test_the_image_says_which_servers_it_has_and_one_without_them_is_refused(loa
     found = KubernetesHost(image=REPOSITORY).original_servers(drivers)
     assert found["original-memcached"].startswith("memcached 1.")
     assert found["original-postgresql"].startswith("postgres ")
-    with pytest.raises(PlatformError, match=r"faultset/app:1\.0\.0 does not have .*build-image.sh --stores"):
+    with pytest.raises(PlatformError, match=r"faultset/app:1\.0\.0 does not contain .*build-image.sh --stores"):
         KubernetesHost().original_servers(drivers)
 
 

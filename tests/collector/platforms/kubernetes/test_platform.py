@@ -64,10 +64,10 @@ def test_before_the_load_every_look_sees_images_that_are_missing(waiting: Waitin
 def test_with_a_load_pods_are_listed_at_the_deadline_only(waiting: Waiting) -> None:
     pods = Pods("ErrImagePull")
     subject = waiting(pods)
-    subject._load_wanted = True
+    subject._load_active = True
     subject.wait(after(5), timeout_s=60, what="the fault to show")
     assert pods.lists == 0
-    with pytest.raises(PlatformError, match="success for the fault to show; pod geo-1 is Pending: ErrImagePull"):
+    with pytest.raises(PlatformError, match="waiting for the fault to show; pod geo-1 is Pending: ErrImagePull"):
         subject.wait(after(5), timeout_s=-1, what="the fault to show")
     assert pods.lists == 1
 

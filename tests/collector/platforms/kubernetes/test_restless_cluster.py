@@ -18,7 +18,7 @@ import yaml
 from cluster_campaigns import COLLECT, SHORT, await_phase
 
 from faultset.collector.platforms.kubernetes.client import Api
-from faultset.collector.platforms.kubernetes.namespaces import ours
+from faultset.collector.platforms.kubernetes.namespaces import list_namespaces
 from faultset.datasets.format.labels import read_journal, read_label
 from faultset.datasets.views import EpisodeView
 
@@ -43,7 +43,7 @@ def end(process: subprocess.Popen[str]) -> str:
 def test_an_episode_whose_load_was_evicted_is_repeated(api: Api, tmp_path: Path) -> None:
     process = begin(tmp_path / "d", "target-port")
     await_phase(tmp_path / "d", "baseline", process, lambda: printed(process))
-    (control,) = [n["metadata"]["name"] for n in ours(api) if n["metadata"]["name"].endswith("-control")]
+    (control,) = [n["metadata"]["name"] for n in list_namespaces(api) if n["metadata"]["name"].endswith("-control")]
     api.call("DELETE", f"/api/v1/namespaces/{control}/pods/load", body={"gracePeriodSeconds": 0})
     end(process)
     (episode,) = (tmp_path / "d" / "episodes").iterdir()
@@ -130,7 +130,7 @@ def test_an_api_server_that_is_away_for_a_while_costs_nothing(api: Api, gate: tu
     frontend = lines[lines["service"] == "frontend"].sort_values("time")
     assert frontend["time"].diff().dt.total_seconds().max() < 6, "no gap in the logs while it was away"
     assert not frontend.duplicated(["time", "message"]).any()
-    assert not [n for n in ours(api) if n["metadata"]["name"].startswith("hotel-")]
+    assert not [n for n in list_namespaces(api) if n["metadata"]["name"].startswith("hotel-")]
 
 
 @pytest.fixture

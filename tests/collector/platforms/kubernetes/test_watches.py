@@ -35,10 +35,10 @@ class FakeObjects:
                 raise message
             yield json.dumps(message).encode()
 
-    def is_mine(self, found: dict[str, Any]) -> bool:
+    def contains(self, found: dict[str, Any]) -> bool:
         return True
 
-    def shown(self, found: dict[str, Any]) -> dict[str, Any]:
+    def to_manifest(self, found: dict[str, Any]) -> dict[str, Any]:
         return found
 
 

@@ -15,4 +15,4 @@ def test_the_load_of_other_work_is_told_and_is_no_obstacle(
     row = next(one for one in checks.check_machine() if one.check == "other work")
     assert row.ok
     assert row.found.startswith(f"load average {load:.1f}")
-    assert ("fewer episodes run at a time" in row.found) == says_more
+    assert ("fewer episodes run concurrently" in row.found) == says_more

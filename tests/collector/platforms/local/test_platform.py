@@ -309,7 +309,7 @@ def test_waiting_without_success_names_what_is_not_ready(shop):
     shop.until(lambda: shop.pods("registry"))
     with pytest.raises(PlatformError) as caught:
         shop.platform.wait(lambda: False, timeout_s=0.1, what="the moon")
-    assert "waited 0.1 s without success for the moon" in str(caught.value)
+    assert "timed out after 0.1 s waiting for the moon" in str(caught.value)
     assert "pod registry-" in str(caught.value)
     assert "ImagePull" in str(caught.value)
 

@@ -11,7 +11,7 @@ import pytest
 from closed_ports import closed_port
 
 from faultset.collector.platforms.cluster.context import ProbeContainer
-from faultset.collector.platforms.local.worker import Prober, failure_of
+from faultset.collector.platforms.local.worker import Prober, probe_container
 
 
 def probe(port, path=None):
@@ -52,19 +52,19 @@ def closed():
 
 
 def test_a_port_that_accepts_is_well_and_a_closed_one_is_refused(silent, closed):
-    assert failure_of(probe(silent)) == ""
-    assert failure_of(probe(closed)) == f"dial tcp 127.0.0.1:{closed}: connect: connection refused"
+    assert probe_container(probe(silent)) == ""
+    assert probe_container(probe(closed)) == f"dial tcp 127.0.0.1:{closed}: connect: connection refused"
 
 
 def test_a_page_is_well_by_its_status(page, silent):
-    assert failure_of(probe(page, "/metrics")) == ""
-    assert failure_of(probe(page, "/")) == "HTTP probe failed with statuscode: 503"
-    assert failure_of(probe(silent, "/")) == f'Get "http://127.0.0.1:{silent}/": context deadline exceeded'
+    assert probe_container(probe(page, "/metrics")) == ""
+    assert probe_container(probe(page, "/")) == "HTTP probe failed with statuscode: 503"
+    assert probe_container(probe(silent, "/")) == f'Get "http://127.0.0.1:{silent}/": context deadline exceeded'
 
 
 def test_results_are_fetched_later(silent):
     prober = Prober()
-    prober.begin(probe(silent))
+    prober.submit(probe(silent))
     deadline = time.monotonic() + 5
     while not (found := list(prober.results())) and time.monotonic() < deadline:
         time.sleep(0.005)

@@ -6,10 +6,10 @@ import socket
 
 import pytest
 
-from faultset.collector.platforms.local.relay.messages import Target
+from faultset.collector.platforms.local.messages import Target
 from faultset.collector.platforms.local.routing import (
     AddressBlock,
-    hosts,
+    build_hosts,
     relay_configuration,
     scrape_targets,
 )
@@ -62,9 +62,9 @@ def test_metrics_are_read_through_the_relay(bench, manifest, addresses):
 
 def test_names_are_those_of_services_that_exist(bench, manifest):
     bench.apply(manifest.service("geo"), manifest.service("rate"))
-    assert set(hosts(bench.store)) == {"geo", "rate"}
+    assert set(build_hosts(bench.store)) == {"geo", "rate"}
     bench.delete("Service", "rate")
-    assert set(hosts(bench.store)) == {"geo"}
+    assert set(build_hosts(bench.store)) == {"geo"}
 
 
 def stateful(bench, manifest, replicas=2):
@@ -76,7 +76,7 @@ def stateful(bench, manifest, replicas=2):
 
 def test_pods_of_a_stateful_set_have_names_behind_a_headless_service(bench, manifest, addresses):
     stateful(bench, manifest)
-    found = hosts(bench.store)
+    found = build_hosts(bench.store)
     assert set(found) == {"tikv-peer", "tikv-0.tikv-peer", "tikv-1.tikv-peer"}
     assert found["tikv-peer"] == found["tikv-0.tikv-peer"]
     route = routes(bench, addresses)["tikv-1.tikv-peer:20160"]
@@ -89,9 +89,9 @@ def test_a_pod_that_is_not_ready_has_no_name_unless_the_service_shows_it(bench, 
     stateful(bench, manifest)
     bench.missing_programs.add("faultset-service")
     bench.end("tikv-0")
-    assert set(hosts(bench.store)) == {"tikv-peer", "tikv-1.tikv-peer"}
+    assert set(build_hosts(bench.store)) == {"tikv-peer", "tikv-1.tikv-peer"}
     bench.patch("Service", "tikv-peer", {"spec": {"publishNotReadyAddresses": True}})
-    assert "tikv-0.tikv-peer" in hosts(bench.store)
+    assert "tikv-0.tikv-peer" in build_hosts(bench.store)
 
 
 def test_a_block_is_owned_by_one_episode_at_a_time(addresses):
@@ -127,5 +127,5 @@ def test_no_address_is_given_twice(addresses):
 def test_too_many_services_are_refused(addresses):
     for _ in range(254):
         addresses.service()
-    with pytest.raises(PlatformError, match="room for 254 Services"):
+    with pytest.raises(PlatformError, match="at most 254 Services"):
         addresses.service()

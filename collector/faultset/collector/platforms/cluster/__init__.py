@@ -1,1 +1,1 @@
-"""A cluster as a model: objects, controllers and a kubelet that say what a node has to do, free of I/O."""
+"""A cluster model without I/O: objects, controllers, and a kubelet that returns commands for a node."""

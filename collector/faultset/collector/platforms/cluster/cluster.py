@@ -1,4 +1,4 @@
-"""One small cluster, free of I/O: objects and controllers; and one with a clock and a node of its own."""
+"""A cluster model without I/O: objects and controllers, and a simulation that adds a clock and a node."""
 
 from __future__ import annotations
 
@@ -33,40 +33,40 @@ from faultset.collector.platforms.cluster.workloads import (
     reconcile_replica_sets,
     reconcile_stateful_sets,
 )
-from faultset.collector.platforms.objects import Object, is_active, is_ready
-from faultset.collector.platforms.observation.objects import ChangeLog, EventRecorder
+from faultset.collector.platforms.objects import ChangeLog, EventRecorder, Object, is_active, is_ready
 from faultset.collector.spec.containers import PAUSE_REPOSITORY
 from faultset.core.times import SECOND_NS
 
 HEADLESS = "None"
-"""Address of a Service that has none: its name, and names of its own for pods, lead to pods themselves."""
+"""`clusterIP` of a headless Service, whose name resolves to the addresses of its pods."""
 
 
 def reconcile_services(context: Context) -> None:
-    """Give every Service an address and keep its Endpoints current."""
+    """Assign an address to every Service and update its Endpoints."""
     for service in context.store.each("Service"):
         name = service["metadata"]["name"]
         if not service["spec"].get("clusterIP"):
             service = context.store.patch("Service", name, {"spec": {"clusterIP": context.service_address()}})
-        subsets = _subsets(context, service)
-        found = context.store.find("Endpoints", name)
-        if found is None:
-            made: dict[str, Any] = {
-                "apiVersion": "v1",
-                "kind": "Endpoints",
-                "metadata": {
-                    "name": name,
-                    "labels": service["metadata"].get("labels", {}),
-                    "ownerReferences": [owner_reference(service)],
-                },
-                "subsets": subsets,
-            }
-            context.store.create(made)
-        elif found["subsets"] != subsets:
+        subsets = _build_subsets(context, service)
+        endpoints = context.store.find("Endpoints", name)
+        if endpoints is None:
+            context.store.create(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Endpoints",
+                    "metadata": {
+                        "name": name,
+                        "labels": service["metadata"].get("labels", {}),
+                        "ownerReferences": [owner_reference(service)],
+                    },
+                    "subsets": subsets,
+                }
+            )
+        elif endpoints["subsets"] != subsets:
             context.store.patch("Endpoints", name, {"subsets": subsets})
 
 
-def _subsets(context: Context, service: Object) -> list[dict[str, Any]]:
+def _build_subsets(context: Context, service: Object) -> list[dict[str, Any]]:
     selector = service["spec"].get("selector")
     if not selector:
         return []
@@ -87,7 +87,7 @@ def _subsets(context: Context, service: Object) -> list[dict[str, Any]]:
 
 
 def target_port(port: dict[str, Any], pod: Object) -> int:
-    """Return the number of a Service port's target; 0 when the pod has no port of that name."""
+    """Return the target port number of a Service port; 0 if the pod has no port of that name."""
     target = port["targetPort"]
     if isinstance(target, int):
         return target
@@ -107,7 +107,7 @@ _STORAGE_CLASS = {
     "reclaimPolicy": "Delete",
     "volumeBindingMode": "Immediate",
 }
-"""The class that a cluster of one node comes with."""
+"""The default class of a single-node cluster."""
 
 
 class Cluster:
@@ -126,9 +126,9 @@ class Cluster:
     service_address, pod_address
         Return an unused address for the next Service and the next pod.
     back_off_factor
-        Multiplies the waits of restarts and retries; 1 is what a real cluster does.
+        Multiplies restart and retry delays; 1 as on a real cluster.
     allocatable
-        What the node offers to pods, in Kubernetes quantities.
+        Resources that the node offers to pods, as Kubernetes quantities.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Cluster:
         self.store = ObjectStore(clock=clock, rng=rng, namespace=namespace)
         self.events = EventRecorder(clock=clock, service_of=self.service_of)
         self.changes = ChangeLog(clock=clock, service_of=self.service_of)
-        self.store.listen(self.changes.changed)
+        self.store.listen(self.changes.record)
         self.context = Context(
             store=self.store,
             events=self.events,
@@ -162,24 +162,24 @@ class Cluster:
         self._scheduler = Scheduler()
         self.kubelet = Kubelet(self.context, self.service_of)
         self._seen_version = -1
-        offered = dict(allocatable or {"cpu": "16", "memory": "64Gi", "pods": "110"})
+        resources = dict(allocatable or {"cpu": "16", "memory": "64Gi", "pods": "110"})
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {HOSTNAME_LABEL: NODE}}}
-        self.store.create({**node, "status": {"allocatable": offered}})
+        self.store.create({**node, "status": {"allocatable": resources}})
         self.store.create(_STORAGE_CLASS)
 
-    def service_of(self, found: Mapping[str, Any]) -> str | None:
+    def service_of(self, resource: Mapping[str, Any]) -> str | None:
         """Return the workload that owns an object, or None."""
-        labels = found["metadata"].get("labels") or {}
+        labels = resource["metadata"].get("labels") or {}
         return labels.get(self._label_key)
 
     @property
     def due(self) -> bool:
-        """Whether `reconcile` has something to do: a change, or a wait that is over."""
+        """Whether `reconcile` has work: an object changed or a delay has ended."""
         at_ns = self.context.due_ns
         return self.store.version != self._seen_version or (at_ns is not None and self.context.now_ns >= at_ns)
 
     def reconcile(self) -> list[Command]:
-        """Run all controllers until nothing changes any more, and return what the node has to do."""
+        """Run all controllers until no object changes; return commands for the node."""
         commands: list[Command] = []
         for _ in range(_MAX_ROUNDS):
             version = self.store.version
@@ -197,7 +197,7 @@ class Cluster:
         return commands
 
     def handle(self, report: Report) -> None:
-        """Take in what the node reports."""
+        """Process a report of the node."""
         self.kubelet.handle(report)
         self._seen_version = -1
 
@@ -206,17 +206,19 @@ _MOST_ROUNDS = 1000
 
 
 class SimulatedCluster:
-    """Drives a `Cluster`: containers start, answer probes and end as soon as they are asked to.
+    """A `Cluster` with a simulated clock and node, whose containers start, pass probes and stop immediately.
 
     Parameters
     ----------
     now_ns
-        The time at first; it moves by `advance` only.
+        Initial time; only `advance` changes it.
 
     Attributes
     ----------
-    missing_programs, ignores_term
-        Programs that cannot be started, and pods whose containers ignore SIGTERM.
+    missing_programs
+        Programs that cannot be started.
+    ignores_term
+        Pods whose containers ignore SIGTERM.
     """
 
     def __init__(
@@ -252,7 +254,7 @@ class SimulatedCluster:
         return self.now_ns
 
     def settle(self) -> None:
-        """Let the controllers act until nothing is left to do at this time."""
+        """Run the controllers until nothing is due."""
         for _ in range(_MOST_ROUNDS):
             if not self.cluster.due:
                 return
@@ -261,7 +263,7 @@ class SimulatedCluster:
         raise AssertionError(f"the controllers still act after {_MOST_ROUNDS} rounds")
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock and run the controllers whenever something is due."""
         end_ns = self.now_ns + round(seconds * SECOND_NS)
         while (due_ns := self.cluster.context.due_ns) is not None and due_ns <= end_ns:
             self.now_ns = max(self.now_ns, due_ns)
@@ -270,7 +272,7 @@ class SimulatedCluster:
         self.settle()
 
     def end(self, *pods: str, code: int = 2, out_of_memory: bool = False) -> None:
-        """Have the containers of pods end by themselves."""
+        """End the containers of pods, as if their programs had exited."""
         for key, started in [*self.running.items()]:
             if started.pod in pods:
                 self._end(key, code, out_of_memory=out_of_memory)
@@ -294,7 +296,7 @@ class SimulatedCluster:
             self.cluster.handle(report)
 
     def _start(self, command: StartContainer) -> Report:
-        about: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "uid": command.uid,
             "container": command.container,
             "attempt": command.attempt,
@@ -302,20 +304,20 @@ class SimulatedCluster:
         }
         program = command.command[0] if command.command else ""
         if program in self.missing_programs:
-            return StartFailed(**about, message=f'exec: "{program}": executable file not found')
+            return StartFailed(**fields, message=f'exec: "{program}": executable file not found')
         self.running[command.uid, command.container] = command
-        return Started(**about)
+        return Started(**fields)
 
     def _probe(self, probe: ProbeContainer) -> Report:
         started = self.running.get((probe.uid, probe.container))
-        is_silent = started is None or started.image.rpartition(":")[0] == PAUSE_REPOSITORY
+        refuses = started is None or started.image.rpartition(":")[0] == PAUSE_REPOSITORY
         return ProbeResult(
             uid=probe.uid,
             container=probe.container,
             attempt=probe.attempt,
             purpose=probe.purpose,
             time_ns=self.now_ns,
-            failure=f"dial tcp {probe.address}:{probe.port}: connect: connection refused" if is_silent else "",
+            failure=f"dial tcp {probe.address}:{probe.port}: connect: connection refused" if refuses else "",
         )
 
     def _end(self, key: tuple[str, str], code: int, *, out_of_memory: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What every controller works with: the store, the time, and the commands to the node with its reports."""
+"""State that all controllers share, and the commands to and reports from the node."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from typing import Any, Literal
 
 from faultset.collector.ipc.channel import Message, Request
 from faultset.collector.platforms.cluster.object_store import ObjectStore
-from faultset.collector.platforms.objects import Object
-from faultset.collector.platforms.observation.objects import EventRecorder
+from faultset.collector.platforms.objects import EventRecorder, Object
 from faultset.core.times import SECOND_NS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """A folder that a container sees: files of a ConfigMap or Secret, or a named volume that is kept.
+    """A mounted folder: either the files of a ConfigMap or Secret, or a named volume.
 
-    Exactly one of `files` and `volume` is set. A volume whose name begins with `pod/` ends with its pod.
+    Exactly one of `files` and `volume` is set. A volume named `pod/...` is removed with its pod.
     """
 
     path: str
@@ -30,7 +29,7 @@ class Mount:
 
 @dataclass(frozen=True, kw_only=True)
 class StartContainer:
-    """Start one container of a pod, whose program begins after `program_s`; answered by Started or StartFailed."""
+    """Start a container; its program runs after `program_s`. The node reports Started or StartFailed."""
 
     pod: str
     uid: str
@@ -49,7 +48,7 @@ class StartContainer:
 
 @dataclass(frozen=True, kw_only=True)
 class SignalContainer(Request[bool]):
-    """Send a signal, such as `KILL`, to a container or to its first process only; the answer says whether it runs."""
+    """Send a signal such as `KILL` to a container or only its main process; answers whether it runs."""
 
     uid: str
     container: str
@@ -59,7 +58,7 @@ class SignalContainer(Request[bool]):
 
 @dataclass(frozen=True, kw_only=True)
 class LimitContainer(Request[bool]):
-    """Change the limits of a container in place; the answer says whether it runs."""
+    """Change the limits of a running container; answers whether it runs."""
 
     uid: str
     container: str
@@ -78,16 +77,16 @@ class RefreshMounts:
 
 @dataclass(frozen=True, kw_only=True)
 class ForgetPod:
-    """Free what belonged to a pod that is gone, except its logs."""
+    """Remove the files of a deleted pod, except its logs."""
 
     uid: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeContainer:
-    """Ask a container whether it is ready or alive; answered by ProbeResult.
+    """Probe a container; the node reports ProbeResult.
 
-    A path means an HTTP request, none a connection.
+    With a path the probe is an HTTP request, without one a TCP connection.
     """
 
     uid: str
@@ -105,7 +104,7 @@ Command = StartContainer | SignalContainer | LimitContainer | RefreshMounts | Fo
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """A container runs."""
+    """A container was started."""
 
     uid: str
     container: str
@@ -115,7 +114,7 @@ class Started:
 
 @dataclass(frozen=True, kw_only=True)
 class StartFailed:
-    """A container could not be started, for instance because its program does not exist."""
+    """A container could not be started, for example because its program does not exist."""
 
     uid: str
     container: str
@@ -126,7 +125,7 @@ class StartFailed:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerExited(Message):
-    """A container's main process has ended and all other processes of the container with it."""
+    """A container's main process and all its other processes have ended."""
 
     uid: str
     container: str
@@ -139,7 +138,7 @@ class ContainerExited(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
-    """What a container answered to a probe; `failure` is empty when it is well."""
+    """The result of a probe; `failure` is empty if it passed."""
 
     uid: str
     container: str
@@ -154,33 +153,35 @@ Report = Started | StartFailed | ContainerExited | ProbeResult
 
 @dataclass(frozen=True, kw_only=True)
 class StartTimes:
-    """Waits on the way from a decision to a program that listens, in seconds.
+    """Delays of a starting container, in seconds.
 
     Attributes
     ----------
     sandbox_s
-        From the scheduling of a pod to the start of its containers.
-    noticed_s
-        From the end of a container until the kubelet looks at the pod again.
+        From scheduling a pod to starting its containers.
+    relist_s
+        From the end of a container until the kubelet notices.
     program_s
-        From the start of a container until its program runs.
-    probe_again_s
-        From a failed readiness probe of a container that was never ready to the next one; None for as long as the
-        probe says.
+        From starting a container until its program runs.
+    probe_retry_s
+        Longest time between readiness probes until the first success; None for the probe's own period.
     """
 
     sandbox_s: float = 0.0
-    noticed_s: float = 0.0
+    relist_s: float = 0.0
     program_s: float = 0.0
-    probe_again_s: float | None = None
+    probe_retry_s: float | None = None
 
 
-AT_ONCE = StartTimes()
-BEFORE_CLIENTS = StartTimes(probe_again_s=0.1)
-"""What holds until there are clients who could notice."""
-AS_ON_A_CLUSTER = StartTimes(sandbox_s=0.6, noticed_s=1.0, program_s=1.5)
-"""Medians on a single node, containerd, the image present: sandbox and task; the kubelet's relist; a program's imports
-under the limit of its processor time. Here a program is a fork of a process that has imported all of it."""
+NO_DELAYS = StartTimes()
+WITHOUT_LOAD = StartTimes(probe_retry_s=0.1)
+"""Used until the load starts, since nothing can observe the delays before."""
+AS_ON_A_CLUSTER = StartTimes(sandbox_s=0.6, relist_s=1.0, program_s=1.5)
+"""Medians measured on a single-node cluster with containerd and a local image.
+
+`program_s` is the time a program takes to import its modules under its CPU limit. On the embedded platform a program is
+a fork of a process that has already imported them.
+"""
 
 
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"
@@ -188,7 +189,7 @@ _SAFE = "bcdfghjklmnpqrstvwxz2456789"
 
 @dataclass(kw_only=True)
 class Context:
-    """Shared state of one cluster's controllers."""
+    """State shared by the controllers of one cluster."""
 
     store: ObjectStore
     events: EventRecorder
@@ -197,7 +198,7 @@ class Context:
     service_address: Callable[[], str]
     pod_address: Callable[[], str]
     factor: float = 1.0
-    start_times: StartTimes = AT_ONCE
+    start_times: StartTimes = NO_DELAYS
     api_socket: str | None = None
     due_ns: int | None = field(default=None)
     _hashes: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
@@ -208,27 +209,27 @@ class Context:
         return self.clock()
 
     def requeue(self, at_ns: int) -> None:
-        """Ask to be run again at `at_ns` at the latest."""
+        """Request the next `reconcile` at `at_ns` or earlier."""
         if self.due_ns is None or at_ns < self.due_ns:
             self.due_ns = at_ns
 
     def scaled_ns(self, seconds: float) -> int:
-        """Return a waiting time of the real cluster, scaled by the platform's back-off factor."""
+        """Return a delay of a real cluster, multiplied by the back-off factor."""
         return int(seconds * self.factor * SECOND_NS)
 
     def template_hash(self, workload: Object) -> str:
-        """Return the hash of a workload's pod template, which is computed once for each of its generations."""
+        """Return the hash of a workload's pod template, cached by generation."""
         key = workload["metadata"]["uid"], workload["metadata"]["generation"]
         if key not in self._hashes:
             self._hashes[key] = template_hash(workload["spec"]["template"])
         return self._hashes[key]
 
     def suffix(self, length: int = 5) -> str:
-        """Return random characters as in a pod's name."""
+        """Return a random pod name suffix."""
         return "".join(self.rng.choice(_SAFE) for _ in range(length))
 
 
 def template_hash(template: Mapping[str, Any]) -> str:
-    """Return the pod-template-hash of a Deployment's template: eight to ten characters without vowels."""
+    """Return the pod-template-hash of a Deployment: eight to ten characters without vowels."""
     digits = str(zlib.crc32(json.dumps(template, sort_keys=True).encode())).rjust(8, "0")
     return "".join(_SAFE[ord(digit) % len(_SAFE)] for digit in digits)

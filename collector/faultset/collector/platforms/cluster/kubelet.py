@@ -1,4 +1,4 @@
-"""The kubelet: starts, restarts and stops the containers of the pods on its node, and reports their status."""
+"""The kubelet: starts, restarts and stops the containers of pods and updates their status."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ from faultset.collector.platforms.cluster.pods import (
     probe_of,
 )
 from faultset.collector.platforms.cluster.scheduling import NODE
-from faultset.collector.platforms.objects import Object
-from faultset.collector.platforms.observation.objects import rfc3339
+from faultset.collector.platforms.objects import Object, rfc3339
 from faultset.collector.runtime.cluster_api import SOCKET_VARIABLE
 
 FIRST_S = 10.0
@@ -50,13 +49,13 @@ class _Entry:
 
 
 class BackOff:
-    """Waits by key, counted from the event that caused them.
+    """Exponentially growing delays by key.
 
     Parameters
     ----------
     factor
-        Multiplies every length: 1 is the ladder of a real kubelet, 10, 20, 40 … 300 s, forgotten after ten
-        minutes without an event.
+        Multiplies all delays. With 1 they are those of a real kubelet: 10, 20, 40 … 300 s, reset after ten minutes
+        without an event.
     """
 
     def __init__(self, factor: float = 1.0):
@@ -66,14 +65,14 @@ class BackOff:
         self._entries: dict[str, _Entry] = {}
 
     def until_ns(self, key: str, event_ns: int) -> int:
-        """Return when the wait that began with the event at `event_ns` ends; `event_ns` when there is none."""
+        """Return when the delay after the event at `event_ns` ends; `event_ns` without a delay."""
         entry = self._entries.get(key)
         if entry is None or event_ns - entry.updated_ns > self._forget_ns:
             return event_ns
         return event_ns + entry.wait_ns
 
     def next(self, key: str, event_ns: int, now_ns: int) -> None:
-        """Record that it is tried again now after the event at `event_ns`: the next wait is longer."""
+        """Record a retry after the event at `event_ns`; doubles the next delay."""
         entry = self._entries.get(key)
         if entry is None or event_ns - entry.updated_ns > self._forget_ns:
             self._entries[key] = _Entry(self._first_ns, now_ns)
@@ -81,17 +80,17 @@ class BackOff:
             self._entries[key] = _Entry(min(self._longest_ns, 2 * entry.wait_ns), now_ns)
 
     def forget(self, prefix: str) -> None:
-        """Drop all keys that begin with `prefix`."""
+        """Remove all keys that start with `prefix`."""
         for key in [key for key in self._entries if key.startswith(prefix)]:
             del self._entries[key]
 
 
 RESYNC_S = 10.0
-"""Time between two looks of the kubelet at a pod that waits."""
+"""Interval at which the kubelet checks a waiting pod."""
 
 
 class Images:
-    """Finds images for containers, and says in their status and in events when it cannot."""
+    """Simulates image pulls; failures appear in the container's status and in events."""
 
     def __init__(self, context: Context):
         self._context = context
@@ -99,7 +98,7 @@ class Images:
         self._failed_ns: dict[str, int] = {}
 
     def has(self, state: PodState, container: ContainerState, image: str) -> bool:
-        """Say whether the image is there; if not, the pod waits and tries again."""
+        """Return whether the node has the image; otherwise schedule the next pull."""
         container.image = image
         if is_known_image(image):
             message = f'Container image "{image}" already present on machine'
@@ -114,10 +113,10 @@ class Images:
             self._fail(state, container, image)
         elif now_ns >= container.reported_ns + self._context.scaled_ns(1):
             self._back_off(state, container, image)
-        soon_ns = container.reported_ns + self._context.scaled_ns(1)
-        if now_ns >= soon_ns:
-            soon_ns = container.reported_ns + self._context.scaled_ns(RESYNC_S)
-        self._context.requeue(min(self._pulls.until_ns(key, self._failed_ns[key]), soon_ns))
+        report_ns = container.reported_ns + self._context.scaled_ns(1)
+        if now_ns >= report_ns:
+            report_ns = container.reported_ns + self._context.scaled_ns(RESYNC_S)
+        self._context.requeue(min(self._pulls.until_ns(key, self._failed_ns[key]), report_ns))
         return False
 
     def _fail(self, state: PodState, container: ContainerState, image: str) -> None:
@@ -142,7 +141,7 @@ _RUNTIME = "failed to create containerd task: failed to create shim task: OCI ru
 
 
 class Kubelet:
-    """Decides for one node; `reconcile` returns commands, `handle` takes in what became of them.
+    """The kubelet of the only node: `reconcile` returns commands, `handle` processes reports of the node.
 
     Parameters
     ----------
@@ -162,12 +161,12 @@ class Kubelet:
         self._probes = Probes(context)
 
     def reconcile(self) -> list[Command]:
-        """Bring every pod on the node one step towards its spec."""
+        """Move every pod on the node one step towards its spec."""
         commands: list[Command] = []
-        wanted = {pod["metadata"]["uid"]: pod for pod in self._context.store.each("Pod") if pod["spec"].get("nodeName")}
-        for uid in [uid for uid in self.pods if uid not in wanted]:
+        pods = {pod["metadata"]["uid"]: pod for pod in self._context.store.each("Pod") if pod["spec"].get("nodeName")}
+        for uid in [uid for uid in self.pods if uid not in pods]:
             self._clear(self.pods[uid], commands)
-        for uid, pod in wanted.items():
+        for uid, pod in pods.items():
             state = self.pods.get(uid)
             if state is None:
                 if pod["metadata"].get("deletionTimestamp"):
@@ -179,38 +178,38 @@ class Kubelet:
                 self._terminate(state, commands)
             else:
                 self._sync(state, commands)
-            self._report(state)
+            self._update_status(state)
         return commands
 
     def handle(self, report: Report) -> None:
-        """Take in what the node reports; news of a container that is no longer known are dropped."""
+        """Process a report of the node; reports of replaced containers are ignored."""
         state = self.pods.get(report.uid)
         container = state.containers.get(report.container) if state else None
         if state is None or container is None or container.attempt != report.attempt:
             return
         if isinstance(report, ProbeResult):
-            self._take_answer(state, container, report)
+            self._handle_probe(state, container, report)
             return
         container.starting = False
         if isinstance(report, Started):
             container.running, container.started_ns, container.kill_at_ns = True, report.time_ns, None
-            container.answers, container.restart_why = False, ""
+            container.is_responding, container.restart_reason = False, ""
             self._context.events.normal(state.pod, "Started", f"Started container {container.name}")
         elif isinstance(report, StartFailed):
             message = f"{_RUNTIME}: unable to start container process: {report.message}: unknown"
             container.finished_ns = container.started_ns = report.time_ns
-            container.terminated = _terminated(128, "StartError", report.time_ns, report.time_ns, message)
+            container.terminated = _terminated_state(128, "StartError", report.time_ns, report.time_ns, message)
             container.waiting = {"reason": "RunContainerError", "message": message}
             self._context.events.warning(state.pod, "Failed", f"Error: {message}")
         else:
-            self._exited(state, container, report)
+            self._handle_exit(state, container, report)
         if self._context.store.find("Pod", state.name) is not None:
-            self._report(state)
+            self._update_status(state)
 
-    def _exited(self, state: PodState, container: ContainerState, report: ContainerExited) -> None:
+    def _handle_exit(self, state: PodState, container: ContainerState, report: ContainerExited) -> None:
         container.running, container.kill_at_ns, container.finished_ns = False, None, report.time_ns
         reason = "OOMKilled" if report.out_of_memory else "Completed" if report.exit_code == 0 else "Error"
-        container.terminated = _terminated(report.exit_code, reason, container.started_ns, report.time_ns)
+        container.terminated = _terminated_state(report.exit_code, reason, container.started_ns, report.time_ns)
         container.terminated_shown = True
         if report.exit_code == 0 and container.name in {spec["name"] for spec in init_specs(state.pod)}:
             container.completed = True
@@ -218,25 +217,26 @@ class Kubelet:
         if report.out_of_memory and node is not None:
             self._context.events.warning(node, "OOMKilling", report.detail)
 
-    def _take_answer(self, state: PodState, container: ContainerState, answer: ProbeResult) -> None:
-        spec = next((one for one in state.pod["spec"]["containers"] if one["name"] == container.name), None)
+    def _handle_probe(self, state: PodState, container: ContainerState, result: ProbeResult) -> None:
+        specs = {spec["name"]: spec for spec in state.pod["spec"]["containers"]}
+        spec = specs.get(container.name)
         if spec is not None and container.running and not state.pod["metadata"].get("deletionTimestamp"):
-            self._probes.take(state, container, spec, answer)
-            self._report(state)
+            self._probes.record(state, container, spec, result)
+            self._update_status(state)
 
     def _admit(self, uid: str, pod: Object) -> PodState:
         context = self._context
         state = PodState(uid=uid, pod=pod, address=context.pod_address(), started_ns=context.now_ns)
         state.refresh_at_ns = context.now_ns + context.scaled_ns(REFRESH_S)
-        first = init_specs(pod)
-        for spec in (*first, *pod["spec"]["containers"]):
+        initial = init_specs(pod)
+        for spec in (*initial, *pod["spec"]["containers"]):
             container = state.containers[spec["name"]] = ContainerState(spec["name"], image=spec["image"])
-            if first:
+            if initial:
                 container.waiting = {"reason": "PodInitializing"}
         self.pods[uid] = state
         return state
 
-    def _report(self, state: PodState) -> None:
+    def _update_status(self, state: PodState) -> None:
         current = self._context.store.find("Pod", state.name)
         if current is None or current["metadata"]["uid"] != state.uid:
             return
@@ -245,7 +245,7 @@ class Kubelet:
         state.pod = self._context.store.find("Pod", state.name) or state.pod
 
     def _clear(self, state: PodState, commands: list[Command]) -> None:
-        """Kill what is left of a pod that was deleted without grace, then forget it."""
+        """Kill the containers of a pod that was deleted without grace, then remove its state."""
         if not state.stopping:
             running = [container.name for container in state.containers.values() if container.running]
             for name in running:
@@ -267,12 +267,12 @@ class Kubelet:
             self._context.store.remove("Pod", state.name)
 
     def _stop(
-        self, state: PodState, container: ContainerState, grace_s: float, why: str, commands: list[Command]
+        self, state: PodState, container: ContainerState, grace_s: float, reason: str, commands: list[Command]
     ) -> None:
         now_ns = self._context.now_ns
         if container.kill_at_ns is None:
             container.kill_at_ns = now_ns + int(grace_s * 1e9)
-            self._context.events.normal(state.pod, "Killing", why)
+            self._context.events.normal(state.pod, "Killing", reason)
             commands.append(SignalContainer(uid=state.uid, container=container.name, signal="TERM"))
         if now_ns >= container.kill_at_ns:
             container.kill_at_ns = now_ns + int(1e9)
@@ -281,21 +281,21 @@ class Kubelet:
 
     def _sync(self, state: PodState, commands: list[Command]) -> None:
         commands += self._mounts.refresh(state)
-        for spec in self._wanted(state):
+        for spec in self._current_specs(state):
             container = state.containers.setdefault(spec["name"], ContainerState(spec["name"], image=spec["image"]))
-            container.is_asked = probe_of(spec, "readiness") is not None
+            container.has_readiness_probe = probe_of(spec, "readiness") is not None
             if container.running:
                 self._keep(state, container, spec, commands)
                 commands += self._probes.due(state, container, spec)
             elif (
                 not container.starting
-                and self._has_looked(state, container)
+                and self._has_noticed(state, container)
                 and self._may_start(state, container, spec)
             ):
                 self._start(state, container, spec, commands)
 
-    def _wanted(self, state: PodState) -> list[dict[str, Any]]:
-        """Return the containers that are to run now: the init containers one after the other, then the others."""
+    def _current_specs(self, state: PodState) -> list[dict[str, Any]]:
+        """Return the containers that should run now: the next init container, or all regular ones."""
         for spec in init_specs(state.pod):
             if not state.containers[spec["name"]].completed:
                 return [spec]
@@ -303,23 +303,23 @@ class Kubelet:
 
     def _keep(self, state: PodState, container: ContainerState, spec: dict[str, Any], commands: list[Command]) -> None:
         if container.definition != definition(spec):
-            container.restart_why = f"Container {container.name} definition changed, will be restarted"
-        if container.restart_why:
-            why = container.restart_why
-            self._stop(state, container, state.pod["spec"]["terminationGracePeriodSeconds"], why, commands)
+            container.restart_reason = f"Container {container.name} definition changed, will be restarted"
+        if container.restart_reason:
+            grace_s = state.pod["spec"]["terminationGracePeriodSeconds"]
+            self._stop(state, container, grace_s, container.restart_reason, commands)
         elif container.limits != limits(spec):
             container.limits = limits(spec)
             cpu, memory = container.limits
             commands.append(LimitContainer(uid=state.uid, container=container.name, cpu_limit=cpu, memory_limit=memory))
 
-    def _has_looked(self, state: PodState, container: ContainerState) -> bool:
-        """Say whether the kubelet would know by now that a container has to be started."""
+    def _has_noticed(self, state: PodState, container: ContainerState) -> bool:
+        """Return whether a real kubelet would have noticed by now that a container must be started."""
         context, times = self._context, self._context.start_times
-        before = [one.finished_ns for one in state.containers.values() if one.completed and one.finished_ns]
+        completed = [other.finished_ns for other in state.containers.values() if other.completed and other.finished_ns]
         if container.finished_ns is not None:
-            at_ns = container.finished_ns + context.scaled_ns(times.noticed_s)
-        elif before:
-            at_ns = max(before) + context.scaled_ns(times.noticed_s)
+            at_ns = container.finished_ns + context.scaled_ns(times.relist_s)
+        elif completed:
+            at_ns = max(completed) + context.scaled_ns(times.relist_s)
         else:
             at_ns = state.started_ns + context.scaled_ns(times.sandbox_s)
         if context.now_ns >= at_ns:
@@ -395,11 +395,11 @@ class Kubelet:
         )
 
 
-def _terminated(code: int, reason: str, started_ns: int, finished_ns: int, message: str = "") -> dict[str, Any]:
-    made = {
+def _terminated_state(code: int, reason: str, started_ns: int, finished_ns: int, message: str = "") -> dict[str, Any]:
+    state = {
         "exitCode": code,
         "reason": reason,
         "startedAt": rfc3339(started_ns),
         "finishedAt": rfc3339(finished_ns),
     }
-    return {**made, "message": message} if message else made
+    return {**state, "message": message} if message else state

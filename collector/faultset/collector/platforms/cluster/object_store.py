@@ -1,4 +1,4 @@
-"""An in-memory object store that behaves like the Kubernetes API server for the kinds an application needs."""
+"""An in-memory object store that behaves like the Kubernetes API server for the kinds that applications use."""
 
 from __future__ import annotations
 
@@ -10,30 +10,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from faultset.collector.platforms.journal import merge
-from faultset.collector.platforms.objects import Object, ObjectNotFound, copied, quantity
-from faultset.collector.platforms.observation.objects import rfc3339
+from faultset.collector.platforms.objects import Object, ObjectNotFound, copied, quantity, rfc3339
 from faultset.core.errors import PlatformError
 
 
-def with_defaults(made: dict[str, Any]) -> dict[str, Any]:
-    """Fill in an object's defaults in place and return it."""
-    if made["kind"] == "Secret":
-        _secret(made)
-    spec = made.get("spec")
-    if isinstance(spec, dict) and made["kind"] in _DEFAULTS:
-        _DEFAULTS[made["kind"]](spec)
-    return made
+def with_defaults(resource: dict[str, Any]) -> dict[str, Any]:
+    """Set an object's defaults in place and return it."""
+    if resource["kind"] == "Secret":
+        _encode_secret(resource)
+    spec = resource.get("spec")
+    if isinstance(spec, dict) and resource["kind"] in _DEFAULTS:
+        _DEFAULTS[resource["kind"]](spec)
+    return resource
 
 
-def _secret(made: dict[str, Any]) -> None:
-    """Move the texts that a client may give in place of the encoded values to where they are kept."""
-    texts = made.pop("stringData", None) or {}
+def _encode_secret(secret: dict[str, Any]) -> None:
+    """Move the texts of `stringData` into `data`, encoded."""
+    texts = secret.pop("stringData", None) or {}
     encoded = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
     if encoded:
-        made["data"] = {**(made.get("data") or {}), **encoded}
+        secret["data"] = {**(secret.get("data") or {}), **encoded}
 
 
-def _pod(spec: dict[str, Any]) -> None:
+def _default_pod(spec: dict[str, Any]) -> None:
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
     for container in (*(spec.get("initContainers") or ()), *spec.get("containers", [])):
@@ -41,7 +40,7 @@ def _pod(spec: dict[str, Any]) -> None:
         container.setdefault("resources", {})
 
 
-def _deployment(spec: dict[str, Any]) -> None:
+def _default_deployment(spec: dict[str, Any]) -> None:
     spec.setdefault("replicas", 1)
     spec.setdefault("revisionHistoryLimit", 10)
     strategy = spec.setdefault("strategy", {})
@@ -49,36 +48,36 @@ def _deployment(spec: dict[str, Any]) -> None:
         rolling = strategy.setdefault("rollingUpdate", {})
         rolling.setdefault("maxSurge", "25%")
         rolling.setdefault("maxUnavailable", "25%")
-    _pod(spec["template"].setdefault("spec", {}))
+    _default_pod(spec["template"].setdefault("spec", {}))
 
 
-def _stateful_set(spec: dict[str, Any]) -> None:
+def _default_stateful_set(spec: dict[str, Any]) -> None:
     spec.setdefault("replicas", 1)
     spec.setdefault("podManagementPolicy", "OrderedReady")
     spec.setdefault("revisionHistoryLimit", 10)
     strategy = spec.setdefault("updateStrategy", {})
     if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
         strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
-    _pod(spec["template"].setdefault("spec", {}))
+    _default_pod(spec["template"].setdefault("spec", {}))
 
 
-def _service(spec: dict[str, Any]) -> None:
+def _default_service(spec: dict[str, Any]) -> None:
     spec.setdefault("type", "ClusterIP")
     for port in spec.get("ports", []):
         port.setdefault("protocol", "TCP")
         port.setdefault("targetPort", port["port"])
 
 
-def _volume(spec: dict[str, Any]) -> None:
+def _default_volume(spec: dict[str, Any]) -> None:
     spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
 
 
 _DEFAULTS = {
-    "Pod": _pod,
-    "Deployment": _deployment,
-    "StatefulSet": _stateful_set,
-    "Service": _service,
-    "PersistentVolume": _volume,
+    "Pod": _default_pod,
+    "Deployment": _default_deployment,
+    "StatefulSet": _default_stateful_set,
+    "Service": _default_service,
+    "PersistentVolume": _default_volume,
 }
 
 
@@ -95,94 +94,96 @@ _CHANGEABLE += ("persistentVolumeClaimRetentionPolicy", "minReadySeconds")
 
 
 class InvalidObject(PlatformError):
-    """The API server refuses an object; the text is that of Kubernetes."""
+    """The API server rejects an object; the message is that of Kubernetes."""
 
 
-def check_object(made: Object, before: Object | None = None) -> None:
-    """Raise InvalidObject when an object is refused.
+def check_object(resource: Object, before: Object | None = None) -> None:
+    """Raise InvalidObject if an object is invalid.
 
     Parameters
     ----------
     before
-        The object in its place, if there is one.
+        The object that it replaces, if any.
     """
-    faults = list(_CHECKS[made["kind"]](made["spec"])) if made["kind"] in _CHECKS and "spec" in made else []
-    if made["kind"] == "StatefulSet" and before is not None and _fixed(made) != _fixed(before):
-        known = ", ".join(f"'{field}'" for field in _CHANGEABLE[:-1])
-        faults.append(
-            f"spec: Forbidden: updates to statefulset spec for fields other than {known} and '{_CHANGEABLE[-1]}' "
+    errors = (
+        list(_CHECKS[resource["kind"]](resource["spec"])) if resource["kind"] in _CHECKS and "spec" in resource else []
+    )
+    if resource["kind"] == "StatefulSet" and before is not None and _fixed(resource) != _fixed(before):
+        allowed = ", ".join(f"'{field}'" for field in _CHANGEABLE[:-1])
+        errors.append(
+            f"spec: Forbidden: updates to statefulset spec for fields other than {allowed} and '{_CHANGEABLE[-1]}' "
             "are forbidden"
         )
-    if faults:
-        group = "." + made["apiVersion"].partition("/")[0] if "/" in made["apiVersion"] else ""
-        text = faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]"
-        raise InvalidObject(f'{made["kind"]}{group} "{made["metadata"]["name"]}" is invalid: {text}')
+    if errors:
+        group = "." + resource["apiVersion"].partition("/")[0] if "/" in resource["apiVersion"] else ""
+        message = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
+        raise InvalidObject(f'{resource["kind"]}{group} "{resource["metadata"]["name"]}" is invalid: {message}')
 
 
 def _fixed(stateful_set: Object) -> dict[str, Any]:
     return {key: value for key, value in stateful_set["spec"].items() if key not in _CHANGEABLE}
 
 
-def _validation_pod(spec: dict[str, Any], path: str = "spec") -> Iterator[str]:
+def _validate_pod(spec: dict[str, Any], path: str = "spec") -> Iterator[str]:
     for number, toleration in enumerate(spec.get("tolerations") or ()):
-        place = f"{path}.tolerations[{number}]"
-        yield from _one_of(f"{place}.operator", toleration.get("operator", "Equal"), _OPERATORS)
-        yield from _one_of(f"{place}.effect", toleration.get("effect") or _EFFECTS[0], _EFFECTS)
-    yield from _ids(f"{path}.securityContext", spec.get("securityContext") or {})
+        location = f"{path}.tolerations[{number}]"
+        yield from _validate_choice(f"{location}.operator", toleration.get("operator", "Equal"), _OPERATORS)
+        yield from _validate_choice(f"{location}.effect", toleration.get("effect") or _EFFECTS[0], _EFFECTS)
+    yield from _validate_ids(f"{path}.securityContext", spec.get("securityContext") or {})
     for field in ("initContainers", "containers"):
         for number, container in enumerate(spec.get(field) or ()):
-            yield from _container(f"{path}.{field}[{number}]", container)
+            yield from _validate_container(f"{path}.{field}[{number}]", container)
 
 
-def _container(path: str, container: dict[str, Any]) -> Iterator[str]:
-    yield from _ids(f"{path}.securityContext", container.get("securityContext") or {})
+def _validate_container(path: str, container: dict[str, Any]) -> Iterator[str]:
+    yield from _validate_ids(f"{path}.securityContext", container.get("securityContext") or {})
     resources = container.get("resources") or {}
     requests, limits = (resources.get(field) or {} for field in ("requests", "limits"))
     for resource in ("cpu", "memory"):
-        wanted, most = requests.get(resource), limits.get(resource)
-        if wanted is not None and most is not None and quantity(wanted) > quantity(most):
-            reason = f"must be less than or equal to {resource} limit of {most}"
-            yield f'{path}.resources.requests: Invalid value: "{wanted}": {reason}'
+        request, limit = requests.get(resource), limits.get(resource)
+        if request is not None and limit is not None and quantity(request) > quantity(limit):
+            reason = f"must be less than or equal to {resource} limit of {limit}"
+            yield f'{path}.resources.requests: Invalid value: "{request}": {reason}'
 
 
-def _ids(path: str, context: dict[str, Any]) -> Iterator[str]:
+def _validate_ids(path: str, context: dict[str, Any]) -> Iterator[str]:
     for field in ("runAsUser", "runAsGroup", "fsGroup"):
         value = context.get(field)
         if value is not None and not 0 <= value <= _LARGEST_ID:
             yield f"{path}.{field}: Invalid value: {value}: must be between 0 and {_LARGEST_ID}, inclusive"
 
 
-def _one_of(path: str, value: str, supported: Iterable[str]) -> Iterator[str]:
+def _validate_choice(path: str, value: str, supported: Iterable[str]) -> Iterator[str]:
     if value not in supported:
-        listed = ", ".join(f'"{one}"' for one in supported)
-        yield f'{path}: Unsupported value: "{value}": supported values: {listed}'
+        choices = ", ".join(f'"{choice}"' for choice in supported)
+        yield f'{path}: Unsupported value: "{value}": supported values: {choices}'
 
 
-def _workload(spec: dict[str, Any]) -> Iterator[str]:
+def _validate_workload(spec: dict[str, Any]) -> Iterator[str]:
     replicas = spec.get("replicas", 1)
     if replicas < 0:
         yield f"spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0"
-    yield from _validation_pod(spec["template"].get("spec", {}), "spec.template.spec")
+    yield from _validate_pod(spec["template"].get("spec", {}), "spec.template.spec")
 
 
-def _validation_stateful_set(spec: dict[str, Any]) -> Iterator[str]:
-    yield from _workload(spec)
+def _validate_stateful_set(spec: dict[str, Any]) -> Iterator[str]:
+    yield from _validate_workload(spec)
     kind = spec.get("updateStrategy", {}).get("type", "RollingUpdate")
     if kind not in ("RollingUpdate", "OnDelete"):
         yield f"spec.updateStrategy: Invalid value: \"{kind}\": must be 'RollingUpdate' or 'OnDelete'"
 
 
-def _claim(spec: dict[str, Any]) -> Iterator[str]:
+def _validate_claim(spec: dict[str, Any]) -> Iterator[str]:
     name = spec.get("storageClassName") or ""
     if name and not _SUBDOMAIN.fullmatch(name):
         yield f'spec.storageClassName: Invalid value: "{name}": {_SUBDOMAIN_RULE}'
 
 
 _CHECKS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
-    "Pod": _validation_pod,
-    "Deployment": _workload,
-    "StatefulSet": _validation_stateful_set,
-    "PersistentVolumeClaim": _claim,
+    "Pod": _validate_pod,
+    "Deployment": _validate_workload,
+    "StatefulSet": _validate_stateful_set,
+    "PersistentVolumeClaim": _validate_claim,
 }
 
 
@@ -194,7 +195,7 @@ PROTECTED = {
 }
 
 CLUSTER_WIDE = frozenset({"Node", "PersistentVolume", "StorageClass", "CustomResourceDefinition"})
-"""Kinds whose objects belong to no namespace."""
+"""Kinds whose objects have no namespace."""
 
 _OWNED_BY_SERVER = ("uid", "creationTimestamp", "generation", "namespace", "resourceVersion")
 _OWNED_BY_SERVER += ("deletionTimestamp", "deletionGracePeriodSeconds")
@@ -211,7 +212,7 @@ class ObjectStore:
     rng
         Source of uids.
     namespace
-        Namespace that namespaced objects are stamped with.
+        Namespace of all namespaced objects.
     """
 
     def __init__(self, *, clock: Callable[[], int], rng: random.Random, namespace: str = "default"):
@@ -224,26 +225,26 @@ class ObjectStore:
         self._listeners: list[Listener] = []
 
     def listen(self, listener: Listener) -> None:
-        """Call `listener(kind, name, object)` after every change; the object is None once it is gone."""
+        """Call `listener(kind, name, object)` after every change; the object is None after deletion."""
         self._listeners.append(listener)
 
     def get(self, kind: str, name: str) -> Object:
         """Return a copy of one object; raise ObjectNotFound."""
-        return copied(self._existing(kind, name))
+        return copied(self._require(kind, name))
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> list[Object]:
         """Return copies of the objects of a kind that carry `labels`, oldest first."""
-        return [copied(found) for found in self.each(kind, labels)]
+        return [copied(resource) for resource in self.each(kind, labels)]
 
     def find(self, kind: str, name: str) -> Object | None:
-        """Return the stored object itself, to be read only, or None."""
+        """Return the stored object itself, or None; callers must not change it."""
         return self._objects.get(kind, {}).get(name)
 
     def each(self, kind: str, labels: Mapping[str, str] | None = None) -> Iterator[Object]:
-        """Yield the stored objects themselves, to be read only, oldest first."""
-        for found in list(self._objects.get(kind, {}).values()):
-            if not labels or selects(labels, found):
-                yield found
+        """Yield the stored objects themselves, oldest first; callers must not change them."""
+        for resource in list(self._objects.get(kind, {}).values()):
+            if not labels or selects(labels, resource):
+                yield resource
 
     def all(self) -> Iterator[Object]:
         """Yield all stored objects themselves."""
@@ -251,18 +252,26 @@ class ObjectStore:
             yield from objects.values()
 
     def owned(self, kind: str, owner: Object) -> list[Object]:
-        """Return the stored objects of a kind whose controller is `owner`, to be read only, oldest first."""
+        """Return the stored objects whose controller is `owner`, oldest first; callers must not change them."""
         names = self._owned.get((kind, owner["metadata"]["uid"]), ())
         return [self._objects[kind][name] for name in names]
 
-    def create(self, wanted: Mapping[str, Any]) -> Object:
-        """Add an object and return it; raise PlatformError when the name is taken, InvalidObject when it is refused."""
-        made = with_defaults(copied(dict(wanted)))
-        kind, name = made["kind"], made["metadata"]["name"]
+    def create(self, manifest: Mapping[str, Any]) -> Object:
+        """Add an object and return it.
+
+        Raises
+        ------
+        InvalidObject
+            The object is invalid.
+        PlatformError
+            An object of that name exists.
+        """
+        resource = with_defaults(copied(dict(manifest)))
+        kind, name = resource["kind"], resource["metadata"]["name"]
         if self.find(kind, name) is not None:
             raise PlatformError(f'{kind} "{name}" already exists')
-        check_object(made)
-        metadata = made["metadata"]
+        check_object(resource)
+        metadata = resource["metadata"]
         metadata["uid"] = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
         metadata["creationTimestamp"] = rfc3339(self.clock())
         metadata["generation"] = 1
@@ -270,41 +279,41 @@ class ObjectStore:
             metadata["namespace"] = self.namespace
         if kind in PROTECTED:
             metadata["finalizers"] = [PROTECTED[kind]]
-            made["status"] = {"phase": "Pending"}
-        self._put(made)
-        return made
+            resource["status"] = {"phase": "Pending"}
+        self._put(resource)
+        return resource
 
-    def apply(self, wanted: Mapping[str, Any]) -> Object:
-        """Create an object, or replace all of an existing one but its status and what the server owns."""
-        kind, name = wanted["kind"], wanted["metadata"]["name"]
+    def apply(self, manifest: Mapping[str, Any]) -> Object:
+        """Create an object, or replace an existing one except its status and server fields."""
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
         current = self.find(kind, name)
         if current is None:
-            return self.create({key: value for key, value in wanted.items() if key != "status"})
-        made = with_defaults(copied(dict(wanted)))
-        kept = {key: current["metadata"][key] for key in _KEPT_BY_APPLY if key in current["metadata"]}
-        made["metadata"] = {**kept, **made["metadata"]}
-        return self._replace(current, made)
+            return self.create({key: value for key, value in manifest.items() if key != "status"})
+        resource = with_defaults(copied(dict(manifest)))
+        retained = {key: current["metadata"][key] for key in _KEPT_BY_APPLY if key in current["metadata"]}
+        resource["metadata"] = {**retained, **resource["metadata"]}
+        return self._replace(current, resource)
 
     def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> Object:
-        """Apply a JSON merge patch (RFC 7386) and return the stored object; raise InvalidObject when it is refused."""
-        current = self._existing(kind, name)
+        """Apply a JSON merge patch (RFC 7386) and return the stored object; raise InvalidObject."""
+        current = self._require(kind, name)
         return self._replace(current, with_defaults(merge(current, change)))
 
     def set_status(self, kind: str, name: str, status: Mapping[str, Any]) -> None:
-        """Replace an object's status; nothing happens when it is equal or the object is gone."""
+        """Replace the status of an object, if it exists and its status differs."""
         current = self.find(kind, name)
         if current is not None and current.get("status") != status:
             self._put({**current, "status": copied(dict(status))})
 
     def delete(self, kind: str, name: str, *, grace_period_s: float | None = None) -> None:
-        """Begin the deletion of an object; at once unless its pod runs or a finalizer protects it."""
-        current = self._existing(kind, name)
+        """Delete an object; a running pod and a protected object are only marked for deletion."""
+        current = self._require(kind, name)
         metadata = current["metadata"]
         if kind == "Pod" and current["spec"].get("nodeName"):
             grace = current["spec"]["terminationGracePeriodSeconds"] if grace_period_s is None else grace_period_s
             if grace > 0:
-                already = metadata.get("deletionGracePeriodSeconds")
-                if already is None or grace < already:
+                previous = metadata.get("deletionGracePeriodSeconds")
+                if previous is None or grace < previous:
                     self._mark_deleted(current, grace)
                 return
         elif metadata.get("finalizers"):
@@ -314,24 +323,24 @@ class ObjectStore:
         self.remove(kind, name)
 
     def remove(self, kind: str, name: str) -> None:
-        """Take an object out now and delete what it owns; nothing happens when it is gone."""
-        gone = self._objects.get(kind, {}).pop(name, None)
-        if gone is None:
+        """Remove an object, if it exists, and delete the objects that it owns."""
+        removed = self._objects.get(kind, {}).pop(name, None)
+        if removed is None:
             return
         self.version += 1
-        self._note_owner(gone, None)
+        self._index_owner(removed, None)
         for listener in self._listeners:
             listener(kind, name, None)
         for owned_kind in list(self._objects):
-            for dependent in self.owned(owned_kind, gone):
+            for dependent in self.owned(owned_kind, removed):
                 if not dependent["metadata"].get("deletionTimestamp"):
                     self.delete(owned_kind, dependent["metadata"]["name"])
 
-    def _existing(self, kind: str, name: str) -> Object:
-        found = self.find(kind, name)
-        if found is None:
+    def _require(self, kind: str, name: str) -> Object:
+        resource = self.find(kind, name)
+        if resource is None:
             raise ObjectNotFound(f'{kind} "{name}" not found')
-        return found
+        return resource
 
     def _mark_deleted(self, current: Object, grace_s: float) -> None:
         metadata = {
@@ -341,32 +350,32 @@ class ObjectStore:
         }
         self._put({**current, "metadata": metadata})
 
-    def _replace(self, current: Object, wanted: Object) -> Object:
-        kept = {key: current["metadata"][key] for key in _OWNED_BY_SERVER if key in current["metadata"]}
-        metadata = {**wanted["metadata"], **kept}
-        made = {**wanted, "metadata": metadata}
+    def _replace(self, current: Object, changed: Object) -> Object:
+        retained = {key: current["metadata"][key] for key in _OWNED_BY_SERVER if key in current["metadata"]}
+        metadata = {**changed["metadata"], **retained}
+        resource = {**changed, "metadata": metadata}
         if "status" in current:
-            made["status"] = current["status"]
-        if made == current:
+            resource["status"] = current["status"]
+        if resource == current:
             return current
-        if made.get("spec") != current.get("spec"):
-            check_object(made, current)
-        if made.get("spec") != current.get("spec"):
+        if resource.get("spec") != current.get("spec"):
+            check_object(resource, current)
+        if resource.get("spec") != current.get("spec"):
             metadata["generation"] = current["metadata"]["generation"] + 1
-        self._put(made)
-        return made
+        self._put(resource)
+        return resource
 
-    def _put(self, made: Object) -> None:
+    def _put(self, resource: Object) -> None:
         self.version += 1
-        made["metadata"] = {**made["metadata"], "resourceVersion": str(self.version)}
-        kind, name = made["kind"], made["metadata"]["name"]
-        self._note_owner(self.find(kind, name), made)
-        self._objects.setdefault(kind, {})[name] = made
+        resource["metadata"] = {**resource["metadata"], "resourceVersion": str(self.version)}
+        kind, name = resource["kind"], resource["metadata"]["name"]
+        self._index_owner(self.find(kind, name), resource)
+        self._objects.setdefault(kind, {})[name] = resource
         for listener in self._listeners:
-            listener(kind, name, made)
+            listener(kind, name, resource)
 
-    def _note_owner(self, before: Object | None, after: Object | None) -> None:
-        """Keep the index of what each owner owns."""
+    def _index_owner(self, before: Object | None, after: Object | None) -> None:
+        """Update the index of owned objects after a change of one object."""
         uid_before = None if before is None else owner_uid(before)
         uid_after = None if after is None else owner_uid(after)
         if uid_before == uid_after:
@@ -378,20 +387,20 @@ class ObjectStore:
             self._owned.setdefault((kind, uid_after), {})[name] = None
 
 
-def selects(labels: Mapping[str, str], found: Object) -> bool:
-    """Say whether an object carries all of `labels`."""
-    has = found["metadata"].get("labels") or {}
-    return all(has.get(key) == value for key, value in labels.items())
+def selects(labels: Mapping[str, str], resource: Object) -> bool:
+    """Return whether an object has all of `labels`."""
+    present = resource["metadata"].get("labels") or {}
+    return all(present.get(key) == value for key, value in labels.items())
 
 
-def owner_uid(found: Object) -> str | None:
+def owner_uid(resource: Object) -> str | None:
     """Return the uid of the object's controller, or None."""
-    owners = found["metadata"].get("ownerReferences") or []
+    owners = resource["metadata"].get("ownerReferences") or []
     return owners[0]["uid"] if owners else None
 
 
 def owner_reference(owner: Object) -> dict[str, Any]:
-    """Return the reference by which a dependent names its controller."""
+    """Return the owner reference to a controller for its dependents."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],

@@ -1,4 +1,4 @@
-"""Pods in the control plane: containers from their specs, mounts and status."""
+"""Pods on the node: images, mounts, environments, probes and status."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from faultset.collector.platforms.cluster.context import (
     RefreshMounts,
 )
 from faultset.collector.platforms.cluster.object_store import ObjectStore
-from faultset.collector.platforms.objects import Object, quantity
-from faultset.collector.platforms.observation.objects import rfc3339
+from faultset.collector.platforms.objects import Object, quantity, rfc3339
 from faultset.collector.runtime.builds import TAGS
 from faultset.collector.spec.containers import APP_REPOSITORY, PAUSE_REPOSITORY
 
@@ -29,33 +28,33 @@ class MissingReference(Exception):
 
 
 def image_repository(image: str) -> tuple[str, str]:
-    """Split an image into repository and tag; a registry in front and a missing tag are understood."""
+    """Split an image into repository and tag; removes `docker.io/`, the default tag is `latest`."""
     name, _, tag = image.rpartition(":") if ":" in image.rsplit("/", 1)[-1] else (image, "", "latest")
     return name.removeprefix("docker.io/"), tag
 
 
 def is_known_image(image: str) -> bool:
-    """Say whether the node has an image; of the application it has all builds that exist."""
+    """Return whether the node has an image; it has all builds of the application."""
     repository, tag = image_repository(image)
     return repository == PAUSE_REPOSITORY or (repository == APP_REPOSITORY and tag in TAGS)
 
 
 def definition(container: dict[str, Any]) -> str:
-    """Return a digest of the part of a container whose change restarts it; limits change in place."""
-    parts = {key: value for key, value in container.items() if key != "resources"}
-    return f"{zlib.crc32(json.dumps(parts, sort_keys=True).encode()):08x}"
+    """Return a digest of the fields whose change restarts a container; limits change in place."""
+    fields = {key: value for key, value in container.items() if key != "resources"}
+    return f"{zlib.crc32(json.dumps(fields, sort_keys=True).encode()):08x}"
 
 
 def limits(container: dict[str, Any]) -> tuple[float | None, int | None]:
     """Return a container's limits in cores and bytes."""
-    found = (container.get("resources") or {}).get("limits") or {}
-    cpu = quantity(found["cpu"]) if "cpu" in found else None
-    memory = int(quantity(found["memory"])) if "memory" in found else None
+    resources = (container.get("resources") or {}).get("limits") or {}
+    cpu = quantity(resources["cpu"]) if "cpu" in resources else None
+    memory = int(quantity(resources["memory"])) if "memory" in resources else None
     return cpu, memory
 
 
 def mounts(store: ObjectStore, pod: Object, container: dict[str, Any]) -> tuple[Mount, ...]:
-    """Return what a container mounts.
+    """Return the mounts of a container.
 
     Raises
     ------
@@ -81,34 +80,36 @@ def _mount(store: ObjectStore, pod: Object, volume: dict[str, Any], path: str) -
 
 def _volume_files(store: ObjectStore, kind: str, name: str, volume: dict[str, Any]) -> dict[str, str]:
     source = volume["configMap" if kind == "ConfigMap" else "secret"]
-    where = f'volume "{volume["name"]}" : '
+    prefix = f'volume "{volume["name"]}" : '
     try:
-        data = _texts(store, kind, name, is_optional=bool(source.get("optional")))
+        data = _read_texts(store, kind, name, is_optional=bool(source.get("optional")))
     except MissingReference as missing:
-        raise MissingReference(f"{where}{missing}") from None
+        raise MissingReference(f"{prefix}{missing}") from None
     if not source.get("items"):
         return data
     absent = [item["key"] for item in source["items"] if item["key"] not in data]
     if absent and not source.get("optional"):
-        what = "configmap references non-existent config" if kind == "ConfigMap" else "references non-existent secret"
-        raise MissingReference(f"{where}{what} key: {absent[0]}")
+        problem = (
+            "configmap references non-existent config" if kind == "ConfigMap" else "references non-existent secret"
+        )
+        raise MissingReference(f"{prefix}{problem} key: {absent[0]}")
     return {item["path"]: data[item["key"]] for item in source["items"] if item["key"] in data}
 
 
-def _texts(store: ObjectStore, kind: str, name: str, *, is_optional: bool) -> dict[str, str]:
-    found = store.find(kind, name)
-    if found is not None:
-        return contents(found)
+def _read_texts(store: ObjectStore, kind: str, name: str, *, is_optional: bool) -> dict[str, str]:
+    resource = store.find(kind, name)
+    if resource is not None:
+        return contents(resource)
     if is_optional:
         return {}
     raise MissingReference(f'{kind.lower()} "{name}" not found')
 
 
-def contents(found: Object) -> dict[str, str]:
+def contents(resource: Object) -> dict[str, str]:
     """Return the texts of a ConfigMap or Secret by key."""
-    if found["kind"] == "ConfigMap":
-        return dict(found.get("data") or {})
-    return {key: base64.b64decode(value).decode() for key, value in (found.get("data") or {}).items()}
+    if resource["kind"] == "ConfigMap":
+        return dict(resource.get("data") or {})
+    return {key: base64.b64decode(value).decode() for key, value in (resource.get("data") or {}).items()}
 
 
 def environment(store: ObjectStore, pod: Object, container: dict[str, Any], address: str) -> dict[str, str]:
@@ -119,45 +120,45 @@ def environment(store: ObjectStore, pod: Object, container: dict[str, Any], addr
     MissingReference
         A ConfigMap, Secret or key does not exist and is not optional.
     """
-    made: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for source in container.get("envFrom") or []:
-        kind, reference = ("ConfigMap", "configMapRef") if "configMapRef" in source else ("Secret", "secretRef")
-        wanted, prefix = source[reference], source.get("prefix") or ""
-        texts = _texts(store, kind, wanted["name"], is_optional=bool(wanted.get("optional")))
-        made |= {f"{prefix}{key}": text for key, text in texts.items()}
+        kind, field_name = ("ConfigMap", "configMapRef") if "configMapRef" in source else ("Secret", "secretRef")
+        reference, prefix = source[field_name], source.get("prefix") or ""
+        texts = _read_texts(store, kind, reference["name"], is_optional=bool(reference.get("optional")))
+        variables |= {f"{prefix}{key}": text for key, text in texts.items()}
     for variable in container.get("env") or []:
         origin = variable.get("valueFrom")
         value = variable.get("value", "") if origin is None else _resolve(store, pod, origin, address)
         if value is not None:
-            made[variable["name"]] = str(value)
-    return made
+            variables[variable["name"]] = str(value)
+    return variables
 
 
 def _resolve(store: ObjectStore, pod: Object, origin: dict[str, Any], address: str) -> str | None:
     if "fieldRef" in origin:
-        return _field(pod, origin["fieldRef"]["fieldPath"], address)
+        return _read_field(pod, origin["fieldRef"]["fieldPath"], address)
     kind, reference = (
         ("ConfigMap", origin["configMapKeyRef"]) if "configMapKeyRef" in origin else ("Secret", origin["secretKeyRef"])
     )
-    data = _texts(store, kind, reference["name"], is_optional=bool(reference.get("optional")))
+    data = _read_texts(store, kind, reference["name"], is_optional=bool(reference.get("optional")))
     if reference["key"] in data or reference.get("optional"):
         return data.get(reference["key"])
-    place = f"{pod['metadata']['namespace']}/{reference['name']}"
-    raise MissingReference(f"couldn't find key {reference['key']} in {kind} {place}")
+    name = f"{pod['metadata']['namespace']}/{reference['name']}"
+    raise MissingReference(f"couldn't find key {reference['key']} in {kind} {name}")
 
 
-def _field(pod: Object, path: str, address: str) -> str:
+def _read_field(pod: Object, path: str, address: str) -> str:
     if path in ("status.podIP", "status.hostIP"):
         return address
-    found: Any = pod
-    for part in path.replace("['", ".").replace("']", "").split("."):
-        found = found.get(part, {}) if isinstance(found, dict) else {}
-    return found if isinstance(found, str) else ""
+    value: Any = pod
+    for key in path.replace("['", ".").replace("']", "").split("."):
+        value = value.get(key, {}) if isinstance(value, dict) else {}
+    return value if isinstance(value, str) else ""
 
 
 @dataclass
 class ContainerState:
-    """One container of a pod over all its restarts."""
+    """The state of one container of a pod across restarts."""
 
     name: str
     image: str = ""
@@ -173,24 +174,24 @@ class ContainerState:
     terminated_shown: bool = False
     kill_at_ns: int | None = None
     reported_ns: int = 0
-    is_asked: bool = False
-    answers: bool = False
+    has_readiness_probe: bool = False
+    is_responding: bool = False
     completed: bool = False
-    restart_why: str = ""
+    restart_reason: str = ""
 
     @property
     def ready(self) -> bool:
-        """Whether it runs and, where it has a readiness probe, answers; of an init container, whether it ended well."""
-        return self.completed or (self.running and (self.answers or not self.is_asked))
+        """Whether it runs and its readiness probe, if any, passes; for an init container, whether it succeeded."""
+        return self.completed or (self.running and (self.is_responding or not self.has_readiness_probe))
 
     @property
     def ended(self) -> bool:
-        """Whether no process of it runs."""
+        """Whether it has no running process."""
         return not (self.starting or self.running)
 
     def status(self) -> dict[str, Any]:
-        """Return the containerStatus as the API shows it."""
-        made: dict[str, Any] = {
+        """Return the containerStatus in the API's format."""
+        status: dict[str, Any] = {
             "name": self.name,
             "image": full_name(self.image),
             "ready": self.ready,
@@ -198,15 +199,15 @@ class ContainerState:
             "restartCount": max(0, self.attempt),
         }
         if self.running:
-            made["state"] = {"running": {"startedAt": rfc3339(self.started_ns)}}
+            status["state"] = {"running": {"startedAt": rfc3339(self.started_ns)}}
         elif self.terminated_shown and self.terminated:
-            made["state"] = {"terminated": self.terminated}
-            return made
+            status["state"] = {"terminated": self.terminated}
+            return status
         else:
-            made["state"] = {"waiting": dict(self.waiting)}
+            status["state"] = {"waiting": dict(self.waiting)}
         if self.terminated:
-            made["lastState"] = {"terminated": self.terminated}
-        return made
+            status["lastState"] = {"terminated": self.terminated}
+        return status
 
 
 def init_specs(pod: Object) -> list[dict[str, Any]]:
@@ -215,20 +216,20 @@ def init_specs(pod: Object) -> list[dict[str, Any]]:
 
 
 def full_name(image: str) -> str:
-    """Return an image as container runtimes report it: with the registry that a short name stands for.
+    """Return an image name with its registry, as container runtimes report it.
 
     >>> full_name("faultset/app:1.0.0")
     'docker.io/faultset/app:1.0.0'
     """
-    first, slash, _ = image.partition("/")
+    registry, slash, _ = image.partition("/")
     if not slash:
         return f"docker.io/library/{image}"
-    return image if "." in first or ":" in first or first == "localhost" else f"docker.io/{image}"
+    return image if "." in registry or ":" in registry or registry == "localhost" else f"docker.io/{image}"
 
 
 @dataclass
 class PodState:
-    """One pod on the node, kept until its last process has ended."""
+    """The state of a pod on the node until its last process has ended."""
 
     uid: str
     pod: Object
@@ -248,17 +249,17 @@ class PodState:
 
     @property
     def ended(self) -> bool:
-        """Whether no container of it runs."""
+        """Whether all its containers have ended."""
         return all(container.ended for container in self.containers.values())
 
     def status(self, now_ns: int) -> dict[str, Any]:
-        """Return the pod's status as the API shows it."""
+        """Return the pod's status in the API's format."""
         before = self.pod.get("status", {})
-        first = [self.containers[spec["name"]] for spec in init_specs(self.pod)]
-        known = [self.containers[spec["name"]] for spec in self.pod["spec"]["containers"]]
-        incomplete = [container.name for container in first if not container.completed]
-        created = all(container.attempt >= 0 and not container.starting for container in known)
-        ready = created and all(container.ready for container in known)
+        initial = [self.containers[spec["name"]] for spec in init_specs(self.pod)]
+        regular = [self.containers[spec["name"]] for spec in self.pod["spec"]["containers"]]
+        incomplete = [container.name for container in initial if not container.completed]
+        created = all(container.attempt >= 0 and not container.starting for container in regular)
+        ready = created and all(container.ready for container in regular)
         conditions = [condition for condition in before.get("conditions", []) if condition["type"] == "PodScheduled"]
         old = {condition["type"]: condition for condition in before.get("conditions", [])}
         for kind, holds in (("Initialized", not incomplete), ("ContainersReady", ready), ("Ready", ready)):
@@ -274,13 +275,13 @@ class PodState:
                 condition["reason"] = "ContainersNotReady"
             conditions.append(condition)
         return {
-            # a pod that has once run does not become Pending while a container starts again
+            # a pod that has run stays Running while a container restarts
             "phase": "Running" if created or before.get("phase") == "Running" else "Pending",
             "conditions": conditions,
             "podIP": self.address,
             "startTime": rfc3339(self.started_ns),
-            **({"initContainerStatuses": [container.status() for container in first]} if first else {}),
-            "containerStatuses": [container.status() for container in known],
+            **({"initContainerStatuses": [container.status() for container in initial]} if initial else {}),
+            "containerStatuses": [container.status() for container in regular],
         }
 
 
@@ -289,7 +290,7 @@ LONGEST_MOUNT_RETRY_S = 122.0
 
 
 class PodMounts:
-    """The mounts of all pods of a node.
+    """Resolves and refreshes the mounts of pods.
 
     Parameters
     ----------
@@ -301,13 +302,13 @@ class PodMounts:
         self._context = context
 
     def mount(self, state: PodState, spec: dict[str, Any]) -> bool:
-        """Find what a container mounts; say whether it may start, and try again later if not."""
+        """Resolve the mounts of a container; return False and schedule a retry if a reference is missing."""
         context, name = self._context, spec["name"]
         if name not in state.mounts and context.now_ns < state.mount_retry_ns:
             context.requeue(state.mount_retry_ns)
             return False
         try:
-            if not state.mounts:  # all volumes of a pod are set up before the first of its containers
+            if not state.mounts:  # a pod's volumes are all set up before its first container starts
                 for other in (*init_specs(state.pod), *state.pod["spec"]["containers"]):
                     mounts(context.store, state.pod, other)
             state.mounts[name] = mounts(context.store, state.pod, spec)
@@ -323,7 +324,7 @@ class PodMounts:
         return True
 
     def refresh(self, state: PodState) -> list[Command]:
-        """Bring changed ConfigMaps and Secrets into a running pod, as the kubelet does about once a minute."""
+        """Return commands that update changed ConfigMaps and Secrets, about once a minute like a real kubelet."""
         context, commands = self._context, list[Command]()
         if context.now_ns >= state.refresh_at_ns:
             state.refresh_at_ns = context.now_ns + context.scaled_ns(REFRESH_S)
@@ -332,12 +333,12 @@ class PodMounts:
                 if before is None:
                     continue
                 try:
-                    now = mounts(context.store, state.pod, spec)
+                    current = mounts(context.store, state.pod, spec)
                 except MissingReference:
                     continue
-                if now != before:
-                    state.mounts[spec["name"]] = now
-                    commands.append(RefreshMounts(uid=state.uid, container=spec["name"], mounts=now))
+                if current != before:
+                    state.mounts[spec["name"]] = current
+                    commands.append(RefreshMounts(uid=state.uid, container=spec["name"], mounts=current))
         context.requeue(state.refresh_at_ns)
         return commands
 
@@ -349,16 +350,16 @@ _THRESHOLDS = {"failureThreshold": 3, "successThreshold": 1}
 
 
 @dataclass
-class _Course:
-    """What the probes of one purpose have said since a container's start."""
+class _ProbeHistory:
+    """Results of a container's readiness or liveness probe since its start."""
 
     attempt: int
     due_ns: int
-    asked: bool = False
+    pending: bool = False
     successes: int = 0
     failures: int = 0
-    holds: bool = False
-    held: bool = False
+    passes: bool = False
+    has_passed: bool = False
 
 
 class Probes:
@@ -366,71 +367,71 @@ class Probes:
 
     def __init__(self, context: Context):
         self._context = context
-        self._courses: dict[tuple[str, str, Purpose], _Course] = {}
+        self._histories: dict[tuple[str, str, Purpose], _ProbeHistory] = {}
 
     def due(self, state: PodState, container: ContainerState, spec: Mapping[str, Any]) -> list[Command]:
-        """Return the questions that a running container is to be asked now."""
+        """Return the probes of a running container that are due now."""
         commands: list[Command] = []
         for purpose in PURPOSES:
             probe = probe_of(spec, purpose)
             if probe is None:
                 continue
-            course = self._course(state, container, probe, purpose)
-            if course.asked:
+            history = self._history(state, container, probe, purpose)
+            if history.pending:
                 continue
-            if self._context.now_ns < course.due_ns:
-                self._context.requeue(course.due_ns)
+            if self._context.now_ns < history.due_ns:
+                self._context.requeue(history.due_ns)
                 continue
-            course.asked = True
-            commands.append(_question(state, container, spec, probe, purpose))
+            history.pending = True
+            commands.append(_build_probe(state, container, spec, probe, purpose))
         return commands
 
-    def take(self, state: PodState, container: ContainerState, spec: Mapping[str, Any], answer: ProbeResult) -> None:
-        """Take in an answer: a container becomes ready or not, or is to be restarted."""
-        purpose = answer.purpose
+    def record(self, state: PodState, container: ContainerState, spec: Mapping[str, Any], result: ProbeResult) -> None:
+        """Record a result, which may change the container's readiness or request its restart."""
+        purpose = result.purpose
         probe = probe_of(spec, purpose)
         if probe is None:
             return
-        course = self._course(state, container, probe, purpose)
-        course.asked = False
-        course.due_ns = answer.time_ns + int(self._pause_s(probe, course, answer) * 1e9)
-        if answer.failure:
-            course.successes, course.failures = 0, course.failures + 1
-            message = f"{purpose.capitalize()} probe failed: {answer.failure}"
+        history = self._history(state, container, probe, purpose)
+        history.pending = False
+        history.due_ns = result.time_ns + int(self._pause_s(probe, history, result) * 1e9)
+        if result.failure:
+            history.successes, history.failures = 0, history.failures + 1
+            message = f"{purpose.capitalize()} probe failed: {result.failure}"
             self._context.events.warning(state.pod, "Unhealthy", message)
         else:
-            course.successes, course.failures = course.successes + 1, 0
+            history.successes, history.failures = history.successes + 1, 0
         if purpose == "readiness":
-            if course.failures >= probe["failureThreshold"]:
-                course.holds = False
-            elif course.successes >= probe["successThreshold"]:
-                course.holds = course.held = True
-            container.answers = course.holds
-        elif course.failures >= probe["failureThreshold"]:
-            container.restart_why = f"Container {container.name} failed liveness probe, will be restarted"
+            if history.failures >= probe["failureThreshold"]:
+                history.passes = False
+            elif history.successes >= probe["successThreshold"]:
+                history.passes = history.has_passed = True
+            container.is_responding = history.passes
+        elif history.failures >= probe["failureThreshold"]:
+            container.restart_reason = f"Container {container.name} failed liveness probe, will be restarted"
 
-    def _pause_s(self, probe: Mapping[str, Any], course: _Course, answer: ProbeResult) -> float:
-        again_s = self._context.start_times.probe_again_s
-        starts = answer.purpose == "readiness" and bool(answer.failure) and not course.held
-        return min(again_s, probe["periodSeconds"]) if starts and again_s is not None else probe["periodSeconds"]
+    def _pause_s(self, probe: Mapping[str, Any], history: _ProbeHistory, result: ProbeResult) -> float:
+        retry_s = self._context.start_times.probe_retry_s
+        is_starting = result.purpose == "readiness" and bool(result.failure) and not history.has_passed
+        return min(retry_s, probe["periodSeconds"]) if is_starting and retry_s is not None else probe["periodSeconds"]
 
     def forget(self, uid: str) -> None:
-        """Drop what is known of a pod that is gone."""
-        self._courses = {key: course for key, course in self._courses.items() if key[0] != uid}
+        """Remove the results of a deleted pod."""
+        self._histories = {key: history for key, history in self._histories.items() if key[0] != uid}
 
-    def _course(
+    def _history(
         self, state: PodState, container: ContainerState, probe: Mapping[str, Any], purpose: Purpose
-    ) -> _Course:
+    ) -> _ProbeHistory:
         key = (state.uid, container.name, purpose)
-        course = self._courses.get(key)
-        if course is None or course.attempt != container.attempt:
+        history = self._histories.get(key)
+        if history is None or history.attempt != container.attempt:
             due_ns = container.started_ns + int(probe["initialDelaySeconds"] * 1e9)
-            course = self._courses[key] = _Course(attempt=container.attempt, due_ns=due_ns)
-        return course
+            history = self._histories[key] = _ProbeHistory(attempt=container.attempt, due_ns=due_ns)
+        return history
 
 
 def probe_of(spec: Mapping[str, Any], purpose: Purpose) -> dict[str, Any] | None:
-    """Return a container's probe with what an API server fills in; None without one that we know how to make.
+    """Return a container's probe with defaults; None without a probe or if its type is not supported.
 
     >>> probe_of({"readinessProbe": {"tcpSocket": {"port": 80}}}, "readiness")["periodSeconds"]
     10
@@ -441,7 +442,7 @@ def probe_of(spec: Mapping[str, Any], purpose: Purpose) -> dict[str, Any] | None
     return {**_DEFAULTS, **_THRESHOLDS, **probe}
 
 
-def _question(
+def _build_probe(
     state: PodState, container: ContainerState, spec: Mapping[str, Any], probe: Mapping[str, Any], purpose: Purpose
 ) -> ProbeContainer:
     action = probe.get("tcpSocket") or probe["httpGet"]
@@ -451,13 +452,13 @@ def _question(
         attempt=container.attempt,
         purpose=purpose,
         address=state.address,
-        port=_port(action["port"], spec),
+        port=_port_number(action["port"], spec),
         path=probe["httpGet"].get("path", "/") if "httpGet" in probe else None,
         timeout_s=float(probe["timeoutSeconds"]),
     )
 
 
-def _port(port: int | str, spec: Mapping[str, Any]) -> int:
+def _port_number(port: int | str, spec: Mapping[str, Any]) -> int:
     if isinstance(port, int):
         return port
-    return next((one["containerPort"] for one in spec.get("ports", []) if one.get("name") == port), 0)
+    return next((entry["containerPort"] for entry in spec.get("ports", []) if entry.get("name") == port), 0)

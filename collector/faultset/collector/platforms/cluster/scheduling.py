@@ -1,4 +1,4 @@
-"""Where pods run and which volumes they get."""
+"""Assigns pods to the node and volumes to claims."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from faultset.collector.platforms.cluster.context import Context
-from faultset.collector.platforms.objects import Object, quantity
-from faultset.collector.platforms.observation.objects import rfc3339
+from faultset.collector.platforms.objects import Object, quantity, rfc3339
 
 NODE = "node-1"
 HOSTNAME_LABEL = "kubernetes.io/hostname"
@@ -18,17 +17,17 @@ _PREEMPTION = "preemption: 0/1 nodes are available: 1 Preemption is not helpful 
 
 
 class Scheduler:
-    """Assigns pods to the node, or says at growing intervals why it cannot."""
+    """Assigns pods to the node; reports unschedulable pods at growing intervals."""
 
     def __init__(self) -> None:
         self._attempts: dict[str, tuple[str, int, float]] = {}
 
     def reconcile(self, context: Context) -> None:
-        """Try every pod that has no node yet."""
+        """Try to assign every pod without a node."""
         for pod in context.store.each("Pod"):
             if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
                 continue
-            obstacle = _obstacle(context, pod)
+            obstacle = _find_obstacle(context, pod)
             if obstacle is None:
                 self._attempts.pop(pod["metadata"]["uid"], None)
                 _assign(context, pod)
@@ -37,9 +36,9 @@ class Scheduler:
 
     def _refuse(self, context: Context, pod: Object, obstacle: str) -> None:
         uid = pod["metadata"]["uid"]
-        said, due_ns, wait_s = self._attempts.get(uid, ("", 0, FIRST_RETRY_S))
-        if said != obstacle or context.now_ns >= due_ns:
-            if said:
+        reported, due_ns, wait_s = self._attempts.get(uid, ("", 0, FIRST_RETRY_S))
+        if reported != obstacle or context.now_ns >= due_ns:
+            if reported:
                 wait_s = min(LONGEST_RETRY_S, 2 * wait_s)
             due_ns = context.now_ns + context.scaled_ns(wait_s)
             self._attempts[uid] = (obstacle, due_ns, wait_s)
@@ -60,7 +59,7 @@ def _assign(context: Context, pod: Object) -> None:
     context.events.normal(pod, "Scheduled", message)
 
 
-def _obstacle(context: Context, pod: Object) -> str | None:
+def _find_obstacle(context: Context, pod: Object) -> str | None:
     for volume in pod["spec"].get("volumes", []):
         if "persistentVolumeClaim" not in volume:
             continue
@@ -76,45 +75,45 @@ def _obstacle(context: Context, pod: Object) -> str | None:
     labels: Mapping[str, Any] = node["metadata"].get("labels", {})
     if any(labels.get(key) != value for key, value in (pod["spec"].get("nodeSelector") or {}).items()):
         return "1 node(s) didn't match Pod's node affinity/selector"
-    return _shortage(context, node, pod)
+    return _find_shortage(context, node, pod)
 
 
-def _shortage(context: Context, node: Object, pod: Object) -> str | None:
-    placed = [found for found in context.store.each("Pod") if found["spec"].get("nodeName")]
+def _find_shortage(context: Context, node: Object, pod: Object) -> str | None:
+    assigned = [other for other in context.store.each("Pod") if other["spec"].get("nodeName")]
     allocatable = node["status"]["allocatable"]
-    if len(placed) + 1 > int(allocatable["pods"]):
+    if len(assigned) + 1 > int(allocatable["pods"]):
         return "1 Too many pods"
     for resource in ("cpu", "memory"):
-        taken = sum(_requested(found, resource) for found in placed)
-        if taken + _requested(pod, resource) > quantity(allocatable[resource]):
+        taken = sum(_sum_requests(other, resource) for other in assigned)
+        if taken + _sum_requests(pod, resource) > quantity(allocatable[resource]):
             return f"1 Insufficient {resource}"
     return None
 
 
-def _requested(pod: Object, resource: str) -> float:
-    """Return what a pod needs: what its containers request together, or the init container that requests the most."""
-    first = (_wanted(container, resource) for container in pod["spec"].get("initContainers") or ())
-    return max(sum(_wanted(container, resource) for container in pod["spec"]["containers"]), *first, 0.0)
+def _sum_requests(pod: Object, resource: str) -> float:
+    """Return a pod's request: the sum of its containers or the largest init container, whichever is more."""
+    initial = (_read_request(container, resource) for container in pod["spec"].get("initContainers") or ())
+    return max(sum(_read_request(container, resource) for container in pod["spec"]["containers"]), *initial, 0.0)
 
 
-def _wanted(container: Mapping[str, Any], resource: str) -> float:
+def _read_request(container: Mapping[str, Any], resource: str) -> float:
     resources = container.get("resources") or {}
     return quantity((resources.get("requests") or {}).get(resource, (resources.get("limits") or {}).get(resource, 0)))
 
 
 RETRY_S = 15.0
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
-"""Annotation of the StorageClass that claims get which name none."""
+"""Annotation of the StorageClass for claims that name no class."""
 
 
 class ClaimController:
-    """Binds claims to volumes of the same storage class; remembers when it last said that it could not."""
+    """Binds claims to volumes of the same storage class and removes unused volumes."""
 
     def __init__(self) -> None:
         self._warned_ns: dict[str, int] = {}
 
     def reconcile(self, context: Context) -> None:
-        """Bring every claim and volume one step on."""
+        """Move every claim and volume one step towards its final phase."""
         self._delete_unused(context)
         for volume in context.store.each("PersistentVolume"):
             context.store.set_status("PersistentVolume", volume["metadata"]["name"], {"phase": _phase(context, volume)})
@@ -124,8 +123,8 @@ class ClaimController:
 
     def _bind(self, context: Context, claim: Object) -> None:
         name = claim["metadata"]["name"]
-        claim = _with_class(context, claim)
-        volume = _volume_for(context, claim) or _provisioned(context, claim)
+        claim = _set_default_class(context, claim)
+        volume = _find_volume(context, claim) or _provision_volume(context, claim)
         if volume is None:
             lost = claim.get("status", {}).get("phase") == "Bound"
             context.store.set_status("PersistentVolumeClaim", name, {"phase": "Lost" if lost else "Pending"})
@@ -189,37 +188,37 @@ def _phase(context: Context, volume: Object) -> str:
     return "Bound" if claim is not None and claim["metadata"]["uid"] == reference["uid"] else "Released"
 
 
-def _volume_for(context: Context, claim: Object) -> Object | None:
-    wanted = claim["spec"].get("volumeName")
+def _find_volume(context: Context, claim: Object) -> Object | None:
+    name = claim["spec"].get("volumeName")
     for volume in context.store.each("PersistentVolume"):
         if volume["metadata"].get("deletionTimestamp"):
             continue
-        if wanted and volume["metadata"]["name"] != wanted:
+        if name and volume["metadata"]["name"] != name:
             continue
         if _may_bind(volume, claim):
             return volume
     return None
 
 
-def _with_class(context: Context, claim: Object) -> Object:
-    """Return a claim with the class that it gets when it names none."""
+def _set_default_class(context: Context, claim: Object) -> Object:
+    """Return a claim; one that names no class gets the default class."""
     if "storageClassName" in claim["spec"]:
         return claim
-    for found in context.store.each("StorageClass"):
-        if (found["metadata"].get("annotations") or {}).get(DEFAULT_CLASS) == "true":
-            change = {"spec": {"storageClassName": found["metadata"]["name"]}}
+    for storage_class in context.store.each("StorageClass"):
+        if (storage_class["metadata"].get("annotations") or {}).get(DEFAULT_CLASS) == "true":
+            change = {"spec": {"storageClassName": storage_class["metadata"]["name"]}}
             return context.store.patch("PersistentVolumeClaim", claim["metadata"]["name"], change)
     return claim
 
 
-def _provisioned(context: Context, claim: Object) -> Object | None:
-    """Return a volume made for a claim whose class makes them on demand; None for any other claim."""
+def _provision_volume(context: Context, claim: Object) -> Object | None:
+    """Create a volume if the claim's class provisions volumes; otherwise return None."""
     metadata, spec = claim["metadata"], claim["spec"]
-    found = context.store.find("StorageClass", spec.get("storageClassName") or "")
-    if found is None or spec.get("volumeName"):
+    storage_class = context.store.find("StorageClass", spec.get("storageClassName") or "")
+    if storage_class is None or spec.get("volumeName"):
         return None
     name = f"pvc-{metadata['uid']}"
-    made = context.store.create(
+    volume = context.store.create(
         {
             "apiVersion": "v1",
             "kind": "PersistentVolume",
@@ -227,13 +226,13 @@ def _provisioned(context: Context, claim: Object) -> Object | None:
             "spec": {
                 "capacity": dict(spec.get("resources", {}).get("requests", {})),
                 "accessModes": spec.get("accessModes", ["ReadWriteOnce"]),
-                "persistentVolumeReclaimPolicy": found.get("reclaimPolicy", "Delete"),
-                "storageClassName": found["metadata"]["name"],
+                "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy", "Delete"),
+                "storageClassName": storage_class["metadata"]["name"],
             },
         }
     )
     context.events.normal(claim, "ProvisioningSucceeded", f"Successfully provisioned volume {name}")
-    return made
+    return volume
 
 
 def _is_deleted_after_use(volume: Object) -> bool:

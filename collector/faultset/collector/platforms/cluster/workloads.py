@@ -1,4 +1,4 @@
-"""Deployments, ReplicaSets and StatefulSets: pods as many and of the template that they ask for."""
+"""Controllers that create and delete the pods of Deployments, ReplicaSets and StatefulSets."""
 
 from __future__ import annotations
 
@@ -7,46 +7,45 @@ from typing import Any
 
 from faultset.collector.platforms.cluster.context import Context
 from faultset.collector.platforms.cluster.object_store import owner_reference, owner_uid, selects
-from faultset.collector.platforms.objects import Object, copied, is_active, is_ready
-from faultset.collector.platforms.observation.objects import rfc3339
+from faultset.collector.platforms.objects import Object, copied, is_active, is_ready, rfc3339
 
 HASH_LABEL = "pod-template-hash"
 
 
 def reconcile_deployments(context: Context) -> None:
-    """Bring the ReplicaSets of every Deployment one step towards its spec."""
+    """Move the ReplicaSets of every Deployment one step towards its spec."""
     for deployment in context.store.each("Deployment"):
         if deployment["metadata"].get("deletionTimestamp"):
             continue
-        new = _current_set(context, deployment)
-        old = [found for found in context.store.owned("ReplicaSet", deployment) if found is not new]
+        new = _ensure_replica_set(context, deployment)
+        old = [other for other in context.store.owned("ReplicaSet", deployment) if other is not new]
         if deployment["spec"]["strategy"]["type"] == "Recreate":
             _recreate(context, deployment, new, old)
         else:
             _roll(context, deployment, new, old)
-        _forget_old_sets(context, deployment, old)
+        _delete_old_sets(context, deployment, old)
         _update_status(context, deployment)
 
 
-def _current_set(context: Context, deployment: Object) -> Object:
+def _ensure_replica_set(context: Context, deployment: Object) -> Object:
     template = deployment["spec"]["template"]
     digest = context.template_hash(deployment)
     name = f"{deployment['metadata']['name']}-{digest}"
-    found = context.store.find("ReplicaSet", name)
-    if found is not None:
-        return found
+    replica_set = context.store.find("ReplicaSet", name)
+    if replica_set is not None:
+        return replica_set
     labels = {**template["metadata"].get("labels", {}), HASH_LABEL: digest}
     pod_template = copied(template)
     pod_template.setdefault("metadata", {})["labels"] = labels
     selector = {**deployment["spec"]["selector"].get("matchLabels", {}), HASH_LABEL: digest}
-    made: dict[str, Any] = {
+    manifest: dict[str, Any] = {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
         "metadata": {"name": name, "labels": labels, "ownerReferences": [owner_reference(deployment)]},
         "spec": {"replicas": 0, "selector": {"matchLabels": selector}, "template": pod_template},
         "status": {"replicas": 0, "readyReplicas": 0, "availableReplicas": 0},
     }
-    return context.store.create(made)
+    return context.store.create(manifest)
 
 
 def _scale(context: Context, deployment: Object, replica_set: Object, replicas: int) -> None:
@@ -68,36 +67,36 @@ def _recreate(context: Context, deployment: Object, new: Object, old: list[Objec
 
 
 def _roll(context: Context, deployment: Object, new: Object, old: list[Object]) -> None:
-    wanted = deployment["spec"]["replicas"]
+    replicas = deployment["spec"]["replicas"]
     rolling = deployment["spec"]["strategy"]["rollingUpdate"]
-    surge = _share(rolling["maxSurge"], wanted, math.ceil)
-    unavailable = _share(rolling["maxUnavailable"], wanted, math.floor)
+    surge = _resolve_share(rolling["maxSurge"], replicas, math.ceil)
+    unavailable = _resolve_share(rolling["maxUnavailable"], replicas, math.floor)
     if surge == 0 and unavailable == 0:
         unavailable = 1
-    total = new["spec"]["replicas"] + sum(found["spec"]["replicas"] for found in old)
-    if new["spec"]["replicas"] > wanted:
-        _scale(context, deployment, new, wanted)
-    elif new["spec"]["replicas"] < wanted:
-        room = max(0, wanted + surge - total)
-        _scale(context, deployment, new, min(wanted, new["spec"]["replicas"] + room))
+    total = new["spec"]["replicas"] + sum(replica_set["spec"]["replicas"] for replica_set in old)
+    if new["spec"]["replicas"] > replicas:
+        _scale(context, deployment, new, replicas)
+    elif new["spec"]["replicas"] < replicas:
+        room = max(0, replicas + surge - total)
+        _scale(context, deployment, new, min(replicas, new["spec"]["replicas"] + room))
     new = context.store.get("ReplicaSet", new["metadata"]["name"])
-    _shrink_old(context, deployment, new, old, max(0, wanted - min(unavailable, wanted)))
+    _shrink_old(context, deployment, new, old, max(0, replicas - min(unavailable, replicas)))
 
 
 def _shrink_old(context: Context, deployment: Object, new: Object, old: list[Object], minimum: int) -> None:
-    total = new["spec"]["replicas"] + sum(found["spec"]["replicas"] for found in old)
+    total = new["spec"]["replicas"] + sum(other["spec"]["replicas"] for other in old)
     new_unavailable = new["spec"]["replicas"] - new["status"].get("availableReplicas", 0)
     removable = total - minimum - max(0, new_unavailable)
-    broken_first = sorted(old, key=lambda found: found["status"].get("availableReplicas", 0))
+    broken_first = sorted(old, key=lambda other: other["status"].get("availableReplicas", 0))
     for replica_set in broken_first:
         replicas = replica_set["spec"]["replicas"]
         broken = replicas - replica_set["status"].get("availableReplicas", 0)
         step = min(max(0, broken), max(0, removable), replicas)
         removable -= step
         _scale(context, deployment, replica_set, replicas - step)
-    old = [context.store.get("ReplicaSet", found["metadata"]["name"]) for found in old]
+    old = [context.store.get("ReplicaSet", other["metadata"]["name"]) for other in old]
     available = sum(
-        min(found["spec"]["replicas"], found["status"].get("availableReplicas", 0)) for found in [new, *old]
+        min(other["spec"]["replicas"], other["status"].get("availableReplicas", 0)) for other in [new, *old]
     )
     spare = available - minimum
     for replica_set in old:
@@ -106,14 +105,18 @@ def _shrink_old(context: Context, deployment: Object, new: Object, old: list[Obj
         _scale(context, deployment, replica_set, replica_set["spec"]["replicas"] - step)
 
 
-def _share(value: int | str, whole: int, rounding: Any) -> int:
+def _resolve_share(value: int | str, whole: int, rounding: Any) -> int:
     if isinstance(value, str) and value.endswith("%"):
         return int(rounding(whole * float(value[:-1]) / 100))
     return int(value)
 
 
-def _forget_old_sets(context: Context, deployment: Object, old: list[Object]) -> None:
-    idle = [found for found in old if not found["spec"]["replicas"] and not found["status"].get("replicas")]
+def _delete_old_sets(context: Context, deployment: Object, old: list[Object]) -> None:
+    idle = [
+        replica_set
+        for replica_set in old
+        if not replica_set["spec"]["replicas"] and not replica_set["status"].get("replicas")
+    ]
     for replica_set in idle[: max(0, len(idle) - deployment["spec"]["revisionHistoryLimit"])]:
         context.store.delete("ReplicaSet", replica_set["metadata"]["name"])
 
@@ -121,9 +124,9 @@ def _forget_old_sets(context: Context, deployment: Object, old: list[Object]) ->
 def _update_status(context: Context, deployment: Object) -> None:
     sets = context.store.owned("ReplicaSet", deployment)
     new = context.template_hash(deployment)
-    counts = {field: sum(found["status"].get(field, 0) for found in sets) for field in _COUNTED}
-    wanted = deployment["spec"]["replicas"]
-    enough = counts["availableReplicas"] >= wanted
+    counts = {field: sum(replica_set["status"].get(field, 0) for replica_set in sets) for field in _COUNTED}
+    replicas = deployment["spec"]["replicas"]
+    enough = counts["availableReplicas"] >= replicas
     status = deployment.get("status", {})
     before = {condition["type"]: condition for condition in status.get("conditions", [])}
     available = {
@@ -135,29 +138,31 @@ def _update_status(context: Context, deployment: Object) -> None:
         available = before["Available"]
     else:
         available["lastTransitionTime"] = rfc3339(context.now_ns)
-    made = {
+    status_after = {
         "observedGeneration": deployment["metadata"]["generation"],
         **counts,
-        "unavailableReplicas": max(0, wanted - counts["availableReplicas"]),
+        "unavailableReplicas": max(0, replicas - counts["availableReplicas"]),
         "updatedReplicas": sum(
-            found["status"].get("replicas", 0) for found in sets if found["metadata"]["labels"][HASH_LABEL] == new
+            replica_set["status"].get("replicas", 0)
+            for replica_set in sets
+            if replica_set["metadata"]["labels"][HASH_LABEL] == new
         ),
         "conditions": [available],
     }
-    context.store.set_status("Deployment", deployment["metadata"]["name"], made)
+    context.store.set_status("Deployment", deployment["metadata"]["name"], status_after)
 
 
 _COUNTED = ("replicas", "readyReplicas", "availableReplicas")
 
 
 def reconcile_replica_sets(context: Context) -> None:
-    """Create and delete pods until every ReplicaSet has as many as it wants."""
+    """Create and delete pods until every ReplicaSet has its number of replicas."""
     for replica_set in context.store.each("ReplicaSet"):
         _release_and_adopt(context, replica_set)
         pods = [pod for pod in context.store.owned("Pod", replica_set) if is_active(pod)]
         missing = replica_set["spec"]["replicas"] - len(pods)
         pods += [_create_pod(context, replica_set) for _ in range(missing)]
-        for pod in sorted(pods, key=_first_to_go)[: max(0, -missing)]:
+        for pod in sorted(pods, key=_deletion_rank)[: max(0, -missing)]:
             name = pod["metadata"]["name"]
             context.store.delete("Pod", name)
             context.events.normal(replica_set, "SuccessfulDelete", f"Deleted pod: {name}")
@@ -173,7 +178,7 @@ def reconcile_replica_sets(context: Context) -> None:
 
 
 def _release_and_adopt(context: Context, replica_set: Object) -> None:
-    """Let go of pods whose labels no longer match, and take in those that match and have no controller."""
+    """Release pods whose labels no longer match, and adopt matching pods without a controller."""
     selector = replica_set["spec"]["selector"]["matchLabels"]
     for pod in context.store.owned("Pod", replica_set):
         if is_active(pod) and not selects(selector, pod):
@@ -184,8 +189,8 @@ def _release_and_adopt(context: Context, replica_set: Object) -> None:
             context.store.patch("Pod", pod["metadata"]["name"], owner)
 
 
-def _first_to_go(pod: Object) -> tuple[bool, bool, bool, int]:
-    """Unscheduled before pending before unready before ready, and the newest first."""
+def _deletion_rank(pod: Object) -> tuple[bool, bool, bool, int]:
+    """Return a sort key: unscheduled, pending, unready, then ready pods; newest first."""
     running = pod.get("status", {}).get("phase") == "Running"
     age_rank = -int(pod["metadata"]["resourceVersion"])
     return bool(pod["spec"].get("nodeName")), running, is_ready(pod), age_rank
@@ -194,7 +199,7 @@ def _first_to_go(pod: Object) -> tuple[bool, bool, bool, int]:
 def _create_pod(context: Context, replica_set: Object) -> Object:
     template = copied(replica_set["spec"]["template"])
     name = f"{replica_set['metadata']['name']}-{context.suffix()}"
-    made: dict[str, Any] = {
+    manifest: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -205,7 +210,7 @@ def _create_pod(context: Context, replica_set: Object) -> Object:
         "spec": template["spec"],
         "status": {"phase": "Pending", "conditions": []},
     }
-    pod = context.store.create(made)
+    pod = context.store.create(manifest)
     context.events.normal(replica_set, "SuccessfulCreate", f"Created pod: {name}")
     return pod
 
@@ -216,39 +221,39 @@ INDEX_LABEL = "apps.kubernetes.io/pod-index"
 
 
 def reconcile_stateful_sets(context: Context) -> None:
-    """Bring the pods of every StatefulSet one step towards its spec."""
-    for found in context.store.each("StatefulSet"):
-        if not found["metadata"].get("deletionTimestamp"):
-            _Step(context, found).take()
+    """Move the pods of every StatefulSet one step towards its spec."""
+    for stateful_set in context.store.each("StatefulSet"):
+        if not stateful_set["metadata"].get("deletionTimestamp"):
+            _StatefulSetStep(context, stateful_set).run()
 
 
-class _Step:
-    """One look at one set: its pods by ordinal, and at most one change."""
+class _StatefulSetStep:
+    """Makes at most one change to the pods of a StatefulSet."""
 
     def __init__(self, context: Context, stateful_set: Object):
         self._context, self._set = context, stateful_set
         self._name: str = stateful_set["metadata"]["name"]
-        self._wanted: int = stateful_set["spec"]["replicas"]
+        self._replicas: int = stateful_set["spec"]["replicas"]
         self._revision = f"{self._name}-{context.template_hash(stateful_set)}"
         self._pods = self._by_ordinal()
 
-    def take(self) -> None:
-        """Make, end or replace one pod, unless one that was made or ended before is still waited for."""
-        if self._make_missing() and self._end_surplus():
+    def run(self) -> None:
+        """Create, delete or replace one pod, unless an earlier change is still in progress."""
+        if self._create_missing() and self._delete_surplus():
             self._replace_old()
-        self._report()
+        self._update_status()
 
     def _by_ordinal(self) -> dict[int, Object]:
-        found = {}
+        pods = {}
         for pod in self._context.store.owned("Pod", self._set):
             base, _, ordinal = pod["metadata"]["name"].rpartition("-")
             if base == self._name and ordinal.isdigit():
-                found[int(ordinal)] = pod
-        return found
+                pods[int(ordinal)] = pod
+        return pods
 
-    def _make_missing(self) -> bool:
-        """Make the first pod that is missing; say whether all are there and ready."""
-        for ordinal in range(self._wanted):
+    def _create_missing(self) -> bool:
+        """Create the first missing pod; return whether all exist and are ready."""
+        for ordinal in range(self._replicas):
             pod = self._pods.get(ordinal)
             if pod is None:
                 self._create(ordinal)
@@ -257,16 +262,16 @@ class _Step:
                 return False
         return True
 
-    def _end_surplus(self) -> bool:
-        """Delete the pod with the highest ordinal that is not wanted; say whether there is none."""
-        surplus = [ordinal for ordinal in self._pods if ordinal >= self._wanted]
+    def _delete_surplus(self) -> bool:
+        """Delete the surplus pod with the highest ordinal; return whether there was none."""
+        surplus = [ordinal for ordinal in self._pods if ordinal >= self._replicas]
         if not surplus:
             return True
         self._delete(max(surplus))
         return False
 
     def _replace_old(self) -> None:
-        """Delete the highest pod of an older template, unless the strategy leaves that to the user."""
+        """Delete the highest pod of an older template, unless the strategy is OnDelete."""
         if self._set["spec"]["updateStrategy"]["type"] == "OnDelete":
             return
         old = [ordinal for ordinal, pod in self._pods.items() if not self._is_current(pod)]
@@ -288,7 +293,7 @@ class _Step:
 
     def _create(self, ordinal: int) -> None:
         context, name = self._context, f"{self._name}-{ordinal}"
-        if context.store.find("Pod", name) is not None:  # somebody else's pod, or one that was let go of
+        if context.store.find("Pod", name) is not None:  # a pod without this owner
             return
         spec = self._set["spec"]
         template = copied(spec["template"])
@@ -296,12 +301,12 @@ class _Step:
         labels = {NAME_LABEL: name, INDEX_LABEL: str(ordinal), REVISION_LABEL: self._revision}
         pod["hostname"], pod["subdomain"] = name, spec.get("serviceName", "")
         claims = {claim["metadata"]["name"]: claim for claim in spec.get("volumeClaimTemplates") or ()}
-        kept = [volume for volume in pod.get("volumes", []) if volume["name"] not in claims]
-        pod["volumes"] = kept + [
-            {"name": volume, "persistentVolumeClaim": {"claimName": self._claim(volume, claim, name)}}
+        others = [volume for volume in pod.get("volumes", []) if volume["name"] not in claims]
+        pod["volumes"] = others + [
+            {"name": volume, "persistentVolumeClaim": {"claimName": self._ensure_claim(volume, claim, name)}}
             for volume, claim in claims.items()
         ]
-        made: dict[str, Any] = {
+        manifest: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
@@ -313,30 +318,30 @@ class _Step:
             "spec": pod,
             "status": {"phase": "Pending", "conditions": []},
         }
-        context.store.create(made)
+        context.store.create(manifest)
         context.events.normal(
             self._set, "SuccessfulCreate", f"create Pod {name} in StatefulSet {self._name} successful"
         )
 
-    def _claim(self, volume: str, template: dict[str, Any], pod: str) -> str:
-        """Return the name of a pod's claim, which is made when there is none and outlives its pod."""
+    def _ensure_claim(self, volume: str, template: dict[str, Any], pod: str) -> str:
+        """Create a pod's claim if it does not exist and return its name; the claim outlives the pod."""
         context, name = self._context, f"{volume}-{pod}"
         if context.store.find("PersistentVolumeClaim", name) is None:
             labels = {**template["metadata"].get("labels", {}), **self._set["spec"]["selector"]["matchLabels"]}
             metadata = {**template["metadata"], "name": name, "labels": labels}
-            made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata}
-            context.store.create({**made, "spec": copied(template["spec"])})
+            manifest = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata}
+            context.store.create({**manifest, "spec": copied(template["spec"])})
             message = f"create Claim {name} Pod {pod} in StatefulSet {self._name} success"
             context.events.normal(self._set, "SuccessfulCreate", message)
         return name
 
-    def _report(self) -> None:
+    def _update_status(self) -> None:
         selector = self._set["spec"]["selector"]["matchLabels"]
         pods = [pod for pod in self._context.store.owned("Pod", self._set) if selects(selector, pod)]
         ready = sum(is_active(pod) and is_ready(pod) for pod in pods)
         updated = sum(is_active(pod) and self._is_current(pod) for pod in pods)
         before = self._set.get("status", {}).get("currentRevision", self._revision)
-        is_complete = len(pods) == ready == updated == self._wanted
+        is_complete = len(pods) == ready == updated == self._replicas
         current = self._revision if is_complete else before
         of_current = [pod for pod in pods if pod["metadata"]["labels"].get(REVISION_LABEL) == current]
         status = {

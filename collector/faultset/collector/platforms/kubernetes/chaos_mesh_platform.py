@@ -1,4 +1,4 @@
-"""The platform on a cluster whose Chaos Mesh makes the disturbances of pods."""
+"""The platform on a cluster whose Chaos Mesh impairs pods."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from faultset.collector.spec.app import AppSpec
 
 
 class ChaosMeshPlatform(KubernetesPlatform):
-    """A `KubernetesPlatform` on which Chaos Mesh impairs, fails and kills pods; see there for the parameters.
+    """A `KubernetesPlatform` on which Chaos Mesh impairs, fails and kills pods.
 
-    Node agents still measure how busy the nodes are, where they may run. Experiments lie in the control namespace, so
-    that nothing of them is in a view.
+    Node agents, if allowed, still measure the load of the nodes. Experiments are created in the control namespace, so
+    that views contain nothing about them.
     """
 
     selects_requests = False
@@ -29,23 +29,23 @@ class ChaosMeshPlatform(KubernetesPlatform):
         self.control_labels = {INJECTOR: CHAOS_MESH}
 
     def deploy(self) -> None:
-        """Make the namespaces, apply the application's manifests and begin to record; return without waiting."""
+        """Create the namespaces, apply the manifests and start recording; return without waiting for readiness."""
         self.journal.note(INJECTOR_NOTE, name=CHAOS_MESH)
         super().deploy()
 
     def fail(self, pod: str) -> str:
-        """Let the pod's containers run an image that does nothing until undone; return that image."""
-        found = self.get("Pod", pod)
+        """Replace the pod's images by one that does nothing until the undo; return that image."""
+        target = self.get("Pod", pod)
         with self.journal.operation("fail", {"pod": pod}, undo_of_impairment(pod), [pod]):
-            self._chaos_mesh.fail(found)
+            self._chaos_mesh.fail(target)
         image = self.get("Pod", pod)["spec"]["containers"][0]["image"]
         self.journal.note("failed", [image], image=image)
         return image
 
     def disturbance_evidence(self, pod: str) -> str | None:
-        """Return a sentence on what Chaos Mesh does to the pod at this moment; None when nothing."""
-        found = self.find("Pod", pod)
-        return None if found is None else self._chaos_mesh.evidence(found)
+        """Return a sentence about what Chaos Mesh does to the pod now; None if it does nothing."""
+        target = self.find("Pod", pod)
+        return None if target is None else self._chaos_mesh.evidence(target)
 
     def _delete(self, kind: str, name: str, grace_period_s: float | None) -> None:
         if kind == "Pod" and grace_period_s == 0:
@@ -54,9 +54,9 @@ class ChaosMeshPlatform(KubernetesPlatform):
             super()._delete(kind, name, grace_period_s)
 
     def teardown(self) -> None:
-        """Remove the namespaces and all that is in them, experiments first; may be called twice."""
+        """Remove the experiments, then the namespaces with their content; may be called twice."""
         try:
-            if self._made:
+            if self._is_deployed:
                 self._chaos_mesh.close()
         finally:
             super().teardown()

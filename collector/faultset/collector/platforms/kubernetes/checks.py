@@ -1,4 +1,4 @@
-"""What a cluster must have to run episodes, checked one by one."""
+"""Requirements of episodes on a cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from faultset.collector.platforms.hosts import Requirement
 from faultset.collector.platforms.kubernetes.chaos_mesh.installation import chaos_mesh_rows
 from faultset.collector.platforms.kubernetes.client import Api, path_of
-from faultset.collector.platforms.kubernetes.images import absent_images, missing_images_sentence, required_images
+from faultset.collector.platforms.kubernetes.images import absent_images, explain_missing_images, required_images
 from faultset.collector.platforms.kubernetes.permissions import OPERATOR_RULES, ROLE_RULES, Rule, missing_permissions
 from faultset.collector.platforms.kubernetes.settings import CHAOS_MESH, ClusterSettings
 from faultset.collector.platforms.kubernetes.telemetry.discovery import find_jaeger, find_prometheus
@@ -27,24 +27,24 @@ from faultset.collector.platforms.objects import quantity
 from faultset.core.errors import PlatformError
 
 CORES_PER_EPISODE = 1.5
-"""Half a core while it runs; its start takes several for seconds, in which the episodes beside it must stay healthy."""
+"""Half a core while it runs; its start needs several for seconds, in which other episodes must stay healthy."""
 MEMORY_PER_EPISODE = 1.5 * 2**30
 PODS_PER_EPISODE = 25
 
 
 def episode_capacity(api: Api) -> int:
-    """Return how many episodes the schedulable nodes can carry, going by what they offer to pods."""
+    """Return how many episodes fit on the schedulable nodes, by their allocatable resources."""
     nodes = [node for node in api.get(path_of("Node", ""))["items"] if not node["spec"].get("unschedulable")]
     return int(
         min(
-            _offered(nodes, "cpu") / CORES_PER_EPISODE,
-            _offered(nodes, "memory") / MEMORY_PER_EPISODE,
-            _offered(nodes, "pods") / PODS_PER_EPISODE,
+            _sum_allocatable(nodes, "cpu") / CORES_PER_EPISODE,
+            _sum_allocatable(nodes, "memory") / MEMORY_PER_EPISODE,
+            _sum_allocatable(nodes, "pods") / PODS_PER_EPISODE,
         )
     )
 
 
-def _offered(nodes: list[dict[str, Any]], resource: str) -> float:
+def _sum_allocatable(nodes: list[dict[str, Any]], resource: str) -> float:
     return sum(quantity(node["status"]["allocatable"].get(resource, "0")) for node in nodes)
 
 
@@ -57,14 +57,12 @@ _ANNOTATION = "pod_annotation_prometheus_io_scrape"
 def check_cluster(
     api: Api, settings: ClusterSettings, probe: Callable[[], tuple[dict[str, str], bool]]
 ) -> list[Requirement]:
-    """Return a row for each requirement.
-
-    A cluster that cannot be reached has only the first row.
+    """Return the result of every check; only the first one if the cluster cannot be reached.
 
     Parameters
     ----------
     probe
-        Finds out what the cluster cannot do of what faults need; see `unsupported_needs`.
+        Returns the capabilities that the cluster lacks; see `unsupported_needs`.
     """
     rows = [_access(api)]
     if rows[0].ok:
@@ -79,17 +77,22 @@ def check_cluster(
 
 
 def _access(api: Api) -> Requirement:
-    took, version = [], ""
+    durations, version = [], ""
     try:
         for _ in range(3):
             before = time.monotonic()
             version = api.get("/version")["gitVersion"]
-            took.append(time.monotonic() - before)
+            durations.append(time.monotonic() - before)
     except PlatformError as error:
-        return Requirement("cluster", False, str(error), "correct the kubeconfig, or choose another context")
-    latency_s = statistics.median(took)
-    found = f"Kubernetes {version} at {api.server}, answers in {1e3 * latency_s:.0f} ms"
-    return Requirement("cluster", latency_s < SLOW_S, found, "work closer to the cluster: faults must be made on time")
+        return Requirement("cluster", False, str(error), "correct the kubeconfig or choose another context")
+    latency_s = statistics.median(durations)
+    answer = f"Kubernetes {version} at {api.server}, answers in {1e3 * latency_s:.0f} ms"
+    return Requirement(
+        "cluster",
+        latency_s < SLOW_S,
+        answer,
+        "run the collector closer to the cluster, since faults must start on time",
+    )
 
 
 def _permissions(api: Api) -> list[Requirement]:
@@ -98,12 +101,12 @@ def _permissions(api: Api) -> list[Requirement]:
         for rule, resource, verbs in missing_permissions(api, (*ROLE_RULES, *OPERATOR_RULES)):
             refused.setdefault(rule, []).append(f"{'/'.join(verbs)} {resource}")
     except PlatformError as error:
-        return [Requirement("permissions", False, str(error), "let the user create selfsubjectaccessreviews")]
+        return [Requirement("permissions", False, str(error), "allow the user to create selfsubjectaccessreviews")]
     return [
         Requirement(
             f"may {rule.purpose}",
             rule not in refused,
-            _allowed(rule, refused.get(rule)),
+            _describe_rule(rule, refused.get(rule)),
             "grant the roles of docs/how-to/kubernetes.md to the kubeconfig's user",
             needed=rule in ROLE_RULES,
         )
@@ -111,25 +114,23 @@ def _permissions(api: Api) -> list[Requirement]:
     ]
 
 
-def _allowed(rule: Rule, refused: list[str] | None) -> str:
+def _describe_rule(rule: Rule, refused: list[str] | None) -> str:
     if refused is None:
         return f"{', '.join(rule.resources)}: all verbs"
-    lost = "" if rule in ROLE_RULES else "; applications with an operator cannot be deployed"
-    return f"may not {', '.join(refused)}{lost}"
+    consequence = "" if rule in ROLE_RULES else "; applications with an operator cannot be deployed"
+    return f"may not {', '.join(refused)}{consequence}"
 
 
 def _prometheus(api: Api, url: str | None) -> list[Requirement]:
     try:
-        endpoint, why = find_prometheus(api, url)
+        endpoint, choice = find_prometheus(api, url)
     except PlatformError as error:
         return [
-            Requirement(
-                "Prometheus", False, str(error), "collect with --install-telemetry, or name it: --prometheus-url"
-            )
+            Requirement("Prometheus", False, str(error), "collect with --install-telemetry, or set --prometheus-url")
         ]
     reader = SampleReader(endpoint)
     return [
-        Requirement("Prometheus", True, why, ""),
+        Requirement("Prometheus", True, choice, ""),
         _interval(endpoint),
         _containers(reader),
         _network(reader),
@@ -137,7 +138,7 @@ def _prometheus(api: Api, url: str | None) -> list[Requirement]:
             reader,
             "kube-state-metrics",
             "kube_pod_status_phase",
-            "install kube-state-metrics and let Prometheus scrape it",
+            "install kube-state-metrics and have Prometheus scrape it",
         ),
         _pods_are_scraped(endpoint),
         _native_histograms(endpoint, reader),
@@ -150,41 +151,41 @@ def _interval(endpoint: Endpoint) -> Requirement:
     try:
         interval_s = scrape_interval_s(endpoint, targets)
     except PlatformError as error:
-        return Requirement("scrape interval", False, str(error), "let Prometheus show its configuration")
+        return Requirement("scrape interval", False, str(error), "allow Prometheus to show its configuration")
     return Requirement(
         "scrape interval",
         interval_s <= LONGEST_INTERVAL_S,
         f"{interval_s:g} s",
-        f"scrape every {LONGEST_INTERVAL_S:g} s at least, better every 5 s: faults last for a minute or two",
+        f"scrape at least every {LONGEST_INTERVAL_S:g} s, better every 5 s; faults last only a minute or two",
     )
 
 
 def _containers(reader: SampleReader) -> Requirement:
     cpu = "container_cpu_usage_seconds_total"
-    remedy = "let Prometheus scrape /metrics/cadvisor of the kubelets"
+    remedy = "have Prometheus scrape /metrics/cadvisor of the kubelets"
     row = _series(reader, "container metrics", f'{cpu}{{pod!="",container!="",container!="POD"}}', remedy)
     if row.ok:
         return row
-    of_pods = _series(reader, "container metrics", f'{cpu}{{pod!=""}}', remedy)
-    if of_pods.ok:
-        lost = " of pods, none of their containers: cAdvisor does not find the container runtime"
-        return replace(of_pods, found=of_pods.found + lost)
-    return of_pods
+    pod_row = _series(reader, "container metrics", f'{cpu}{{pod!=""}}', remedy)
+    if pod_row.ok:
+        note = " of pods but none of containers, since cAdvisor does not find the container runtime"
+        return replace(pod_row, found=pod_row.found + note)
+    return pod_row
 
 
 def _network(reader: SampleReader) -> Requirement:
-    remedy = "let the kubelets' cAdvisor find the container runtime (kubelet --containerd); it has no network without"
+    remedy = "set the kubelets' --containerd, since cAdvisor needs the container runtime for network metrics"
     row = _series(reader, "network metrics", 'container_network_receive_bytes_total{pod!=""}', remedy)
-    lost = "" if row.ok else "; episodes run, but their views have no bytes, packets and drops of pods"
-    return replace(row, found=row.found + lost, needed=False)
+    note = "" if row.ok else "; episodes run, but without bytes, packets and drops of pods"
+    return replace(row, found=row.found + note, needed=False)
 
 
 def _series(reader: SampleReader, check: str, selector: str, remedy: str) -> Requirement:
     try:
-        found = reader.instant(f"count({selector})")
+        values = reader.instant(f"count({selector})")
     except PlatformError as error:
         return Requirement(check, False, str(error), remedy)
-    count = int(found[0][1]) if found else 0
+    count = int(values[0][1]) if values else 0
     return Requirement(check, count > 0, f"{count} series" if count else "none", remedy)
 
 
@@ -194,7 +195,12 @@ def _pods_are_scraped(endpoint: Endpoint) -> Requirement:
         ok = _ANNOTATION in endpoint.get("/api/v1/status/config")["data"]["yaml"]
     except (PlatformError, KeyError, TypeError) as error:
         return Requirement("metrics of the services", False, str(error), remedy)
-    return Requirement("metrics of the services", ok, "annotated pods are scraped" if ok else "no job for them", remedy)
+    return Requirement(
+        "metrics of the services",
+        ok,
+        "annotated pods are scraped" if ok else "no scrape job for annotated pods",
+        remedy,
+    )
 
 
 def _native_histograms(endpoint: Endpoint, reader: SampleReader) -> Requirement:
@@ -202,54 +208,54 @@ def _native_histograms(endpoint: Endpoint, reader: SampleReader) -> Requirement:
     try:
         names = reader.families(['__name__!=""'], now_ns - _RECENT_NS, now_ns)
     except PlatformError as error:
-        return Requirement(check, False, str(error), "let Prometheus list the names of its metrics", needed=False)
-    types = MetricTypes.asked(endpoint)
+        return Requirement(check, False, str(error), "allow Prometheus to list its metric names", needed=False)
+    types = MetricTypes.read(endpoint)
     native = [name for name in names if types.declares_histogram(name)]
     gauges = [name for name in native if types.holds_gauges(name)]
-    found = f"{len(native) - len(gauges)} become buckets, sum and count" if len(native) > len(gauges) else "none"
+    state = f"{len(native) - len(gauges)} become buckets, sum and count" if len(native) > len(gauges) else "none"
     if gauges:
-        found += f"; {', '.join(gauges)} will have no rows: {GAUGE_HISTOGRAM}"
-    return Requirement(check, not gauges, found, "export present values as gauges", needed=False)
+        state += f"; {', '.join(gauges)} will have no rows: {GAUGE_HISTOGRAM}"
+    return Requirement(check, not gauges, state, "export current values as gauges", needed=False)
 
 
 def _jaeger(api: Api, url: str | None) -> Requirement:
-    remedy = "collect with --install-telemetry, or name it: --jaeger-url"
-    return _tried("Jaeger", lambda: (True, find_jaeger(api, url)[2]), remedy)
+    remedy = "collect with --install-telemetry, or set --jaeger-url"
+    return _run_check("Jaeger", lambda: (True, find_jaeger(api, url)[2]), remedy)
 
 
 def _images(api: Api, repository: str) -> Requirement:
     try:
-        wanted = required_images(repository)
-        absent = absent_images(api.get("/api/v1/nodes")["items"], wanted)
+        required = required_images(repository)
+        absent = absent_images(api.get("/api/v1/nodes")["items"], required)
     except PlatformError as error:
-        return Requirement("images", False, str(error), "let the user list nodes")
+        return Requirement("images", False, str(error), "allow the user to list nodes")
     if absent:
-        return Requirement("images", False, f"{len(absent)} of {len(wanted)} missing", missing_images_sentence(absent))
-    return Requirement("images", True, f"{len(wanted)} on every node", "")
+        return Requirement("images", False, f"{len(absent)} of {len(required)} missing", explain_missing_images(absent))
+    return Requirement("images", True, f"{len(required)} on every node", "")
 
 
 def _capabilities(probe: Callable[[], tuple[dict[str, str], bool]]) -> Requirement:
     try:
         unsupported, privileged = probe()
     except PlatformError as error:
-        return Requirement("access to pods", False, str(error), "fix what the rows above name, then run doctor again")
-    found = "an agent on every node" if privileged else "a container in every pod, for no agent may run on the nodes"
-    found += "".join(f"; {reason}" for reason in dict.fromkeys(unsupported.values()))
-    remedy = "--faults all leaves out what cannot be made; docs/how-to/kubernetes.md says what faults need"
-    return Requirement("access to pods", not unsupported, found, remedy, needed=False)
+        return Requirement("access to pods", False, str(error), "fix the problems above, then run doctor again")
+    state = "an agent on every node" if privileged else "a container in every pod, since nodes do not allow agents"
+    state += "".join(f"; {reason}" for reason in dict.fromkeys(unsupported.values()))
+    remedy = "see docs/how-to/kubernetes.md for what faults need; --faults all skips unsupported faults"
+    return Requirement("access to pods", not unsupported, state, remedy, needed=False)
 
 
 def _capacity(api: Api) -> Requirement:
-    def look() -> tuple[bool, str]:
+    def check_state() -> tuple[bool, str]:
         count = episode_capacity(api)
-        return count >= 1, f"for {count} episode{'' if count == 1 else 's'} at a time"
+        return count >= 1, f"for {count} concurrent episode{'' if count == 1 else 's'}"
 
-    return _tried("capacity of the nodes", look, "add a node, or one with more memory or cores")
+    return _run_check("capacity of the nodes", check_state, "add a node, or one with more memory or cores")
 
 
-def _tried(check: str, look: Callable[[], tuple[bool, str]], remedy: str) -> Requirement:
+def _run_check(check: str, check_state: Callable[[], tuple[bool, str]], remedy: str) -> Requirement:
     try:
-        ok, found = look()
+        ok, state = check_state()
     except PlatformError as error:
         return Requirement(check, False, str(error), remedy)
-    return Requirement(check, ok, found, remedy)
+    return Requirement(check, ok, state, remedy)

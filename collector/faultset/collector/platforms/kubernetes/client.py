@@ -1,7 +1,7 @@
-"""Requests to a cluster's API server, repeated while the server is away.
+"""Requests to a cluster's API server, with retries.
 
-An API server may restart, ask to wait (429), be overloaded (5xx) or no longer accept a token that has expired;
-none of these ends a campaign. What it refuses for good becomes one sentence.
+Requests are repeated after a server restart, a 429, a 5xx or an expired token, so that a campaign continues. A final
+refusal raises an error with one sentence.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class NotFound(ObjectNotFound):
 
 
 class Conflict(PlatformError):
-    """The object exists already, or has changed meanwhile."""
+    """The object already exists, or has changed since it was read."""
 
 
 class Expired(PlatformError):
-    """The resource version is too old to watch from (410)."""
+    """The resource version is too old for a watch (410)."""
 
 
 class UnexpectedStatus(PlatformError):
-    """An answer with a status that nothing here can deal with."""
+    """An answer with an unexpected status."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -57,15 +57,14 @@ class UnexpectedStatus(PlatformError):
 
 
 class Api:
-    """A connection to the cluster that the user's kubeconfig names.
+    """A connection to the cluster of a kubeconfig.
 
     Parameters
     ----------
     kubeconfig
-        File to read instead of the one that KUBECONFIG or the home folder names; inside a pod, its service account
-        is used when there is neither.
+        File to read; None for KUBECONFIG, `~/.kube/config` or, inside a pod, its service account.
     retry_timeout_s
-        How long to try again when the server cannot be reached or has no time.
+        How long to retry while the server is unreachable or busy.
     """
 
     def __init__(
@@ -78,49 +77,63 @@ class Api:
         self._client = self._connect()
 
     def _connect(self) -> ApiClient:
-        made = Configuration()
+        configuration = Configuration()
         try:
-            config.load_kube_config(self._kubeconfig, self._context, client_configuration=made)
+            config.load_kube_config(self._kubeconfig, self._context, client_configuration=configuration)
         except (ConfigException, TypeError) as error:
             if self._kubeconfig is None:
                 try:
-                    config.load_incluster_config(client_configuration=made)
+                    config.load_incluster_config(client_configuration=configuration)
                 except ConfigException:
                     pass
                 else:
-                    return self._client_of(made)
+                    return self._create_client(configuration)
             raise PlatformError(
-                f"a kubeconfig is needed to reach the cluster, but there is none that works ({_said(error)}); "
-                "set KUBECONFIG or write ~/.kube/config"
+                f"no usable kubeconfig found ({_shorten(error)}); set KUBECONFIG or write ~/.kube/config"
             ) from None
         except (OSError, ValueError) as error:
-            raise PlatformError(f"the kubeconfig cannot be read ({_said(error)}); correct it") from None
-        return self._client_of(made)
+            raise PlatformError(f"the kubeconfig cannot be read ({_shorten(error)}); correct it") from None
+        return self._create_client(configuration)
 
-    def _client_of(self, made: Configuration) -> ApiClient:
-        made.retries = False
-        made.connection_pool_maxsize = 64
-        return ApiClient(made)
+    def _create_client(self, configuration: Configuration) -> ApiClient:
+        configuration.retries = False
+        configuration.connection_pool_maxsize = 64
+        return ApiClient(configuration)
 
     @property
     def server(self) -> str:
         """URL of the API server."""
         return str(self._client.configuration.host)
 
-    def fresh_client(self) -> ApiClient:
-        """Return another client of the same cluster, for websockets, which change the client that they use."""
+    def create_client(self) -> ApiClient:
+        """Return a new client of the same cluster, for websockets, which modify their client."""
         return self._connect()
 
     def get(self, path: str, query: _Query | None = None, *, timeout_s: float = TIMEOUT_S) -> Any:
-        """Return the parsed answer to a GET."""
+        """Return the parsed answer to a GET request."""
         return json.loads(self.call("GET", path, query=query, timeout_s=timeout_s))
 
+    def find(self, path: str) -> Any:
+        """Return the parsed answer to a GET request, or None if the object does not exist."""
+        try:
+            return self.get(path)
+        except NotFound:
+            return None
+
+    def delete(self, path: str, body: Any = None) -> bool:
+        """Send a DELETE request; return False if the object does not exist."""
+        try:
+            self.call("DELETE", path, body=body)
+        except NotFound:
+            return False
+        return True
+
     def get_text(self, path: str, query: _Query | None = None, *, timeout_s: float = TIMEOUT_S) -> bytes:
-        """Return the body of the answer to a GET."""
+        """Return the body of the answer to a GET request."""
         return self.call("GET", path, query=query, timeout_s=timeout_s)
 
     def post(self, path: str, body: Any = None, query: _Query | None = None) -> Any:
-        """Return the parsed answer to a POST."""
+        """Return the parsed answer to a POST request."""
         return json.loads(self.call("POST", path, body=body, query=query) or b"null")
 
     def call(
@@ -135,14 +148,14 @@ class Api:
         timeout_s: float = TIMEOUT_S,
         retry_timeout_s: float | None = None,
     ) -> bytes:
-        """Send one request, again while the server is away or busy, and return the body of the answer.
+        """Send a request, with retries while the server is unreachable or busy; return the body of the answer.
 
         Raises
         ------
         NotFound, Conflict, Expired
-            The server says 404, 409 or 410.
+            The server answers 404, 409 or 410.
         PlatformError
-            It refuses, or was away for longer than `retry_timeout_s`.
+            The server refuses, or was unreachable or busy for longer than `retry_timeout_s`.
         """
         retry_timeout_s = self.retry_timeout_s if retry_timeout_s is None else retry_timeout_s
         deadline, pause_s, renewed = time.monotonic() + retry_timeout_s, 0.25, False
@@ -155,21 +168,21 @@ class Api:
                     renewed = True
                     self._client = self._connect()
                     continue
-                wait_s = _wait_asked_for(error) if error.status in (429, 500, 502, 503, 504) else None
-                if wait_s is None or time.monotonic() + wait_s > deadline or _is_of_a_proxied_server(path, error):
-                    raise refusal(error, method, path) from None
+                wait_s = _retry_after_s(error) if error.status in (429, 500, 502, 503, 504) else None
+                if wait_s is None or time.monotonic() + wait_s > deadline or _comes_from_proxied_server(path, error):
+                    raise refusal_error(error, method, path) from None
                 time.sleep(max(wait_s, pause_s))
             except (urllib3.exceptions.HTTPError, OSError) as error:
                 if time.monotonic() > deadline:
                     raise PlatformError(
-                        f"the cluster's API server {self.server} cannot be reached ({_said(error)}); check the "
+                        f"cannot reach the cluster's API server {self.server} ({_shorten(error)}); check the "
                         "kubeconfig and the network"
                     ) from None
                 time.sleep(pause_s)
             pause_s = min(2 * pause_s, 5.0)
 
     def stream(self, path: str, query: _Query | None = None, *, timeout_s: float = 330.0) -> Iterator[bytes]:
-        """Yield the lines of an answer that goes on, as they come; end when the server or the network ends it.
+        """Yield the lines of a streamed answer until the server or the network ends it.
 
         Raises
         ------
@@ -179,13 +192,13 @@ class Api:
         try:
             response = self._send("GET", path, query, None, JSON, None, timeout_s, stream=True)
         except ApiException as error:
-            raise refusal(error, "GET", path) from None
+            raise refusal_error(error, "GET", path) from None
         except (urllib3.exceptions.HTTPError, OSError):
             return
         rest = b""
         try:
-            for piece in response.stream(amt=None, decode_content=False):
-                *lines, rest = (rest + piece).split(b"\n")
+            for chunk in response.stream(amt=None, decode_content=False):
+                *lines, rest = (rest + chunk).split(b"\n")
                 yield from lines
         except (urllib3.exceptions.HTTPError, OSError):
             return
@@ -209,26 +222,26 @@ class Api:
     ) -> Any:
         with self._lock:
             self.requests[method] += 1
-        parts: list[tuple[str, str]] = []
+        parameters: list[tuple[str, str]] = []
         for name, value in (query or {}).items():
             values = [value] if isinstance(value, str | int | bool) else value
-            parts += [(name, str(one).lower() if isinstance(one, bool) else str(one)) for one in values]
+            parameters += [(name, str(item).lower() if isinstance(item, bool) else str(item)) for item in values]
         client = self._client
-        sent = {"Accept": f"{JSON}, */*", "User-Agent": "faultset", **(headers or {})}
+        all_headers = {"Accept": f"{JSON}, */*", "User-Agent": "faultset", **(headers or {})}
         if body is not None:
-            sent["Content-Type"] = content_type
+            all_headers["Content-Type"] = content_type
         token = client.configuration.auth_settings().get("BearerToken")
         if token and token["value"]:
-            sent[str(token["key"])] = str(token["value"])
+            all_headers[str(token["key"])] = str(token["value"])
         url = client.configuration.host + path
-        if parts:
-            url += "?" + urlencode(parts)
+        if parameters:
+            url += "?" + urlencode(parameters)
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         response = client.rest_client.pool_manager.request(
             method,
             url,
             body=data,
-            headers=sent,
+            headers=all_headers,
             preload_content=not stream,
             timeout=urllib3.Timeout(connect=min(10.0, timeout_s), read=timeout_s),
             retries=False,
@@ -242,12 +255,12 @@ class Api:
         return response
 
 
-def _is_of_a_proxied_server(path: str, error: ApiException) -> bool:
-    """Say whether an error behind a proxy path is final: the server behind it answered, it is not our API server."""
+def _comes_from_proxied_server(path: str, error: ApiException) -> bool:
+    """Return whether a proxied server, not the API server itself, answered with the error."""
     return "/proxy/" in path and not _status_of(error)
 
 
-def _wait_asked_for(error: ApiException) -> float:
+def _retry_after_s(error: ApiException) -> float:
     try:
         return min(float((error.headers or {}).get("Retry-After", 0)), 10.0)
     except ValueError:
@@ -256,14 +269,14 @@ def _wait_asked_for(error: ApiException) -> float:
 
 def _status_of(error: ApiException) -> dict[str, Any]:
     try:
-        found = json.loads(error.body or b"")
+        status = json.loads(error.body or b"")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) and found.get("kind") == "Status" else {}
+    return status if isinstance(status, dict) and status.get("kind") == "Status" else {}
 
 
-def refusal(error: ApiException, method: str, path: str) -> PlatformError:
-    """Return the sentence for what the server would not do."""
+def refusal_error(error: ApiException, method: str, path: str) -> PlatformError:
+    """Return the exception for a request that the server refused."""
     text = error.body.decode(errors="replace") if isinstance(error.body, bytes) else str(error.body or "")
     message = str(_status_of(error).get("message") or " ".join(text.split())[:300] or error.reason)
     match error.status:
@@ -274,18 +287,18 @@ def refusal(error: ApiException, method: str, path: str) -> PlatformError:
         case 410:
             return Expired(message)
         case 401:
-            return PlatformError(f"the cluster does not accept the kubeconfig's credentials ({message}); log in again")
+            return PlatformError(f"the cluster rejects the kubeconfig's credentials ({message}); log in again")
         case 403:
             return PlatformError(
-                f"the cluster denies a required permission: {message}; grant the role in docs/how-to/kubernetes.md, or "
-                "use other credentials"
+                f"the cluster forbids a required operation: {message}; grant the role in docs/how-to/kubernetes.md or use "
+                "other credentials"
             )
         case _:
             sentence = f"the cluster answered {error.status} to {method} {path}: {message}"
             return UnexpectedStatus(sentence, error.status)
 
 
-def _said(error: BaseException) -> str:
+def _shorten(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
@@ -313,18 +326,20 @@ _CLUSTER_WIDE = {
     "PersistentVolume": (_CORE, "persistentvolumes"),
     "Namespace": (_CORE, "namespaces"),
     "Node": (_CORE, "nodes"),
+    "ClusterRole": (_RBAC, "clusterroles"),
+    "ClusterRoleBinding": (_RBAC, "clusterrolebindings"),
     "StorageClass": (_STORAGE, "storageclasses"),
     "CustomResourceDefinition": (_DEFINITIONS, "customresourcedefinitions"),
 }
 
 
 def path_of(kind: str, namespace: str, name: str | None = None, *, custom: CustomResource | None = None) -> str:
-    """Return the path of a kind in a namespace, or of one object; the namespace is left out where there is none.
+    """Return the API path of a kind in a namespace, or of one object; cluster-wide kinds ignore the namespace.
 
     Parameters
     ----------
     custom
-        A kind that the application defines itself.
+        The application's custom resource, if it has one.
     """
     if custom is not None and kind == custom.kind:
         path = f"/apis/{custom.api_version}/namespaces/{namespace}/{custom.plural}"
@@ -335,50 +350,81 @@ def path_of(kind: str, namespace: str, name: str | None = None, *, custom: Custo
         root, plural = _PLURALS[kind]
         path = f"{root}/namespaces/{namespace}/{plural}"
     else:
-        raise PlatformError(f"objects of kind {kind} are not known; known are {', '.join([*_PLURALS, *_CLUSTER_WIDE])}")
+        raise PlatformError(f"unknown kind {kind}; it must be one of {', '.join([*_PLURALS, *_CLUSTER_WIDE])}")
     return path if name is None else f"{path}/{name}"
 
 
 def api_version(kind: str, *, custom: CustomResource | None = None) -> str:
-    """Return the `apiVersion` of a kind, which lists leave out of their items."""
+    """Return the `apiVersion` of a kind, which items of lists do not contain."""
     if custom is not None and kind == custom.kind:
         return custom.api_version
     root, _ = _PLURALS.get(kind) or _CLUSTER_WIDE[kind]
     return root.removeprefix("/apis/").removeprefix("/api/")
 
 
+def label_selector(labels: Mapping[str, str]) -> str:
+    """Return the label selector that requires all labels.
+
+    >>> label_selector({"app": "geo", "tier": "store"})
+    'app=geo,tier=store'
+    """
+    return ",".join(f"{name}={value}" for name, value in labels.items())
+
+
 _TIMEOUT_S = 30.0
 
 
 def import_client() -> None:
-    """Import what `run_in_pod` needs, which takes longer than all else that the platform imports."""
+    """Import the modules that `run_in_pod` needs, which are the slowest imports of the platform."""
     import kubernetes.client
     import kubernetes.stream  # noqa: F401
 
 
 def run_in_pod(api: Api, namespace: str, pod: str, container: str, argv: Sequence[str]) -> str:
-    """Return what the command printed; see `stream_from_pod`."""
+    """Run a command in a pod and return its output; see `stream_from_pod`."""
     return "".join(stream_from_pod(api, namespace, pod, container, argv))
 
 
 def stream_from_pod(api: Api, namespace: str, pod: str, container: str, argv: Sequence[str]) -> Iterator[str]:
-    """Yield what a command prints, as it arrives.
+    """Run a command in a pod and yield its output as it arrives.
 
     Raises
     ------
     PlatformError
-        It ended with another code than 0, took longer than half a minute, or could not be started.
+        It could not be started, its exit code is not 0, or it took longer than 30 s.
     """
-    from kubernetes.client import CoreV1Api
-    from kubernetes.client.exceptions import ApiException
-    from kubernetes.stream import stream
     from kubernetes.stream.ws_client import ERROR_CHANNEL
 
-    core = CoreV1Api(api.fresh_client())
-    where = f"{argv[0]} in pod {pod}"
+    description = f"{argv[0]} in pod {pod}"
+    answer = _open_exec(api, namespace, pod, container, argv, description)
+    output, deadline = [], time.monotonic() + _TIMEOUT_S
     try:
-        answer: Any = stream(
-            core.connect_get_namespaced_pod_exec,
+        while answer.is_open():
+            answer.update(timeout=0.5)
+            for has_data, read in ((answer.peek_stdout, answer.read_stdout), (answer.peek_stderr, answer.read_stderr)):
+                if has_data():
+                    output.append(read())
+                    yield output[-1]
+            if time.monotonic() > deadline:
+                raise PlatformError(f"{description} did not end within {_TIMEOUT_S:g} s")
+        code = exit_code(answer.read_channel(ERROR_CHANNEL), description)
+    finally:
+        answer.close()
+        if answer.sock:
+            # close() leaves the socket open if the server has closed the connection first
+            answer.sock.shutdown()
+    if code:
+        text = " ".join("".join(output).split())
+        raise PlatformError(f"{description} ended with code {code}: {text[-400:] or 'no output'}")
+
+
+def _open_exec(api: Api, namespace: str, pod: str, container: str, argv: Sequence[str], description: str) -> Any:
+    from kubernetes.client import CoreV1Api
+    from kubernetes.stream import stream
+
+    try:
+        return stream(
+            CoreV1Api(api.create_client()).connect_get_namespaced_pod_exec,
             pod,
             namespace,
             command=list(argv),
@@ -390,32 +436,13 @@ def stream_from_pod(api: Api, namespace: str, pod: str, container: str, argv: Se
             _preload_content=False,
         )
     except ApiException as error:
-        raise refusal(error, "POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/exec") from None
+        raise refusal_error(error, "POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/exec") from None
     except OSError as error:
-        raise PlatformError(f"{where} could not be started: {' '.join(str(error).split())[:200]}") from None
-    printed, deadline = [], time.monotonic() + _TIMEOUT_S
-    try:
-        while answer.is_open():
-            answer.update(timeout=0.5)
-            for has, read in ((answer.peek_stdout, answer.read_stdout), (answer.peek_stderr, answer.read_stderr)):
-                if has():
-                    printed.append(read())
-                    yield printed[-1]
-            if time.monotonic() > deadline:
-                raise PlatformError(f"{where} did not end within {_TIMEOUT_S:g} s")
-        code = exit_code(answer.read_channel(ERROR_CHANNEL), where)
-    finally:
-        answer.close()
-        if answer.sock:
-            # a client whose server has hung up first keeps its socket
-            answer.sock.shutdown()
-    if code:
-        output = " ".join("".join(printed).split())
-        raise PlatformError(f"{where} ended with code {code}: {output[-400:] or 'no output'}")
+        raise PlatformError(f"{description} could not be started: {' '.join(str(error).split())[:200]}") from None
 
 
-def exit_code(status: str, where: str) -> int:
-    """Return with which code a command has ended, by what the API server says at its end.
+def exit_code(status: str, description: str) -> int:
+    """Return the exit code of a command from the API server's final status.
 
     >>> exit_code('{"status": "Success"}', "ls in pod geo")
     0
@@ -423,24 +450,26 @@ def exit_code(status: str, where: str) -> int:
     Parameters
     ----------
     status
-        The object `Status` of the connection's error channel, as JSON; empty where the connection broke.
-    where
-        The command and its pod, for the error.
+        JSON of the `Status` object from the error channel; empty if the connection broke.
+    description
+        The command and its pod, for errors.
 
     Raises
     ------
     PlatformError
-        It was not started, or nobody knows how it has ended.
+        The command was not started, or its exit code is unknown.
     """
     try:
-        found = json.loads(status)
-        if found["status"] == "Success":
+        result = json.loads(status)
+        if result["status"] == "Success":
             return 0
-        causes: list[dict[str, str]] = (found.get("details") or {}).get("causes") or []
+        causes: list[dict[str, str]] = (result.get("details") or {}).get("causes") or []
         codes = [cause["message"] for cause in causes if cause.get("reason") == "ExitCode"]
         if codes:
             return int(codes[0])
-        said = str(found.get("message") or causes[0]["message"])
+        message = str(result.get("message") or causes[0]["message"])
     except (ValueError, LookupError, TypeError, AttributeError):
-        raise PlatformError(f"{where} ended without a code: {' '.join(status.split())[:200] or 'no answer'}") from None
-    raise PlatformError(f"{where} could not be started: {' '.join(said.split())[:200]}")
+        raise PlatformError(
+            f"{description} ended without an exit code: {' '.join(status.split())[:200] or 'no answer'}"
+        ) from None
+    raise PlatformError(f"{description} could not be started: {' '.join(message.split())[:200]}")

@@ -1,9 +1,8 @@
-"""Impairments by an ephemeral container in every pod, where nothing may run privileged on nodes.
+"""Impairs pods with an ephemeral container in each, for clusters that forbid privileged pods.
 
-The container is in every pod of every episode, so that its presence tells nothing. It needs the capability NET_ADMIN,
-which the levels `baseline` and `restricted` of Pod Security forbid: the application's namespace must be at level
-`privileged`, or without a level. What is spared are privileged pods, the host's processes and the host's folders,
-which policies often forbid for themselves. A container's main process cannot be killed from inside.
+Every pod of every episode has the container, so that its presence reveals nothing. It needs the capability NET_ADMIN,
+which the Pod Security levels `baseline` and `restricted` forbid: the application's namespace must have the level
+`privileged` or none. It needs no privileged pods and no access to the host. It cannot kill a container's main process.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from faultset.collector.platforms.kubernetes.impairer import (
     PROGRAM,
     NodeCapabilities,
     ProgramImpairer,
-    common,
+    intersect_capabilities,
     uid_of,
 )
 from faultset.collector.platforms.objects import Object
@@ -31,14 +30,14 @@ _POLL_S = 0.4
 
 
 class EphemeralImpairer(ProgramImpairer):
-    """Disturbs the pods of one namespace from inside of them.
+    """Impairs the pods of a namespace from inside.
 
     Parameters
     ----------
     namespace
-        The application's.
+        The application's namespace.
     image
-        Of the application, which has the programs that are needed.
+        The application's image, which contains the agent program.
     """
 
     container = EPHEMERAL
@@ -48,60 +47,55 @@ class EphemeralImpairer(ProgramImpairer):
         self._image = image
 
     def prepare(self, pods: Iterable[Object]) -> None:
-        """Put the container into pods that have none, and wait until it runs in all of them.
+        """Add the container to pods without it, and wait until it runs in all pods.
 
         Raises
         ------
         PlatformError
-            The cluster forbids it, or one does not start within a minute.
+            The cluster forbids it, or a container does not start within a minute.
         """
-        wanted = list(pods)
-        for pod in wanted:
+        targets = list(pods)
+        for pod in targets:
             self._insert(pod)
-        names = [pod["metadata"]["name"] for pod in wanted]
+        names = [pod["metadata"]["name"] for pod in targets]
         if not poll_until(lambda: not self._missing(names), timeout_s=_START_TIMEOUT_S, pause_s=_POLL_S):
             raise PlatformError(
-                f"the container that impairs networks did not start within {_START_TIMEOUT_S:g} s in "
+                f"the container {EPHEMERAL}, which impairs networks, did not start within {_START_TIMEOUT_S:g} s in "
                 f"{', '.join(self._missing(names))}"
             )
 
-    def ready(self, nodes_needed: int | None = None) -> str:
-        """Return which pods have no such container yet, empty when all have."""
-        missing = self._missing(pod["metadata"]["name"] for pod in self._pods())
-        return f"pods without the container {EPHEMERAL}: {', '.join(missing)}" if missing else ""
-
     def capabilities(self) -> NodeCapabilities:
-        """Return what can be done, as the first pod that is prepared finds out."""
+        """Return the capabilities of the first pod whose container runs."""
         for pod in self._pods():
-            if _runs(pod):
-                return common([self._ask(pod, "capabilities")])
-        return common([])
+            if _container_runs(pod):
+                return intersect_capabilities([self._ask(pod, "capabilities")])
+        return intersect_capabilities([])
 
     def impair(self, pod: Object, impairment: Impairment) -> None:
-        """Impair all that the pod sends, in place of any impairment before; raise PlatformError when it fails."""
+        """Impair a pod, replacing an earlier impairment; raise PlatformError if it fails."""
         self.prepare([pod])
         super().impair(pod, impairment)
 
     def kill(self, pod: Object, container: str) -> None:
-        """Refuse: the kernel spares the first process of a process namespace from signals out of its midst."""
+        """Raise PlatformError: the kernel ignores SIGKILL to a container's main process from inside."""
         raise PlatformError(
             f"container {container} of pod {pod['metadata']['name']} cannot be killed without the node agent; "
             "allow privileged pods in the control namespace"
         )
 
     def renew(self) -> None:
-        """Renew all leases once, and put the container into pods that have come up."""
+        """Renew all leases once, and add the container to new pods."""
         with self._lock:
-            self._impaired = {uid: one for uid, one in self._impaired.items() if self._lives(one[0])}
+            self._impaired = {uid: entry for uid, entry in self._impaired.items() if self._is_running(entry[0])}
             super().renew()
         for pod in self._pods():
             self._insert(pod)
 
     def _insert(self, pod: Object) -> None:
         running = pod.get("status", {}).get("phase") in ("Pending", "Running")
-        if _has(pod) or not running or pod["metadata"].get("deletionTimestamp"):
+        if _has_container(pod) or not running or pod["metadata"].get("deletionTimestamp"):
             return
-        made = {
+        container = {
             "name": EPHEMERAL,
             "image": self._image,
             "imagePullPolicy": "IfNotPresent",
@@ -116,36 +110,33 @@ class EphemeralImpairer(ProgramImpairer):
         }
         path = f"{path_of('Pod', self._namespace, pod['metadata']['name'])}/ephemeralcontainers"
         try:
-            self._api.call("PATCH", path, body={"spec": {"ephemeralContainers": [made]}}, content_type=_STRATEGIC)
+            self._api.call("PATCH", path, body={"spec": {"ephemeralContainers": [container]}}, content_type=_STRATEGIC)
         except NotFound:
             return
 
     def _missing(self, names: Iterable[str]) -> list[str]:
-        running = {pod["metadata"]["name"] for pod in self._pods() if _runs(pod)}
+        running = {pod["metadata"]["name"] for pod in self._pods() if _container_runs(pod)}
         alive = {pod["metadata"]["name"] for pod in self._pods() if not pod["metadata"].get("deletionTimestamp")}
         return [name for name in names if name in alive and name not in running]
 
-    def _lives(self, pod: Object) -> bool:
-        try:
-            found = self._api.get(path_of("Pod", self._namespace, pod["metadata"]["name"]))
-        except NotFound:
-            return False
-        return uid_of(found) == uid_of(pod) and _runs(found)
+    def _is_running(self, pod: Object) -> bool:
+        current = self._api.find(path_of("Pod", self._namespace, pod["metadata"]["name"]))
+        return current is not None and uid_of(current) == uid_of(pod) and _container_runs(current)
 
     def _pods(self) -> list[Object]:
         return self._api.get(path_of("Pod", self._namespace))["items"]
 
     def _ask(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
         name = target["metadata"]["name"]
-        if not self._lives(target):
-            raise NotFound(f"pod {name} is gone, or its container {EPHEMERAL} does not run")
+        if not self._is_running(target):
+            raise NotFound(f"pod {name} was deleted, or its container {EPHEMERAL} is not running")
         return self._run(name, f"pod {name}", verb, arguments)
 
 
-def _has(pod: Object) -> bool:
-    return any(one["name"] == EPHEMERAL for one in pod["spec"].get("ephemeralContainers") or [])
+def _has_container(pod: Object) -> bool:
+    return any(entry["name"] == EPHEMERAL for entry in pod["spec"].get("ephemeralContainers") or [])
 
 
-def _runs(pod: Object) -> bool:
+def _container_runs(pod: Object) -> bool:
     statuses = pod.get("status", {}).get("ephemeralContainerStatuses") or []
-    return any(one["name"] == EPHEMERAL and "running" in one.get("state", {}) for one in statuses)
+    return any(status["name"] == EPHEMERAL and "running" in status.get("state", {}) for status in statuses)

@@ -1,4 +1,4 @@
-"""A cluster as a host of episodes."""
+"""The cluster of a kubeconfig as a host of episodes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from faultset.collector.spec.app import AppSpec
 from faultset.core.suggestions import unknown_name
 
 STANDARD_ON_CLUSTER = Phases(warmup_s=30.0, baseline_s=300.0, fault_s=300.0, cooldown_s=15.0)
-"""Longer than elsewhere: a scrape every five seconds still gives about fifty reference samples; some are 17 s late."""
+"""Long enough for about fifty reference samples at a scrape interval of 5 s; some samples arrive 17 s late."""
 
 
 class KubernetesHost:
-    """See `PlatformHost`, and `ClusterSettings` for the parameters."""
+    """See `PlatformHost`; the parameters are those of `ClusterSettings`."""
 
     profiles: ClassVar[Mapping[str, Phases]] = {"quick": QUICK, "standard": STANDARD_ON_CLUSTER, "long": LONG}
     runs_code_of_folders: ClassVar[bool] = False
     runs_deployed_apps: ClassVar[bool] = True
     deploys_operators: ClassVar[bool] = True
     original_store_kinds: ClassVar[frozenset[str]] = frozenset({"memcached", "postgresql"})
-    """Those of which Debian has packages, from which the image is built."""
+    """Stores with a Debian package, which the image contains."""
 
     def __init__(
         self,
@@ -59,22 +59,22 @@ class KubernetesHost:
 
     @cached_property
     def api(self) -> Api:
-        """A connection to the cluster; raises PlatformError when there is none."""
+        """A connection to the cluster; raises PlatformError if there is none."""
         return Api(self._settings.kubeconfig, context=self._settings.context, retry_timeout_s=10.0)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What another process needs to open the same host."""
+        """JSON values with which another process can open the same host."""
         return asdict(self._settings)
 
     def requirements(self) -> list[Requirement]:
-        """Look at access, permissions, telemetry servers, images, capacity and what faults need."""
+        """Check access, permissions, telemetry servers, images, capacity and capabilities."""
         from faultset.collector.platforms.kubernetes.checks import check_cluster
 
         return check_cluster(self.api, self._settings, self._probe)
 
     def check(self) -> list[str]:
-        """Look at access, permissions, Prometheus and Jaeger; return which servers will be asked."""
+        """Check access, permissions, Prometheus and Jaeger; return which servers will be used."""
         from faultset.collector.platforms.kubernetes.permissions import check_permissions
         from faultset.collector.platforms.kubernetes.telemetry.discovery import discover
 
@@ -84,17 +84,17 @@ class KubernetesHost:
             from faultset.collector.platforms.kubernetes.chaos_mesh.installation import check_installation
 
             check_installation(self.api)
-        found = discover(self.api, prometheus_url=self._settings.prometheus_url, jaeger_url=self._settings.jaeger_url)
-        return list(found.choices)
+        servers = discover(self.api, prometheus_url=self._settings.prometheus_url, jaeger_url=self._settings.jaeger_url)
+        return list(servers.choices)
 
     def episode_capacity(self) -> int:
-        """Return as many episodes as the nodes can carry, eight at most."""
+        """Return how many episodes the nodes can run concurrently, at most eight."""
         from faultset.collector.platforms.kubernetes.checks import episode_capacity
 
         return max(1, min(8, episode_capacity(self.api)))
 
     def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
-        """Return what this cluster cannot do, with the reason; runs the node agent for a moment to find out."""
+        """Return the needs that this cluster lacks, with the reason; starts the node agent briefly."""
         unsupported, _ = self._probe()
         return {need: reason for need, reason in unsupported.items() if need in needs}
 
@@ -112,53 +112,53 @@ class KubernetesHost:
         return self._probed
 
     def original_servers(self, drivers: Collection[str]) -> dict[str, str]:
-        """Return name and version of servers that are in the image; runs a pod for a moment to find out."""
+        """Return the names and versions of servers in the image; starts a pod briefly."""
         from faultset.collector.platforms.kubernetes.preflight import installed_servers
 
-        known = self._settings.original_servers
-        if missing := [name for name in drivers if name not in known]:
-            found = installed_servers(self.api, missing, self._settings.image)
-            self._settings = replace(self._settings, original_servers={**known, **found})
+        cached = self._settings.original_servers
+        if missing := [name for name in drivers if name not in cached]:
+            servers = installed_servers(self.api, missing, self._settings.image)
+            self._settings = replace(self._settings, original_servers={**cached, **servers})
         return {name: self._settings.original_servers[name] for name in drivers}
 
     def create_platform(
         self, app: AppSpec, folder: Path, journal: Journal, *, episode: str, seed: int, step_s: float
     ) -> EpisodePlatform:
-        """Return a platform for one episode; `seed` and `step_s` are the cluster's own affair."""
+        """Return a platform for one episode; a cluster ignores `seed` and `step_s`."""
         if self._settings.injector == CHAOS_MESH:
-            from faultset.collector.platforms.kubernetes.chaos_mesh_platform import ChaosMeshPlatform as Made
+            from faultset.collector.platforms.kubernetes.chaos_mesh_platform import ChaosMeshPlatform as Platform
         else:
-            from faultset.collector.platforms.kubernetes.platform import KubernetesPlatform as Made
+            from faultset.collector.platforms.kubernetes.platform import KubernetesPlatform as Platform
 
-        return Made(app, folder, journal=journal, episode=episode, settings=self._settings)
+        return Platform(app, folder, journal=journal, episode=episode, settings=self._settings)
 
     def await_removal(self, episodes: Collection[str]) -> None:
-        """Wait until the cluster has removed the namespaces that episodes have deleted."""
+        """Wait until the cluster has removed the deleted namespaces of episodes."""
         from faultset.collector.platforms.kubernetes.namespaces import await_removal_of_episodes
 
         await_removal_of_episodes(self.api, episodes)
 
     def undo_abandoned(self, journal: Path) -> None:
-        """Remove the namespaces of an episode; undo what it did to those that are not ours."""
+        """Remove an episode's namespaces, or undo its changes in a namespace that it did not create."""
         from faultset.collector.platforms.kubernetes.recovery import recover_episode
 
         recover_episode(self.api, journal)
 
     def remove_orphans(self) -> list[str]:
-        """Remove namespaces of ours that have had no heartbeat for a while."""
+        """Remove namespaces of episodes without a recent heartbeat."""
         from faultset.collector.platforms.kubernetes.recovery import remove_orphans
 
         return remove_orphans(self.api)
 
     def install_telemetry(self) -> str:
-        """Give the cluster a small Prometheus, Jaeger and kube-state-metrics."""
+        """Install a small Prometheus, Jaeger and kube-state-metrics."""
         from faultset.collector.platforms.kubernetes.telemetry.stack_objects import install_telemetry
 
         install_telemetry(self.api)
         return "installed Prometheus, Jaeger and kube-state-metrics; recover --telemetry removes them"
 
     def remove_telemetry(self) -> list[str]:
-        """Remove what `install_telemetry` made; return names."""
+        """Remove the servers of `install_telemetry`; return their names."""
         from faultset.collector.platforms.kubernetes.telemetry.stack_objects import remove_telemetry
 
         return remove_telemetry(self.api)

@@ -1,4 +1,4 @@
-"""The images that a cluster's nodes must have, or be able to pull."""
+"""The images that a cluster's nodes need."""
 
 from __future__ import annotations
 
@@ -16,66 +16,66 @@ PAUSE_TAG = "3.9"
 
 
 _MOST_REPORTED = 50
-"""A kubelet reports no more images than this, so that an absence from a longer list says nothing."""
+"""A kubelet reports at most this many images, so a full list may be incomplete."""
 
 
 def app_image(tag: str, repository: str = REPOSITORY) -> str:
-    """Return the image of one build."""
+    """Return the image of a build."""
     return f"{repository}:{tag}"
 
 
 def pause_image(repository: str = REPOSITORY) -> str:
-    """Return the image that does nothing, which stands beside the application's repository."""
+    """Return the image that does nothing, from the registry of the application's repository."""
     folder, slash, _ = repository.rpartition("/")
     return f"{folder}{slash}pause:{PAUSE_TAG}"
 
 
 def required_images(repository: str = REPOSITORY, tags: Iterable[str] = TAGS) -> tuple[str, ...]:
-    """Return the images of all builds and the one that does nothing.
+    """Return the images of builds and the image that does nothing.
 
     Parameters
     ----------
     repository
-        Of the application, `faultset/app` or `REGISTRY/faultset/app`.
+        The application's repository: `faultset/app` or `REGISTRY/faultset/app`.
     tags
-        The builds that are wanted.
+        Tags of the builds.
     """
     return (*(app_image(tag, repository) for tag in tags), pause_image(repository))
 
 
-def absent_images(nodes: Iterable[dict[str, Any]], wanted: Iterable[str]) -> list[str]:
-    """Return the wanted images that some node certainly does not have.
+def absent_images(nodes: Iterable[dict[str, Any]], required: Iterable[str]) -> list[str]:
+    """Return the required images that at least one node does not have.
 
     Parameters
     ----------
     nodes
-        Node objects; those that do not say all that they have are passed over.
+        Node objects; nodes with an incomplete list of images are skipped.
     """
-    wanted, absent = list(wanted), set()
+    required, absent = list(required), set()
     for node in nodes:
         images = node.get("status", {}).get("images") or []
         if len(images) < _MOST_REPORTED:
             names = {_short(name) for image in images for name in image.get("names") or ()}
-            absent |= {image for image in wanted if _short(image) not in names}
-    return [image for image in wanted if image in absent]
+            absent |= {image for image in required if _short(image) not in names}
+    return [image for image in required if image in absent]
 
 
 def _short(image: str) -> str:
     return image.removeprefix("docker.io/").removeprefix("library/")
 
 
-def missing_images_sentence(missing: Sequence[str]) -> str:
-    """Return what to do about images that nodes lack: build and load them, or pull them from a registry."""
+def explain_missing_images(missing: Sequence[str]) -> str:
+    """Return a sentence about missing images and how to build and load them."""
     shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
     repository = next((image.rpartition(":")[0] for image in missing if not _is_pause(image)), REPOSITORY)
-    own = "" if repository == REPOSITORY else f" --repository {repository}"
+    option = "" if repository == REPOSITORY else f" --repository {repository}"
     tags = " ".join(sorted(image.rpartition(":")[2] for image in missing if not _is_pause(image)))
     images = " ".join(missing)
     return (
-        f"every node needs the images of the application, and {len(missing)} of them are missing ({shown}); build them "
-        f"with `scripts/build-image.sh{own}{' ' + tags if tags else ''}` of the source tree and load them with "
-        f"`kind load docker-image {images}` or `minikube image load {images}`, or push them "
-        "(`scripts/build-image.sh --repository REGISTRY/faultset/app --push`) and name that repository"
+        f"every node needs the images of the application; missing are {shown}. Build them with "
+        f"`scripts/build-image.sh{option}{' ' + tags if tags else ''}` of the source tree and load them with "
+        f"`kind load docker-image {images}` or `minikube image load {images}`; or push them with "
+        "`scripts/build-image.sh --repository REGISTRY/faultset/app --push` and use that repository"
     )
 
 
@@ -84,14 +84,14 @@ def _is_pause(image: str) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print the names of images, one on a line."""
+    """Print the names of images, one per line."""
     parser = argparse.ArgumentParser(description="Print the images that a cluster needs.")
     parser.add_argument("--repository", default=REPOSITORY)
     parser.add_argument("tags", nargs="*", default=list(TAGS))
     arguments = parser.parse_args(argv)
     unknown = sorted(set(arguments.tags) - set(TAGS))
     if unknown:
-        parser.error(f"there is no build {', '.join(unknown)}; there are {', '.join(TAGS)}")
+        parser.error(f"unknown build {', '.join(unknown)}; choose from {', '.join(TAGS)}")
     print("\n".join(required_images(arguments.repository, arguments.tags)))
 
 

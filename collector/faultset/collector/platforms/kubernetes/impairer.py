@@ -1,4 +1,4 @@
-"""What a cluster lets us do to the network and the processes of pods."""
+"""Impairs and kills pods on a cluster through the agent program."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from faultset.core.errors import PlatformError
 RENEW_S = 8.0
 PROGRAM = ("python3", "-m", "faultset.collector.agent.program")
 EPHEMERAL = "network"
-"""Name of the container that impairs a pod from inside; nothing about it is in a view."""
+"""Name of the container that impairs a pod from inside; views contain nothing about it."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeCapabilities:
-    """What can be done to pods, on every node.
+    """Capabilities that the agents of all nodes have.
 
     Attributes
     ----------
     reasons
-        Why the rest cannot be done.
+        Why the other capabilities are missing.
     """
 
     loss: bool
@@ -42,48 +42,48 @@ class NodeCapabilities:
 
     @property
     def reason(self) -> str:
-        """Say why something cannot be done; empty when all can."""
-        return "; ".join(f"{act}: {why}" for act, why in self.reasons.items())
+        """The reasons of all missing capabilities; empty if there are none."""
+        return "; ".join(f"{verb}: {reason}" for verb, reason in self.reasons.items())
 
 
-def common(answers: Iterable[Mapping[str, Any]]) -> NodeCapabilities:
-    """Return what all of several nodes can do.
+def intersect_capabilities(answers: Iterable[Mapping[str, Any]]) -> NodeCapabilities:
+    """Return the capabilities that all nodes have.
 
     Parameters
     ----------
     answers
-        Each node's loss, partition, delay and kill, and `reasons` for what it cannot do.
+        The answer of each node's agent to the verb `capabilities`.
     """
-    found = list(answers)
-    acts = ("loss", "partition", "delay", "kill")
-    reasons = {act: why for answer in found for act, why in answer.get("reasons", {}).items()}
-    can = {act: bool(found) and all(answer.get(act, False) for answer in found) for act in acts}
+    nodes = list(answers)
+    verbs = ("loss", "partition", "delay", "kill")
+    reasons = {verb: reason for node in nodes for verb, reason in node.get("reasons", {}).items()}
+    can = {verb: bool(nodes) and all(node.get(verb, False) for node in nodes) for verb in verbs}
     return NodeCapabilities(
-        **can, reasons={act: reasons.get(act, "no node agent runs") for act in acts if not can[act]}
+        **can, reasons={verb: reasons.get(verb, "no node agent runs") for verb in verbs if not can[verb]}
     )
 
 
 class Impairer(Protocol):
-    """What impairs and kills pods: an agent on each node, a container in each pod, or Chaos Mesh."""
+    """Impairs and kills pods: agents on the nodes, a container in each pod, or Chaos Mesh."""
 
     def start(self) -> None:
-        """Begin to renew leases."""
+        """Start renewing leases."""
         ...
 
     def close(self) -> None:
-        """Renew no more leases; they expire by themselves. May be called twice."""
+        """Stop renewing leases, which then expire; may be called twice."""
         ...
 
     def impair(self, pod: Object, impairment: Impairment) -> None:
-        """Impair all that the pod sends, in place of any impairment before."""
+        """Impair a pod, replacing an earlier impairment."""
         ...
 
     def lift(self, pod: str) -> None:
-        """End the impairment of a pod, by name or uid; nothing happens when there is none."""
+        """End the impairment of a pod, by name or uid, if it has one."""
         ...
 
     def impaired_packets(self, pod: Object) -> int:
-        """Return how many packets the impairment has met so far; 0 without one."""
+        """Return how many packets were impaired so far; 0 without an impairment."""
         ...
 
     def kill(self, pod: Object, container: str) -> None:
@@ -92,7 +92,7 @@ class Impairer(Protocol):
 
 
 class Renewal:
-    """Calls a function every few seconds in a thread of its own, whatever happens to the calls."""
+    """Calls a function every few seconds in a thread, also after failures."""
 
     def __init__(self, renew: Callable[[], None], every_s: float = RENEW_S):
         self._renew, self._every_s = renew, every_s
@@ -100,13 +100,13 @@ class Renewal:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin; nothing happens when it runs already."""
+        """Start the thread, unless it already runs."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """End the thread; may be called twice."""
+        """Stop the thread; may be called twice."""
         self._closed.set()
         if self._thread is not None:
             self._thread.join(timeout=2 * self._every_s)
@@ -120,14 +120,14 @@ class Renewal:
 
 
 class ProgramImpairer(ABC):
-    """Impairs pods by the program of `faultset.collector.agent`, which is asked by exec.
+    """Impairs pods with the program of `faultset.collector.agent`, which it calls by exec.
 
-    What is impaired stays so only while this process lives: leases end half a minute after the last renewal.
+    Impairments end with this process: leases expire half a minute after the last renewal.
 
     Parameters
     ----------
     namespace
-        Of the pods in which the program runs.
+        Namespace of the pods in which the program runs.
     """
 
     container: ClassVar[str]
@@ -141,24 +141,24 @@ class ProgramImpairer(ABC):
 
     @abstractmethod
     def _ask(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
-        """Return the answer of the program that can act on a pod; raise NotFound when it is gone."""
+        """Return the answer of the program that can act on a pod; raise NotFound if the pod is gone."""
 
     def start(self) -> None:
-        """Begin to renew leases."""
+        """Start renewing leases."""
         self._renewal.start()
 
     def close(self) -> None:
-        """Renew no more leases; may be called twice."""
+        """Stop renewing leases; may be called twice."""
         self._renewal.close()
 
     def impair(self, pod: Object, impairment: Impairment) -> None:
-        """Impair all that the pod sends, in place of any impairment before; raise PlatformError when it fails."""
+        """Impair a pod, replacing an earlier impairment; raise PlatformError if it fails."""
         with self._lock:
             self._set(pod, impairment)
             self._impaired[uid_of(pod)] = (pod, impairment)
 
     def lift(self, pod: str) -> None:
-        """End the impairment of a pod, by name or uid; nothing happens when there is none, or no pod any more."""
+        """End the impairment of a pod, by name or uid, if pod and impairment exist."""
         with self._lock:
             for uid, (target, _) in [*self._impaired.items()]:
                 if pod in (uid, target["metadata"]["name"]):
@@ -167,35 +167,35 @@ class ProgramImpairer(ABC):
                     del self._impaired[uid]
 
     def impaired_packets(self, pod: Object) -> int:
-        """Return how many packets the impairment has met so far; 0 without one."""
+        """Return how many packets were impaired so far; 0 without an impairment."""
         return self._ask(pod, "packets", pod=uid_of(pod))["packets"]
 
     def renew(self) -> None:
-        """Renew all leases once; what the program has lost is set again."""
+        """Renew all leases once; set impairments again that the program has lost."""
         with self._lock:
             for uid, (pod, impairment) in [*self._impaired.items()]:
-                if not self._ask(pod, "renew", brief=True, pod=uid)["known"]:
+                if not self._ask(pod, "renew", brief=True, pod=uid)["renewed"]:
                     self._set(pod, impairment, brief=True)
 
     def _set(self, pod: Object, impairment: Impairment, *, brief: bool = False) -> None:
         self._ask(pod, "impair", brief=brief, pod=uid_of(pod), impairment=impairment_record(impairment))
 
-    def _run(self, name: str, where: str, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Run the program in a pod and return its answer; `where` names it in errors."""
+    def _run(self, name: str, description: str, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the program in a pod and return its answer; errors start with `description`."""
         text = run_in_pod(self._api, self._namespace, name, self.container, [*PROGRAM, verb, json.dumps(arguments)])
         try:
             answer = json.loads(text)
         except ValueError:
             raise PlatformError(
-                f"{where} gave no answer to {verb} that can be read; use an image of this version of faultset"
+                f"{description} gave an invalid answer to {verb}; use an image of this version of faultset"
             ) from None
         if "error" in answer:
-            raise Refused(f"{where} could not {verb}: {answer['error']}")
+            raise Refused(f"{description} could not {verb}: {answer['error']}")
         return answer
 
 
 class Refused(PlatformError):
-    """The program was asked and did not do it."""
+    """The program refused a request."""
 
 
 def uid_of(pod: Object) -> str:

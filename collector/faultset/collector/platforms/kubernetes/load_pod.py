@@ -1,4 +1,4 @@
-"""The load of one episode as a pod of the control namespace; its results are fetched when they are asked for."""
+"""The load of an episode as a pod of the control namespace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from faultset.collector.load.messages import BeginLoad, ChangeLoad, LoadStatisti
 from faultset.collector.load.source import RequestSource
 from faultset.collector.load.workloads.traffic import Traffic
 from faultset.collector.platforms.kubernetes.client import Api
-from faultset.collector.platforms.kubernetes.manifests import AS_ORDINARY_USER
+from faultset.collector.platforms.kubernetes.manifests import AS_ORDINARY_USER, describe_pod
 from faultset.collector.platforms.kubernetes.objects import Objects
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import SPEC_PATH
@@ -28,16 +28,16 @@ _RESULTS = "/tmp/requests.bin"
 
 
 class LoadPod:
-    """Creates the load's pod, and begins, changes, reads and stops the load.
+    """Creates the pod of the load; starts, changes and stops the load, and fetches its results.
 
     Parameters
     ----------
     control
-        The control namespace's objects.
+        The objects of the control namespace.
     image
         Image with our programs.
     folder
-        For the results fetched so far.
+        Folder for the fetched results.
     """
 
     def __init__(self, control: Objects, app: AppSpec, *, image: str, folder: Path):
@@ -51,7 +51,7 @@ class LoadPod:
         return self._control.api
 
     def create(self, target: str) -> None:
-        """Create the pod, which waits for the order to send to a base URL."""
+        """Create the pod, which waits for `start` before it sends requests to the base URL `target`."""
         self._control.apply(
             {
                 "apiVersion": "v1",
@@ -66,85 +66,77 @@ class LoadPod:
         self._control.create(_pod(self._image, argv))
 
     def start(self, *, seed: int, rate_rps: float, mix: str, traffic: Traffic) -> None:
-        """Begin to send; raise PlatformError when the load does not come up."""
+        """Start the load; raise PlatformError if it does not start."""
         self._begin(BeginLoad(mix=mix, rate_rps=rate_rps, seed=seed, traffic=traffic.to_json()))
         self._running = True
 
     def step(self, factor: float) -> None:
-        """Change the load; without a load there is nothing to change."""
+        """Change the rate of the load, if it runs."""
         if self._running:
             self._api.call("POST", self._path("/step"), body=encode(ChangeLoad(factor=factor)))
 
     def stop(self) -> None:
-        """End the load and fetch the last results; may be called twice."""
+        """Stop the load and fetch the last results; may be called twice."""
         if self._running:
             self._running = False
             self._api.call("POST", self._path("/stop"))
             self.fetch()
 
     def fetch(self) -> None:
-        """Bring the local copy of the results up to date."""
+        """Fetch new results into the local copy."""
         offset = self.results.stat().st_size if self.results.exists() else 0
         new = self._api.get_text(self._path("/results"), {"offset": offset})
         with self.results.open("ab") as file:
             file.write(new)
 
     def clock_offset_s(self) -> float:
-        """Return how far the clock of the load's node is ahead of ours, in seconds, to about half a round trip."""
+        """Return how many seconds the clock of the load's node is ahead; accurate to half a round trip."""
         before_ns = time.time_ns()
         theirs_ns = decode(LoadStatistics, self._api.call("GET", self._path("/stats"))).time_ns
         return (theirs_ns - (before_ns + time.time_ns()) / 2) / 1e9
 
     def check(self) -> None:
-        """Raise PlatformError when the pod has ended: its node may have evicted it."""
+        """Raise PlatformError if the pod has ended, for example because it was evicted."""
         if not self._running:
             return
         pod = self._control.find("Pod", NAME)
         phase = (pod or {}).get("status", {}).get("phase")
         if pod is None or phase != "Running" or pod["metadata"].get("deletionTimestamp"):
             reason = (pod or {}).get("status", {}).get("reason") or phase or "it was deleted"
-            raise PlatformError(f"the load's pod does not run any more ({reason})")
+            raise PlatformError(f"the load's pod has stopped ({reason}); repeat the episode")
 
     def _path(self, verb: str) -> str:
         return f"/api/v1/namespaces/{self._control.namespace}/pods/{NAME}:{LOAD_PORT}/proxy{verb}"
 
     def _begin(self, order: BeginLoad) -> None:
-        deadline, said = time.monotonic() + _START_TIMEOUT_S, ""
+        deadline, last_error = time.monotonic() + _START_TIMEOUT_S, ""
         while True:
             pod = self._control.get("Pod", NAME)
             if pod.get("status", {}).get("phase") == "Running":
                 try:
                     self._api.call("POST", self._path("/begin"), body=encode(order), retry_timeout_s=0)
                 except PlatformError as error:
-                    said = f"; it said last: {error}"
+                    last_error = f"; last error: {error}"
                 else:
                     return
             if time.monotonic() > deadline:
-                raise PlatformError(f"the load did not begin within {_START_TIMEOUT_S:g} s: {_state(pod)}{said}")
+                raise PlatformError(
+                    f"the load did not start within {_START_TIMEOUT_S:g} s: {describe_pod(pod)}{last_error}"
+                )
             time.sleep(0.2)
 
 
 class LoadRequests(RequestSource):
-    """The table of requests, brought up to date before it is read."""
+    """The source of requests, which fetches new results before it reads."""
 
     def __init__(self, load: LoadPod):
         super().__init__(load.results)
         self._load = load
 
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
-        """Yield the requests that were scheduled in `[start_ns, end_ns)`."""
+        """Yield the requests scheduled in `[start_ns, end_ns)`."""
         self._load.fetch()
         return super().snapshot(start_ns, end_ns)
-
-
-def _state(pod: dict[str, Any]) -> str:
-    status = pod.get("status", {})
-    for container in status.get("containerStatuses", []):
-        waiting = container.get("state", {}).get("waiting") or {}
-        if waiting.get("reason"):
-            return f"{waiting['reason']} {waiting.get('message', '')}".strip()
-    messages = [c.get("message", "") for c in status.get("conditions", []) if c.get("status") == "False"]
-    return next((m for m in messages if m), str(status.get("phase", "unknown")))
 
 
 def _pod(image: str, argv: list[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The images that a cluster's nodes must have, or be able to pull."""
+"""Adapts the manifests of an application to a shared cluster, and describes pods that are not ready."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from faultset.collector.spec.app import AppSpec, ServiceSpec
 
 USER_ID = 1000
 LARGEST_REQUESTS = {"cpu": "50m", "memory": "64Mi"}
-"""What the scheduler sets aside for a pod of a component at most; limits are those of the application."""
+"""Maximum resource requests of a component's pod; its limits are those of the application."""
 ROOM = 3
-"""How many pods more than it has find room in a component without volumes."""
+"""Pods that fit beyond the replicas of a component without volumes."""
 VOLUMES_PER_CLAIM = 2
-"""Volumes for each claim where the cluster makes none: one that was released is not bound again."""
+"""Volumes per claim on clusters that do not provision any; a released volume cannot be bound again."""
 AS_ORDINARY_USER = {"runAsUser": USER_ID, "runAsGroup": USER_ID, "runAsNonRoot": True}
 NAMESPACE_VARIABLE = {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
 
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _EVERY_NODE = "kubernetes.io/os"
-"""Label with the same value on all nodes that programs of ours can run on."""
-_MORE_THAN_THERE_ARE = 100
+"""Label with the same value on all nodes that can run our programs."""
+_MORE_THAN_ALL_DOMAINS = 100
 
 
 def lacks_storage_class(api: Api, app: AppSpec) -> bool:
-    """Say whether components have volumes that the cluster does not make by itself, without a default storage class."""
+    """Return whether components need volumes but the cluster has no default storage class."""
     if app.deployed is not None or not any(_needs_volumes(app.services[name]) for name in app.components):
         return False
     classes = api.get(path_of("StorageClass", ""))["items"]
-    return not any((one["metadata"].get("annotations") or {}).get(_DEFAULT_CLASS) == "true" for one in classes)
+    return not any((entry["metadata"].get("annotations") or {}).get(_DEFAULT_CLASS) == "true" for entry in classes)
 
 
 def component_volumes(app: AppSpec) -> list[Object]:
-    """Return volumes for the claims of the components' pods, under the names of an application's manifests."""
+    """Return volumes for the claims of the components' pods, named as in the application's manifests."""
     return [
         _volume(app, app.services[name], number)
         for name in app.components
@@ -46,35 +46,35 @@ def component_volumes(app: AppSpec) -> list[Object]:
     ]
 
 
-def place_components(resource: Object, app: AppSpec, namespace: str, *, own_volumes: bool) -> None:
-    """Fit the custom resource of an application into a namespace of a shared cluster.
+def adapt_components(resource: Object, app: AppSpec, namespace: str, *, own_volumes: bool) -> None:
+    """Adapt the custom resource of an application to a namespace of a shared cluster.
 
-    The pods of a component without volumes are spread over all nodes as one place, which takes a few more than there
-    are: so the one that finds no room stays pending without filling the nodes for everybody else.
+    A spread constraint limits the pods of a component without volumes to a few more than its replicas. Surplus pods
+    stay pending, so that they do not fill the nodes of a shared cluster.
 
     Parameters
     ----------
     own_volumes
-        Whether the components' claims are bound to `component_volumes`, because the cluster makes no volumes.
+        Whether the components' claims use `component_volumes`, since the cluster does not provision volumes.
     """
     for name in app.components:
-        service, wanted = app.services[name], resource["spec"][name]
-        requests = wanted["requests"]
-        for key, most in LARGEST_REQUESTS.items():
-            requests[key] = min(requests[key], most, key=quantity)
-        wanted["podSecurityContext"] = {**AS_ORDINARY_USER, **wanted.get("podSecurityContext", {})}
-        wanted["env"] = [*wanted.get("env", ()), NAMESPACE_VARIABLE]
+        service, component = app.services[name], resource["spec"][name]
+        requests = component["requests"]
+        for key, limit in LARGEST_REQUESTS.items():
+            requests[key] = min(requests[key], limit, key=quantity)
+        component["podSecurityContext"] = {**AS_ORDINARY_USER, **component.get("podSecurityContext", {})}
+        component["env"] = [*component.get("env", ()), NAMESPACE_VARIABLE]
         if service.storage is None:
-            wanted["topologySpreadConstraints"] = [_room(app.label_key, service)]
+            component["topologySpreadConstraints"] = [_limit_pods(app.label_key, service)]
         elif own_volumes and _needs_volumes(service):
-            wanted["storageClassName"] = f"{namespace}-{_class_of(service)}"
+            component["storageClassName"] = f"{namespace}-{_storage_class(service)}"
 
 
 def _needs_volumes(service: ServiceSpec) -> bool:
     return service.storage is not None and service.storage.storage_class is None
 
 
-def _class_of(service: ServiceSpec) -> str:
+def _storage_class(service: ServiceSpec) -> str:
     return f"{service.name}-storage"
 
 
@@ -90,16 +90,16 @@ def _volume(app: AppSpec, service: ServiceSpec, number: int) -> Object:
             "volumeMode": "Filesystem",
             "accessModes": ["ReadWriteOnce"],
             "persistentVolumeReclaimPolicy": "Retain",
-            "storageClassName": _class_of(service),
+            "storageClassName": _storage_class(service),
             "hostPath": {"path": f"/data/volumes/{name}", "type": "DirectoryOrCreate"},
         },
     }
 
 
-def _room(label_key: str, service: ServiceSpec) -> dict[str, Any]:
+def _limit_pods(label_key: str, service: ServiceSpec) -> dict[str, Any]:
     return {
         "maxSkew": service.replicas + ROOM,
-        "minDomains": _MORE_THAN_THERE_ARE,
+        "minDomains": _MORE_THAN_ALL_DOMAINS,
         "topologyKey": _EVERY_NODE,
         "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": {"matchLabels": {label_key: service.name}},
@@ -110,41 +110,42 @@ WORKING_FOLDER = "/tmp"
 """Writable for every user."""
 
 
-def placed(
+def adapt_manifests(
     objects: Iterable[Mapping[str, Any]], app: AppSpec, namespace: str, *, repository: str, own_volumes: bool = False
 ) -> list[Object]:
-    """Return the objects with what a cluster needs beyond the embedded platform.
+    """Return the objects adapted to a shared cluster.
 
-    Volumes lie in a folder of the namespace's own on the node and carry our label, since they belong to no namespace;
-    images come from the user's repository; programs run as an ordinary user, except databases, which own the folder
-    that the kubelet makes for them. The definition of a custom resource is left out: episodes share it.
+    - Volumes get a folder per namespace on the node and a label of ours, since they have no namespace.
+    - Images come from the user's repository.
+    - Programs run as an ordinary user, except databases, which own the folder that the kubelet creates for them.
+    - The definition of a custom resource is omitted, since episodes share it.
 
     Parameters
     ----------
     own_volumes
-        Whether the volumes of an operator's components are ours; see `place_components`.
+        Whether the volumes of an operator's components are ours; see `adapt_components`.
     """
-    made = []
+    adapted = []
     custom = app.operator.resource.kind if app.operator is not None else None
-    for wanted in objects:
-        if wanted["kind"] == "CustomResourceDefinition":
+    for manifest in objects:
+        if manifest["kind"] == "CustomResourceDefinition":
             continue
-        found = with_images_of(wanted, repository)
-        if found["kind"] == "PersistentVolume":
-            labels = found["metadata"].setdefault("labels", {})
+        resource = replace_images(manifest, repository)
+        if resource["kind"] == "PersistentVolume":
+            labels = resource["metadata"].setdefault("labels", {})
             labels.update({**MANAGED, APP_NAMESPACE: namespace})
-            found["spec"]["hostPath"]["path"] = f"{VOLUME_ROOT}/{namespace}/{found['metadata']['name']}"
-        elif found["kind"] == "Deployment":
-            _place_pods(found, app)
-        elif found["kind"] == "RoleBinding":
-            found["subjects"] = [{**subject, "namespace": namespace} for subject in found["subjects"]]
-        elif found["kind"] == custom:
-            place_components(found, app, namespace, own_volumes=own_volumes)
-        made.append(found)
-    return made
+            resource["spec"]["hostPath"]["path"] = f"{VOLUME_ROOT}/{namespace}/{resource['metadata']['name']}"
+        elif resource["kind"] == "Deployment":
+            _adapt_pods(resource, app)
+        elif resource["kind"] == "RoleBinding":
+            resource["subjects"] = [{**subject, "namespace": namespace} for subject in resource["subjects"]]
+        elif resource["kind"] == custom:
+            adapt_components(resource, app, namespace, own_volumes=own_volumes)
+        adapted.append(resource)
+    return adapted
 
 
-def _place_pods(deployment: Object, app: AppSpec) -> None:
+def _adapt_pods(deployment: Object, app: AppSpec) -> None:
     spec = deployment["spec"]["template"]["spec"]
     service = app.services[deployment["metadata"]["name"]]
     if not service.claim:
@@ -157,22 +158,22 @@ def _place_pods(deployment: Object, app: AppSpec) -> None:
             variables.append(NAMESPACE_VARIABLE)
 
 
-def with_images_of(found: Any, repository: str) -> Any:
-    """Return a copy of an object, or of a change of one, with the images of ours as the nodes find them.
+def replace_images(value: Any, repository: str) -> Any:
+    """Return a copy of an object or a patch with our images from the user's repository.
 
-    >>> with_images_of({"containers": [{"image": "faultset/app:1.0.0"}]}, "registry/app")
+    >>> replace_images({"containers": [{"image": "faultset/app:1.0.0"}]}, "registry/app")
     {'containers': [{'image': 'registry/app:1.0.0'}]}
     """
-    if isinstance(found, Mapping):
+    if isinstance(value, Mapping):
         return {
-            key: with_repository(value, repository) if key == "image" else with_images_of(value, repository)
-            for key, value in found.items()
+            key: resolve_image(item, repository) if key == "image" else replace_images(item, repository)
+            for key, item in value.items()
         }
-    return [with_images_of(one, repository) for one in found] if isinstance(found, list) else found
+    return [replace_images(item, repository) for item in value] if isinstance(value, list) else value
 
 
-def with_repository(image: str, repository: str) -> str:
-    """Return an image of ours under the user's repository: `faultset/app:1.0.0` becomes `REPOSITORY:1.0.0`."""
+def resolve_image(image: str, repository: str) -> str:
+    """Return an image of ours in the user's repository: `faultset/app:1.0.0` becomes `REPOSITORY:1.0.0`."""
     name, _, tag = image.rpartition(":")
     if name == REPOSITORY:
         return app_image(tag, repository)
@@ -182,8 +183,8 @@ def with_repository(image: str, repository: str) -> str:
 _NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"})
 
 
-def images_missing(pods: Iterable[Object]) -> tuple[str, ...]:
-    """Return the images that nodes cannot get."""
+def find_missing_images(pods: Iterable[Object]) -> tuple[str, ...]:
+    """Return the images that nodes cannot pull."""
     missing = {
         status["image"]
         for pod in pods
@@ -193,13 +194,16 @@ def images_missing(pods: Iterable[Object]) -> tuple[str, ...]:
     return tuple(sorted(missing))
 
 
-def unready(pods: Iterable[Object]) -> str:
-    """Return one sentence about the pods that are not ready, with the cluster's reasons."""
-    said = [_describe(pod) for pod in pods if not is_ready(pod)]
-    return "; ".join(said[:5]) + (f"; {len(said) - 5} more" if len(said) > 5 else "") if said else "all pods are ready"
+def describe_unready(pods: Iterable[Object]) -> str:
+    """Return a sentence about the pods that are not ready, with the cluster's reasons."""
+    reasons = [describe_pod(pod) for pod in pods if not is_ready(pod)]
+    if not reasons:
+        return "all pods are ready"
+    return "; ".join(reasons[:5]) + (f"; {len(reasons) - 5} more" if len(reasons) > 5 else "")
 
 
-def _describe(pod: Object) -> str:
+def describe_pod(pod: Object) -> str:
+    """Return a pod's phase with the reasons of its containers or conditions."""
     name, status = pod["metadata"]["name"], pod.get("status", {})
     words = []
     for container in container_statuses(pod):
@@ -211,4 +215,6 @@ def _describe(pod: Object) -> str:
             words.append(f"last exit {last.get('exitCode')} ({last.get('reason')})")
     if not words:
         words = [c.get("message") or "" for c in status.get("conditions") or [] if c.get("status") == "False"][:1]
-    return f"pod {name} is {status.get('phase', 'Pending')}: {', '.join(w for w in words if w) or 'no reason given'}"
+    node = f" on {pod['spec']['nodeName']}" if pod.get("spec", {}).get("nodeName") else ""
+    reasons = ", ".join(word for word in words if word) or "no reason given"
+    return f"pod {name}{node} is {status.get('phase', 'Pending')}: {reasons}"

@@ -1,4 +1,4 @@
-"""The namespaces of an episode: made, renewed while their collector lives, and removed."""
+"""The namespaces of an episode: creation, heartbeat and removal."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from faultset.collector.platforms.kubernetes.client import MERGE_PATCH, Api, Conflict, NotFound, path_of
+from faultset.collector.platforms.kubernetes.client import MERGE_PATCH, Api, Conflict, label_selector, path_of
 from faultset.core.errors import PlatformError
 
 MANAGED = {"app.kubernetes.io/managed-by": "faultset"}
-"""Label of everything cluster-wide that is ours."""
+"""Label of all our cluster-wide objects."""
 EPISODE = "faultset.dev/episode"
 APP_NAMESPACE = "faultset.dev/pair"
 INJECTOR = "faultset.dev/injector"
-"""Label of a control namespace with objects of another injector than our own."""
+"""Label of a control namespace in which another injector than our agents has objects."""
 RENEWED = "faultset.dev/renewed"
 PRIVILEGED = {f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")}
 
@@ -30,20 +30,20 @@ _POLL_S = 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeNamespaces:
-    """Names of an episode's namespaces: the application's, which is recorded, and ours beside it."""
+    """Names of an episode's namespaces: the application's, which is recorded, and the control namespace."""
 
     app: str
     control: str
 
     @staticmethod
     def draw(app: str, deployed: str | None = None) -> EpisodeNamespaces:
-        """Return new names, which tell nothing about the episode; `deployed` is where the application runs already."""
+        """Return random names; `deployed` is the namespace of an application that already runs."""
         name = f"{app}-{secrets.token_hex(4)}"
         return EpisodeNamespaces(app=deployed or name, control=f"{name}-control")
 
 
-def make_namespace(api: Api, name: str, labels: Mapping[str, str]) -> None:
-    """Create a namespace; raise PlatformError when it exists."""
+def create_namespace(api: Api, name: str, labels: Mapping[str, str]) -> None:
+    """Create a namespace; raise PlatformError if it exists."""
     annotations = {RENEWED: str(int(time.time()))}
     body = {
         "apiVersion": "v1",
@@ -53,102 +53,89 @@ def make_namespace(api: Api, name: str, labels: Mapping[str, str]) -> None:
     try:
         api.post(path_of("Namespace", ""), body)
     except Conflict:
-        raise PlatformError(f"namespace {name} exists already; run 'faultset recover --platform kubernetes'") from None
+        raise PlatformError(f"namespace {name} already exists; run 'faultset recover --platform kubernetes'") from None
 
 
 def renew(api: Api, name: str) -> None:
-    """Leave a heartbeat on a namespace, so that nobody takes it for abandoned."""
+    """Write a heartbeat to a namespace, so that it does not count as abandoned."""
     change = {"metadata": {"annotations": {RENEWED: str(int(time.time()))}}}
     api.call("PATCH", path_of("Namespace", "", name), body=change, content_type=MERGE_PATCH)
 
 
 def remove_namespaces(api: Api, names: tuple[str, ...], *, timeout_s: float = REMOVAL_TIMEOUT_S) -> None:
-    """Delete namespaces of ours, end their pods at once, and wait until they are gone; see `await_removal`."""
+    """Delete namespaces and their pods, and wait until they are removed; see `await_removal`."""
     delete_namespaces(api, names)
     await_removal(api, names, timeout_s=timeout_s)
 
 
 def delete_namespaces(api: Api, names: Iterable[str]) -> None:
-    """Delete namespaces of ours and end their pods at once; the cluster does it when it comes to it."""
+    """Delete namespaces and their pods; the cluster removes them asynchronously."""
     for name in names:
-        try:
-            api.call("DELETE", path_of("Namespace", "", name), body={"propagationPolicy": "Background"})
-            api.call("DELETE", path_of("Pod", name), body={"gracePeriodSeconds": 1})
-        except NotFound:
-            continue
+        if api.delete(path_of("Namespace", "", name), {"propagationPolicy": "Background"}):
+            api.delete(path_of("Pod", name), {"gracePeriodSeconds": 1})
 
 
 def await_removal(api: Api, names: Iterable[str], *, timeout_s: float = REMOVAL_TIMEOUT_S) -> None:
-    """Wait until namespaces that were deleted are gone.
+    """Wait until deleted namespaces are removed.
 
     Raises
     ------
     PlatformError
-        One is still terminating after `timeout_s`; says what it waits for.
+        A namespace is still terminating after `timeout_s`; the message says why.
     """
     deadline = time.monotonic() + timeout_s
     for name in names:
-        while (found := _find(api, name)) is not None:
+        while (namespace := api.find(path_of("Namespace", "", name))) is not None:
             if time.monotonic() > deadline:
                 raise PlatformError(
-                    f"namespace {name} is still terminating after {timeout_s:g} s ({_why(found)}); "
+                    f"namespace {name} is still terminating after {timeout_s:g} s ({_removal_obstacle(namespace)}); "
                     "fix that, then run 'faultset recover --platform kubernetes'"
                 )
             time.sleep(_POLL_S)
 
 
 def remove_volumes(api: Api, namespace: str) -> int:
-    """Delete the volumes that were made for a namespace; return how many."""
+    """Delete the volumes of a namespace; return their number."""
     answer = api.get(path_of("PersistentVolume", ""), {"labelSelector": f"{APP_NAMESPACE}={namespace}"})
     for item in answer["items"]:
-        try:
-            api.call("DELETE", path_of("PersistentVolume", "", item["metadata"]["name"]))
-        except NotFound:
-            continue
+        api.delete(path_of("PersistentVolume", "", item["metadata"]["name"]))
     return len(answer["items"])
 
 
-def ours(api: Api) -> list[dict[str, Any]]:
-    """Return all namespaces that episodes have made."""
-    selector = ",".join(f"{key}={value}" for key, value in MANAGED.items()) + f",{EPISODE}"
+def list_namespaces(api: Api) -> list[dict[str, Any]]:
+    """Return all namespaces that episodes created."""
+    selector = f"{label_selector(MANAGED)},{EPISODE}"
     return api.get(path_of("Namespace", ""), {"labelSelector": selector})["items"]
 
 
 def await_removal_of_episodes(api: Api, episodes: Collection[str]) -> None:
-    """Wait until the namespaces of episodes that were deleted are gone; see `await_removal`."""
-    deleted = (found["metadata"] for found in ours(api) if found["metadata"].get("deletionTimestamp"))
-    await_removal(api, [found["name"] for found in deleted if found["labels"][EPISODE] in episodes])
+    """Wait until the deleted namespaces of episodes are removed; see `await_removal`."""
+    deleted = (item["metadata"] for item in list_namespaces(api) if item["metadata"].get("deletionTimestamp"))
+    await_removal(api, [metadata["name"] for metadata in deleted if metadata["labels"][EPISODE] in episodes])
 
 
 def is_abandoned(namespace: Mapping[str, Any]) -> bool:
-    """Say whether a namespace of ours has had no heartbeat for so long that its collector must be dead."""
+    """Return whether a namespace has had no heartbeat for so long that its collector must be dead."""
     renewed = (namespace["metadata"].get("annotations") or {}).get(RENEWED, "0")
     return time.time() - float(renewed) > ABANDONED_S
 
 
-def _find(api: Api, name: str) -> dict[str, Any] | None:
-    try:
-        return api.get(path_of("Namespace", "", name))
-    except NotFound:
-        return None
-
-
-def _why(namespace: Mapping[str, Any]) -> str:
+def _removal_obstacle(namespace: Mapping[str, Any]) -> str:
     conditions = namespace.get("status", {}).get("conditions") or []
-    said = [c["message"] for c in conditions if c.get("status") == "True" and c.get("message")]
-    return "; ".join(said)[:300] or "the cluster does not say why"
+    messages = [c["message"] for c in conditions if c.get("status") == "True" and c.get("message")]
+    return "; ".join(messages)[:300] or "the cluster does not say why"
 
 
 _STEP_S = 0.05
 
 
 class Heartbeat:
-    """Renews the namespaces in a thread of its own, so that they count as abandoned when this process is gone.
+    """Renews the heartbeat of the namespaces in a thread, so that they count as abandoned once this process ends.
 
     Attributes
     ----------
     worst_delay_s
-        How late the thread was woken at worst.
+        Worst scheduling delay of the thread.
     """
 
     def __init__(self, api: Api, namespaces: EpisodeNamespaces):
@@ -157,11 +144,11 @@ class Heartbeat:
         self._closing = threading.Event()
 
     def start(self) -> None:
-        """Begin to renew."""
+        """Start the thread."""
         threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
 
     def stop(self) -> None:
-        """Renew no more; may be called twice."""
+        """Stop the thread; may be called twice."""
         self._closing.set()
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""The objects that run a node agent on every node of a cluster."""
+"""Node agents: their manifests, and the requests to them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any
 
 from faultset.collector.agent.protocol import SOCKET, VOLUME_ROOT
 from faultset.collector.platforms.base import HostLoad
-from faultset.collector.platforms.kubernetes.client import Api, NotFound, path_of, stream_from_pod
+from faultset.collector.platforms.kubernetes.client import Api, label_selector, path_of, stream_from_pod
 from faultset.collector.platforms.kubernetes.impairer import (
     PROGRAM,
     NodeCapabilities,
     ProgramImpairer,
     Refused,
-    common,
+    intersect_capabilities,
     uid_of,
 )
+from faultset.collector.platforms.kubernetes.manifests import describe_pod
 from faultset.collector.platforms.kubernetes.namespaces import MANAGED
 from faultset.collector.platforms.objects import Object, is_ready
 from faultset.core.errors import PlatformError
@@ -27,14 +28,14 @@ _LOGS = "/var/log/pods"
 
 
 def agent_manifests(*, namespace: str, image: str, app_namespace: str) -> list[Object]:
-    """Return the objects that run one agent on every node.
+    """Return the objects that run an agent on every node.
 
     Parameters
     ----------
     namespace
-        Ours, which must allow privileged pods.
+        The control namespace, which must allow privileged pods.
     app_namespace
-        The only one whose pods the agents touch.
+        Agents touch only the pods of this namespace.
     """
     metadata = {"name": AGENT_NAME, "namespace": namespace, "labels": dict(AGENT_LABELS)}
     return [
@@ -89,7 +90,7 @@ _PAUSE_S = 0.5
 
 
 class NodeAgents(ProgramImpairer):
-    """The agents of one control namespace, one on each node; a kubeconfig is enough to ask them.
+    """The agents of a control namespace, one on each node; a kubeconfig is enough to call them.
 
     Parameters
     ----------
@@ -103,74 +104,68 @@ class NodeAgents(ProgramImpairer):
         super().__init__(api, namespace)
         self._pods: dict[str, str] = {}
 
-    def ready(self, nodes_needed: int | None = None) -> str:
-        """Return what is missing, empty when an agent answers on every node.
-
-        Parameters
-        ----------
-        nodes_needed
-            On how many; as many as the cluster wants to run when left out.
-        """
-        try:
-            status = self._api.get(path_of("DaemonSet", self._namespace, AGENT_NAME)).get("status", {})
-        except NotFound:
+    def describe_missing(self) -> str:
+        """Return a sentence about missing agents; empty if an agent is ready on every node."""
+        daemon_set = self._api.find(path_of("DaemonSet", self._namespace, AGENT_NAME))
+        if daemon_set is None:
             return f"namespace {self._namespace} has no DaemonSet {AGENT_NAME}"
-        wanted = status.get("desiredNumberScheduled", 0) if nodes_needed is None else nodes_needed
-        if not wanted:
-            return "no node has been given a node agent yet"
-        waiting = [_state_of(pod) for pod in self._agent_pods() if not is_ready(pod)]
+        status = daemon_set.get("status", {})
+        needed = status.get("desiredNumberScheduled", 0)
+        if not needed:
+            return "no node agent is scheduled yet"
+        waiting = [describe_pod(pod) for pod in self._agent_pods() if not is_ready(pod)]
         answering = status.get("numberReady", 0)
-        if answering < wanted or waiting:
-            said = f" ({'; '.join(waiting)})" if waiting else ""
-            return f"{answering} of {wanted} node agents are ready{said}"
+        if answering < needed or waiting:
+            reasons = f" ({'; '.join(waiting)})" if waiting else ""
+            return f"{answering} of {needed} node agents are ready{reasons}"
         return ""
 
     def capabilities(self) -> NodeCapabilities:
-        """Return what the agents of all nodes can do."""
-        return common(self._ask_node(node, "capabilities") for node in self._nodes())
+        """Return the capabilities that the agents of all nodes have."""
+        return intersect_capabilities(self._ask_node(node, "capabilities") for node in self._nodes())
 
     def lift(self, pod: str) -> None:
-        """End the impairment of a pod, by name or uid; nothing happens when there is none, or no pod any more."""
+        """End the impairment of a pod, by name or uid, if pod and impairment exist."""
         with self._lock:
-            is_known = any(pod in (uid, one["metadata"]["name"]) for uid, (one, _) in self._impaired.items())
+            is_ours = any(pod in (uid, target["metadata"]["name"]) for uid, (target, _) in self._impaired.items())
             super().lift(pod)
-        for node in () if is_known else self._nodes():
+        for node in () if is_ours else self._nodes():
             self._ask_node(node, "lift", pod=pod)
 
     def kill(self, pod: Object, container: str) -> None:
-        """Send SIGKILL to the main process of a container; raise PlatformError when none runs."""
+        """Send SIGKILL to the main process of a container; raise PlatformError if it does not run."""
         name = pod["metadata"]["name"]
         statuses = pod.get("status", {}).get("containerStatuses", [])
-        identity = next((one.get("containerID") for one in statuses if one["name"] == container), None)
+        identity = next((status.get("containerID") for status in statuses if status["name"] == container), None)
         if not identity:
-            raise PlatformError(f"container {container} of pod {name} does not run, so it cannot be killed")
+            raise PlatformError(f"cannot kill container {container} of pod {name}, since it is not running")
         self._ask(pod, "kill", pod=uid_of(pod), container=identity)
 
     def remove_volumes(self, paths: Sequence[str]) -> None:
-        """Remove folders with all that is in them from every node."""
+        """Remove folders with their content from every node."""
         for node in self._nodes():
             self._ask_node(node, "remove-volumes", paths=[*paths])
 
     def host_load(self, *, reset: bool = False) -> HostLoad:
-        """Return how busy the nodes are since the last call with `reset`; of several nodes the worst counts."""
-        answers = [self._ask_node(node, "node", reset=reset) for node in self._nodes()]
+        """Return the load of the nodes since the last call with `reset`; delays are those of the worst node."""
+        answers = [self._ask_node(name, "node", reset=reset) for name in self._nodes()]
         if not answers:
             return HostLoad()
         return HostLoad(
-            load_average=max(one["load_average"] for one in answers),
-            load_average_per_core=max(one["load_average"] / one["cores"] for one in answers),
-            cores=sum(one["cores"] for one in answers),
+            load_average=max(node["load_average"] for node in answers),
+            load_average_per_core=max(node["load_average"] / node["cores"] for node in answers),
+            cores=sum(node["cores"] for node in answers),
             nodes=len(answers),
-            worst_delay_ms=round(1e3 * max(one["worst_delay_s"] for one in answers), 3),
+            worst_delay_ms=round(1e3 * max(node["worst_delay_s"] for node in answers), 3),
         )
 
     def clock_offset_s(self) -> float:
-        """Return how far the node's clock is ahead of ours, in seconds; of the node that is furthest off."""
+        """Return how many seconds the clock of the worst node is ahead of the collector's."""
         offsets = [self._clock_offset_s(node) for node in self._nodes()]
         return max(offsets, key=abs, default=0.0)
 
     def _clock_offset_s(self, node: str) -> float:
-        """Return by how much a node's clock is ahead: of several readings the one that came quickest."""
+        """Return how many seconds a node's clock is ahead, from the quickest of several readings."""
         name = self._agents()[node]
         chunks = stream_from_pod(self._api, self._namespace, name, self.container, [*PROGRAM, "clock"])
         return round(max(int(chunk.split()[-1]) - time.time_ns() for chunk in chunks if chunk.strip()) / 1e9, 6)
@@ -189,21 +184,20 @@ class NodeAgents(ProgramImpairer):
             return dict(self._pods)
 
     def _agent_pods(self) -> list[Object]:
-        selector = ",".join(f"{key}={value}" for key, value in AGENT_LABELS.items())
-        return self._api.get(path_of("Pod", self._namespace), {"labelSelector": selector})["items"]
+        return self._api.get(path_of("Pod", self._namespace), {"labelSelector": label_selector(AGENT_LABELS)})["items"]
 
     def _ask(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
         return self._ask_node(_node_of(target), verb, brief=brief, **arguments)
 
     def _ask_node(self, node: str, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
-        """Ask the agent of a node; another that has taken the place of the known one is found."""
+        """Send a request to the agent of a node; retry with its replacement if it is gone."""
         deadline = time.monotonic() + (_RENEW_TIMEOUT_S if brief else self._api.retry_timeout_s)
         fresh = False
         while True:
             name = self._agents(fresh=fresh).get(node)
             try:
                 if name is None:
-                    raise PlatformError(f"node {node} has no node agent that is ready")
+                    raise PlatformError(f"node {node} has no ready node agent")
                 return self._run(name, f"the agent on node {node}", verb, arguments)
             except Refused:
                 raise
@@ -217,14 +211,5 @@ class NodeAgents(ProgramImpairer):
 def _node_of(pod: Object) -> str:
     node = pod["spec"].get("nodeName")
     if not node:
-        raise PlatformError(f"pod {pod['metadata']['name']} runs on no node yet, so nothing can be done to it")
+        raise PlatformError(f"pod {pod['metadata']['name']} has no node yet and cannot be impaired")
     return node
-
-
-def _state_of(pod: Object) -> str:
-    where = pod["spec"].get("nodeName") or "no node"
-    for status in pod.get("status", {}).get("containerStatuses") or []:
-        waiting = status.get("state", {}).get("waiting")
-        if waiting:
-            return f"{where}: {waiting.get('reason')} {waiting.get('message', '')}".strip()
-    return f"{where}: {pod.get('status', {}).get('phase', 'unknown')}"

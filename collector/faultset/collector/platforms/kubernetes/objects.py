@@ -1,9 +1,9 @@
-"""The objects of one namespace: read, applied, patched and deleted through the API server."""
+"""The objects of a namespace, through the API server, and the shared definition of a custom resource."""
 
 from __future__ import annotations
 
 import copy
-import time
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +14,7 @@ from faultset.collector.platforms.kubernetes.client import (
     Conflict,
     NotFound,
     api_version,
+    label_selector,
     path_of,
 )
 from faultset.collector.platforms.kubernetes.namespaces import MANAGED
@@ -22,26 +23,26 @@ from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.custom_resources import resource_definition
 from faultset.collector.spec.features.operators import CustomResource
 from faultset.core.errors import PlatformError
+from faultset.core.polling import poll_until
 
 FIELD_MANAGER = "faultset"
 _PAGE = 500
 
 
 class Objects:
-    """Reads and writes of one namespace.
+    """Reads and changes the objects of a namespace.
 
-    Volumes belong to no namespace. Those of an application that we deploy carry the namespace in their name, and so
-    does their storage class, lest a claim of one episode binds a volume of another; here they are called as in the
-    application's manifests.
+    Volumes have no namespace. The names of volumes and storage classes of an application that we deploy start with the
+    namespace, so that a claim of one episode cannot bind a volume of another. Callers use the names of the manifests.
 
     Parameters
     ----------
     own_volumes
-        Whether the namespace's volumes are ours, and named so.
+        Whether the names of volumes have that prefix.
     names
-        What an object is called by `(kind, name of its service)`, where the two differ.
+        Names of objects by `(kind, name of the service)`, if the two differ.
     custom
-        A kind that the application defines itself.
+        The application's custom resource, if it has one.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Objects:
 
     def get(self, kind: str, name: str) -> Object:
         """Return one object; raise NotFound."""
-        return self.shown(self.api.get(self._path(kind, name)))
+        return self.to_manifest(self.api.get(self._path(kind, name)))
 
     def find(self, kind: str, name: str) -> Object | None:
         """Return one object, or None."""
@@ -69,94 +70,88 @@ class Objects:
             return None
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
-        """Return all objects of a kind that carry the labels, by name."""
-        found, _ = self.list_at(kind, labels)
-        return sorted(found, key=lambda one: one["metadata"]["name"])
+        """Return all objects of a kind with the labels, sorted by name."""
+        items, _ = self.list_at(kind, labels)
+        return sorted(items, key=lambda item: item["metadata"]["name"])
 
     def list_at(self, kind: str, labels: Mapping[str, str] | None = None) -> tuple[Sequence[Object], str]:
-        """Return all objects of a kind, and the version from which a watch sees what comes after."""
+        """Return all objects of a kind, and the resource version from which to watch."""
         query: dict[str, Any] = {"limit": _PAGE}
         if labels:
-            query["labelSelector"] = ",".join(f"{key}={value}" for key, value in labels.items())
+            query["labelSelector"] = label_selector(labels)
         items: list[Object] = []
         common = {"apiVersion": api_version(kind, custom=self.custom), "kind": kind}
         while True:
             answer = self.api.get(self._path(kind), query)
             items += [{**common, **item} for item in answer["items"]]
             if not answer["metadata"].get("continue"):
-                mine = [self.shown(item) for item in items if self._is_mine(item)]
-                return mine, answer["metadata"]["resourceVersion"]
+                members = [self.to_manifest(item) for item in items if self.contains(item)]
+                return members, answer["metadata"]["resourceVersion"]
             query["continue"] = answer["metadata"]["continue"]
 
-    def apply(self, wanted: Mapping[str, Any]) -> Object:
+    def apply(self, manifest: Mapping[str, Any]) -> Object:
         """Create or change an object by server-side apply."""
-        kind, name = wanted["kind"], wanted["metadata"]["name"]
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
         query = {"fieldManager": FIELD_MANAGER, "force": True}
-        body = self.stored(wanted)
-        return self.shown(self._parsed("PATCH", self._path(kind, name), query, body, APPLY_PATCH))
+        body = self.to_stored(manifest)
+        return self.to_manifest(self._request("PATCH", self._path(kind, name), query, body, APPLY_PATCH))
 
-    def create(self, wanted: Mapping[str, Any]) -> bool:
-        """Create an object; say whether it was created, or existed already."""
+    def create(self, manifest: Mapping[str, Any]) -> bool:
+        """Create an object; return False if it already exists."""
         try:
-            self._parsed("POST", self._path(wanted["kind"]), None, self.stored(wanted))
+            self._request("POST", self._path(manifest["kind"]), None, self.to_stored(manifest))
         except Conflict:
             return False
         return True
 
     def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> Object:
-        """Apply a JSON merge patch.
-
-        The resources of a running pod are changed by its subresource `resize`, everything else of it directly.
-        """
+        """Apply a JSON merge patch; the resources of a pod are changed through the subresource `resize`."""
         path = self._path(kind, name)
         if kind == "Pod" and self._resizes(name, change):
             path += "/resize"
-        return self.shown(self._parsed("PATCH", path, {"fieldManager": FIELD_MANAGER}, change, MERGE_PATCH))
+        return self.to_manifest(self._request("PATCH", path, {"fieldManager": FIELD_MANAGER}, change, MERGE_PATCH))
 
     def delete(self, kind: str, name: str, *, grace_period_s: float | None = None) -> None:
-        """Delete an object and, in the background, what it owns; raise NotFound."""
+        """Delete an object and, in the background, its dependents; raise NotFound."""
         body: dict[str, Any] = {"propagationPolicy": "Background"}
         if grace_period_s is not None:
             body["gracePeriodSeconds"] = int(grace_period_s)
-        self._parsed("DELETE", self._path(kind, name), None, body)
+        self._request("DELETE", self._path(kind, name), None, body)
 
     def watch(self, kind: str, version: str) -> Iterator[bytes]:
-        """Yield the lines of a watch from a version on; ends after about five minutes, or with the connection."""
+        """Yield the lines of a watch from a version on; it ends after five minutes or with the connection."""
         query = {"watch": True, "resourceVersion": version, "allowWatchBookmarks": True, "timeoutSeconds": 300}
         return self.api.stream(self._path(kind), query)
 
-    def shown(self, stored: Object) -> Object:
-        """Return an object under the names of the manifests, without the book-keeping of who manages which field."""
+    def to_manifest(self, stored: Object) -> Object:
+        """Return an object of the cluster with the names of the manifests and without `managedFields`."""
         stored.get("metadata", {}).pop("managedFields", None)
         if not self._prefix or stored["kind"] not in ("PersistentVolume", "PersistentVolumeClaim"):
             return stored
-        return self._renamed(stored, lambda name: name.removeprefix(self._prefix))
+        return self._rename(stored, lambda name: name.removeprefix(self._prefix))
 
-    def stored(self, wanted: Mapping[str, Any]) -> Object:
-        """Return an object under the names that it has in the cluster."""
-        if not self._prefix or wanted["kind"] not in ("PersistentVolume", "PersistentVolumeClaim"):
-            return dict(wanted)
-        return self._renamed(wanted, lambda name: f"{self._prefix}{name}" if name else name)
+    def to_stored(self, manifest: Mapping[str, Any]) -> Object:
+        """Return an object of the manifests with its names in the cluster."""
+        if not self._prefix or manifest["kind"] not in ("PersistentVolume", "PersistentVolumeClaim"):
+            return dict(manifest)
+        return self._rename(manifest, lambda name: f"{self._prefix}{name}" if name else name)
 
-    def _renamed(self, found: Mapping[str, Any], rename: Any) -> Object:
-        made = copy.deepcopy(dict(found))
-        if made["kind"] == "PersistentVolume":
-            made["metadata"]["name"] = rename(made["metadata"]["name"])
+    def _rename(self, resource: Mapping[str, Any], rename: Any) -> Object:
+        renamed = copy.deepcopy(dict(resource))
+        if renamed["kind"] == "PersistentVolume":
+            renamed["metadata"]["name"] = rename(renamed["metadata"]["name"])
         for field in ("storageClassName", "volumeName"):
-            if made.get("spec", {}).get(field):
-                made["spec"][field] = rename(made["spec"][field])
-        return made
+            if renamed.get("spec", {}).get(field):
+                renamed["spec"][field] = rename(renamed["spec"][field])
+        return renamed
 
-    def _is_mine(self, stored: Mapping[str, Any]) -> bool:
+    def contains(self, stored: Mapping[str, Any]) -> bool:
+        """Return whether an object belongs to this namespace; a volume does by its name or its claim."""
         if stored["kind"] != "PersistentVolume":
             return True
         claim = stored["spec"].get("claimRef") or {}
-        own = self._prefix and stored["metadata"]["name"].startswith(self._prefix)
-        return bool(own) or claim.get("namespace") == self.namespace
-
-    def is_mine(self, stored: Mapping[str, Any]) -> bool:
-        """Say whether a cluster-wide object belongs to this namespace."""
-        return self._is_mine(stored)
+        has_prefix = self._prefix and stored["metadata"]["name"].startswith(self._prefix)
+        return bool(has_prefix) or claim.get("namespace") == self.namespace
 
     def _path(self, kind: str, name: str | None = None) -> str:
         if kind == "PersistentVolume" and name is not None:
@@ -166,25 +161,23 @@ class Objects:
         return path_of(kind, self.namespace, name, custom=self.custom)
 
     def _resizes(self, name: str, change: Mapping[str, Any]) -> bool:
-        wanted = {c["name"]: c.get("resources") for c in change.get("spec", {}).get("containers", [])}
-        if not wanted:
+        resources = {c["name"]: c.get("resources") for c in change.get("spec", {}).get("containers", [])}
+        if not resources:
             return False
         current = self.api.get(self._path("Pod", name))["spec"]["containers"]
-        return any(c["name"] in wanted and c.get("resources") != wanted[c["name"]] for c in current)
+        return any(c["name"] in resources and c.get("resources") != resources[c["name"]] for c in current)
 
-    def _parsed(
+    def _request(
         self, method: str, path: str, query: Mapping[str, Any] | None, body: Any, content_type: str = "application/json"
     ) -> Any:
-        import json
-
         return json.loads(self.api.call(method, path, query=query, body=body, content_type=content_type))
 
 
 KIND = "CustomResourceDefinition"
 DEFINITION = "faultset.dev/definition"
-"""Label of a namespace that uses a definition of ours: the definition's name."""
+"""Label of a namespace with the name of the definition that it uses."""
 USER = "user.faultset.dev/"
-"""Begin of the annotation of a definition that a namespace uses; its name follows."""
+"""Prefix of a definition's annotations; the name of a namespace that uses it follows."""
 
 _TIMEOUT_S = 60.0
 _PAUSE_S = 0.2
@@ -192,140 +185,122 @@ _REMOVALS = 10
 
 
 class SharedDefinition:
-    """The definition that an application brings along, as one episode uses it; nothing for one without an operator.
+    """The custom resource definition of an application, shared by episodes; empty without an operator.
 
     Parameters
     ----------
     namespace
-        The application's, which must exist when the definition is taken.
+        The application's namespace, which must exist before `acquire`.
     """
 
     def __init__(self, api: Api, app: AppSpec, namespace: str):
         self._api, self._app, self._namespace = api, app, namespace
-        self._wanted = resource_definition(app)
+        self._definition = resource_definition(app)
 
     @property
     def name(self) -> str | None:
-        """Name of the definition; None where there is nothing to define."""
-        return None if self._wanted is None else self._wanted["metadata"]["name"]
+        """Name of the definition; None without an operator."""
+        return None if self._definition is None else self._definition["metadata"]["name"]
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels of the namespace that uses it."""
+        """Labels of a namespace that uses the definition."""
         return {} if self.name is None else {DEFINITION: self.name}
 
     def check(self) -> None:
-        """Raise PlatformError when somebody else has defined the custom resource, and so may act on every object."""
+        """Raise PlatformError if another owner has created the definition; its operator would act on our objects."""
         if self.name is not None:
-            self._refuse_others(_find(self._api, self.name))
+            self._refuse_others(self._api.find(path_of(KIND, "", self.name)))
 
-    def take(self, *, timeout_s: float = _TIMEOUT_S) -> None:
-        """Make the definition unless it exists, enter the namespace as a user, and wait until it is served.
+    def acquire(self, *, timeout_s: float = _TIMEOUT_S) -> None:
+        """Create the definition if needed, register the namespace as a user, and wait until it is served.
 
         Raises
         ------
         PlatformError
-            Somebody else has defined the resource, or the server does not serve it in time.
+            The definition has another owner, or is not served in time.
         """
-        if self._wanted is None or self.name is None:
+        if self._definition is None or self.name is None:
             return
-        deadline = time.monotonic() + timeout_s
-        while not self._is_taken(self._wanted, self.name):
-            if time.monotonic() > deadline:
-                raise PlatformError(f"the cluster does not serve {self.name} after {timeout_s:g} s; look at its status")
-            time.sleep(_PAUSE_S)
+        definition, name = self._definition, self.name
+        if not poll_until(lambda: self._acquire_step(definition, name), timeout_s=timeout_s, pause_s=_PAUSE_S):
+            raise PlatformError(f"the cluster does not serve {name} after {timeout_s:g} s; check its status")
 
-    def _is_taken(self, wanted: Object, name: str) -> bool:
-        """Take the next step; say whether there was none to take."""
-        found = _find(self._api, name)
-        self._refuse_others(found)
+    def _acquire_step(self, definition: Object, name: str) -> bool:
+        """Take the next step; return whether the definition is acquired."""
+        current = self._api.find(path_of(KIND, "", name))
+        self._refuse_others(current)
         user = {f"{USER}{self._namespace}": "yes"}
         try:
-            if found is None:
-                metadata = {**wanted["metadata"], "labels": MANAGED, "annotations": user}
-                self._api.post(path_of(KIND, ""), {**wanted, "metadata": metadata})
-            elif found["metadata"].get("deletionTimestamp"):
-                return False  # the last user of before removes it at this moment
-            elif self._namespace not in _users(found):
+            if current is None:
+                metadata = {**definition["metadata"], "labels": MANAGED, "annotations": user}
+                self._api.post(path_of(KIND, ""), {**definition, "metadata": metadata})
+            elif current["metadata"].get("deletionTimestamp"):
+                return False  # its last user is removing it
+            elif self._namespace not in _users(current):
                 change = {"metadata": {"annotations": user}}
                 self._api.call("PATCH", path_of(KIND, "", name), body=change, content_type=MERGE_PATCH)
             else:
-                return _is_established(found) and _objects(self._api, found) is not None
+                return _is_established(current) and _list_objects(self._api, current) is not None
         except (Conflict, NotFound):
-            pass  # another episode was faster
+            pass  # another episode changed it first
         return False
 
     def release(self) -> None:
-        """Remove the definition unless others use it, once the namespace is gone; may be called twice."""
+        """Remove the definition unless others use it; call after the namespace is removed. May be called twice."""
         if self.name is not None:
             remove_unused(self._api, self.name)
 
-    def _refuse_others(self, found: Object | None) -> None:
-        if found is not None and not _is_ours(found):
-            kind = found["spec"]["names"]["kind"]
+    def _refuse_others(self, definition: Object | None) -> None:
+        if definition is not None and not _is_ours(definition):
+            kind = definition["spec"]["names"]["kind"]
             raise PlatformError(
-                f"the cluster has a definition of {kind} that is not ours ({self.name}), whose operator would act on "
-                f"the {kind} of app {self._app.name} as well; name an app file with deployed for a {kind} of that "
-                "operator, or remove the definition"
+                f"the cluster already has a definition of {kind} ({self.name}) whose operator would also act on the "
+                f"{kind} of app {self._app.name}; use an app file with `deployed` for a {kind} of that operator, or "
+                "remove the definition"
             )
 
 
 def remove_unused(api: Api, name: str) -> bool:
-    """Remove a definition of ours that no existing namespace uses and that has no objects; say whether it was removed.
+    """Remove our definition if no namespace uses it and it has no objects; return whether it was removed.
 
-    It is looked at again when it has changed meanwhile.
+    Checks again if the definition changed in between.
     """
     for _ in range(_REMOVALS):
-        found = _find(api, name)
-        if found is None or not _is_ours(found) or found["metadata"].get("deletionTimestamp"):
+        definition = api.find(path_of(KIND, "", name))
+        if definition is None or not _is_ours(definition) or definition["metadata"].get("deletionTimestamp"):
             return False
-        if any(_exists(api, user) for user in _users(found)) or _objects(api, found):
+        if any(api.find(path_of("Namespace", "", user)) for user in _users(definition)) or _list_objects(
+            api, definition
+        ):
             return False
-        seen = {key: found["metadata"][key] for key in ("uid", "resourceVersion")}
+        preconditions = {key: definition["metadata"][key] for key in ("uid", "resourceVersion")}
         try:
-            api.call("DELETE", path_of(KIND, "", name), body={"preconditions": seen})
-        except NotFound:
-            return False
+            return api.delete(path_of(KIND, "", name), {"preconditions": preconditions})
         except Conflict:
             continue
-        return True
     return False
 
 
-def _find(api: Api, name: str) -> Object | None:
-    try:
-        return api.get(path_of(KIND, "", name))
-    except NotFound:
-        return None
+def _is_ours(definition: Object) -> bool:
+    return MANAGED.items() <= (definition["metadata"].get("labels") or {}).items()
 
 
-def _is_ours(found: Object) -> bool:
-    return MANAGED.items() <= (found["metadata"].get("labels") or {}).items()
-
-
-def _users(found: Mapping[str, Mapping[str, dict[str, str]]]) -> Iterator[str]:
-    for key in found["metadata"].get("annotations") or {}:
+def _users(definition: Mapping[str, Mapping[str, dict[str, str]]]) -> Iterator[str]:
+    for key in definition["metadata"].get("annotations") or {}:
         if key.startswith(USER):
             yield key.removeprefix(USER)
 
 
-def _exists(api: Api, namespace: str) -> bool:
-    try:
-        api.get(path_of("Namespace", "", namespace))
-    except NotFound:
-        return False
-    return True
+def _is_established(definition: Object) -> bool:
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
 
 
-def _is_established(found: Object) -> bool:
-    conditions = (found.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
-
-
-def _objects(api: Api, found: Object) -> list[Object] | None:
-    """Return an object of the kind that is defined, if there is one, of any namespace; None when it is not served."""
-    spec = found["spec"]
-    version = next(one["name"] for one in spec["versions"] if one["served"])
+def _list_objects(api: Api, definition: Object) -> list[Object] | None:
+    """Return at most one object of the defined kind, of any namespace; None if the kind is not served."""
+    spec = definition["spec"]
+    version = next(entry["name"] for entry in spec["versions"] if entry["served"])
     try:
         return api.get(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}", {"limit": 1})["items"]
     except NotFound:

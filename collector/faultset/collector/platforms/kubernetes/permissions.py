@@ -1,4 +1,4 @@
-"""What the account of a kubeconfig may do on a cluster, and what it must be allowed to do."""
+"""Permissions that episodes need on a cluster, and checks of the kubeconfig's user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from faultset.collector.spec.custom_resources import operator_rules
 from faultset.collector.spec.features.operators import CustomResource
 from faultset.core.errors import PlatformError
 
-_AT_ONCE = 8
+_THREADS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class Rule:
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
     purpose: str
-    """What is impossible without it; completes "needed to"."""
+    """Why it is needed; completes "needed to"."""
 
 
 _ALL = ("get", "list", "watch", "create", "patch", "delete")
@@ -33,7 +33,7 @@ ROLE_RULES: tuple[Rule, ...] = (
         group="",
         resources=("namespaces",),
         verbs=("get", "list", "create", "patch", "delete"),
-        purpose="give every episode namespaces of its own",
+        purpose="create namespaces for every episode",
     ),
     Rule(
         group="",
@@ -41,22 +41,24 @@ ROLE_RULES: tuple[Rule, ...] = (
         verbs=_ALL,
         purpose="deploy and change applications",
     ),
-    Rule(group="", resources=("pods",), verbs=(*_ALL, "deletecollection"), purpose="run, watch and end pods"),
-    Rule(group="", resources=("secrets",), verbs=("get", "create", "patch"), purpose="keep the passwords of stores"),
-    Rule(group="", resources=("endpoints", "events"), verbs=("get", "list", "watch"), purpose="record what happens"),
+    Rule(group="", resources=("pods",), verbs=(*_ALL, "deletecollection"), purpose="run, watch and delete pods"),
+    Rule(group="", resources=("secrets",), verbs=("get", "create", "patch"), purpose="store the passwords of stores"),
+    Rule(group="", resources=("endpoints", "events"), verbs=("get", "list", "watch"), purpose="record events"),
     Rule(group="", resources=("pods/log",), verbs=("get",), purpose="record logs"),
     Rule(group="", resources=("pods/exec",), verbs=("get", "create"), purpose="run commands in pods"),
     Rule(group="", resources=("pods/proxy", "services/proxy"), verbs=("get", "create"), purpose="read telemetry"),
     Rule(group="", resources=("pods/resize",), verbs=("patch",), purpose="change limits of running pods"),
-    Rule(group="", resources=("pods/ephemeralcontainers",), verbs=("patch",), purpose="disturb without an agent"),
+    Rule(
+        group="", resources=("pods/ephemeralcontainers",), verbs=("patch",), purpose="impair pods without a node agent"
+    ),
     Rule(
         group="apps",
         resources=("deployments", "replicasets", "statefulsets", "daemonsets"),
         verbs=_ALL,
         purpose="deploy and change workloads",
     ),
-    Rule(group="", resources=("persistentvolumes",), verbs=_ALL, purpose="make the stores' volumes"),
-    Rule(group="", resources=("nodes",), verbs=("get", "list"), purpose="place pods and check for room"),
+    Rule(group="", resources=("persistentvolumes",), verbs=_ALL, purpose="create volumes for stores"),
+    Rule(group="", resources=("nodes",), verbs=("get", "list"), purpose="schedule pods and check capacity"),
     Rule(
         group="authorization.k8s.io",
         resources=("selfsubjectaccessreviews",),
@@ -77,59 +79,64 @@ OPERATOR_RULES: tuple[Rule, ...] = (
         group="storage.k8s.io",
         resources=("storageclasses",),
         verbs=("list",),
-        purpose="see whether the cluster makes volumes by itself",
+        purpose="check whether the cluster provisions volumes",
     ),
-    Rule(group="", resources=("serviceaccounts",), verbs=("create", "patch"), purpose="give operators an account"),
+    Rule(
+        group="",
+        resources=("serviceaccounts",),
+        verbs=("create", "patch"),
+        purpose="create service accounts for operators",
+    ),
     Rule(
         group="rbac.authorization.k8s.io",
         resources=("roles", "rolebindings"),
         verbs=("create", "patch"),
-        purpose="give operators their rights",
+        purpose="grant operators their permissions",
     ),
-    Rule(group="", resources=("events",), verbs=("create", "patch"), purpose="let operators tell what happens"),
+    Rule(group="", resources=("events",), verbs=("create", "patch"), purpose="let operators record events"),
     Rule(
         group="",
         resources=("services", "persistentvolumeclaims", "pods"),
         verbs=("update",),
-        purpose="let operators change what they made",
+        purpose="let operators change their objects",
     ),
     Rule(group="apps", resources=("statefulsets",), verbs=("update",), purpose="let operators update workloads"),
 )
-"""What applications with an operator of ours need besides, for nobody may give an operator more than he has."""
+"""Additional rules for applications with an operator, since a user can only grant permissions that they have."""
 
 
 def operator_permissions(resource: CustomResource) -> tuple[Rule, ...]:
-    """Return what the deployment of an application with an operator needs beyond `ROLE_RULES`."""
-    (own,) = [rule for rule in operator_rules(resource) if rule["apiGroups"] == [resource.group]]
+    """Return the additional rules to deploy an application with an operator."""
+    (rule,) = [rule for rule in operator_rules(resource) if rule["apiGroups"] == [resource.group]]
     purpose = f"use objects of kind {resource.kind}"
-    custom = Rule(group=resource.group, resources=tuple(own["resources"]), verbs=tuple(own["verbs"]), purpose=purpose)
+    custom = Rule(group=resource.group, resources=tuple(rule["resources"]), verbs=tuple(rule["verbs"]), purpose=purpose)
     return (*OPERATOR_RULES, custom)
 
 
 def missing_permissions(api: Api, rules: Sequence[Rule] = ROLE_RULES) -> list[tuple[Rule, str, list[str]]]:
-    """Return what the user may not do: rule, resource and the verbs that are refused.
+    """Return the missing permissions: rule, resource and refused verbs.
 
-    Asked for all namespaces at once, because those of the episodes do not exist yet.
+    Checks permissions in all namespaces, since those of the episodes do not exist yet.
     """
-    asked = [(rule, resource, verb) for rule in rules for resource in rule.resources for verb in rule.verbs]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        allowed = list(pool.map(lambda one: _is_allowed(api, *one), asked))
+    questions = [(rule, resource, verb) for rule in rules for resource in rule.resources for verb in rule.verbs]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        allowed = list(pool.map(lambda question: _is_allowed(api, *question), questions))
     missing: dict[tuple[Rule, str], list[str]] = {}
-    for (rule, resource, verb), ok in zip(asked, allowed, strict=True):
+    for (rule, resource, verb), ok in zip(questions, allowed, strict=True):
         if not ok:
             missing.setdefault((rule, resource), []).append(verb)
     return [(rule, resource, verbs) for (rule, resource), verbs in missing.items()]
 
 
 def check_permissions(api: Api) -> None:
-    """Raise PlatformError when the user may not do all that episodes need."""
+    """Raise PlatformError if the user lacks a permission that episodes need."""
     missing = missing_permissions(api)
     if missing:
         rule, resource, verbs = missing[0]
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise PlatformError(
             f"the kubeconfig's user may not {'/'.join(verbs)} {resource}{more}, which is needed to {rule.purpose}; "
-            "grant the role of docs/how-to/kubernetes.md, and see 'faultset doctor --platform kubernetes' for all"
+            "grant the role in docs/how-to/kubernetes.md, and run 'faultset doctor --platform kubernetes' for the full list"
         )
 
 

@@ -1,4 +1,4 @@
-"""The platform that runs an application on a Kubernetes cluster, beside whatever else runs there."""
+"""The platform that runs an application on a shared Kubernetes cluster."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.journaled import JournaledPlatform
 from faultset.collector.platforms.kubernetes.client import Api, import_client
 from faultset.collector.platforms.kubernetes.ephemeral_containers import EphemeralImpairer
-from faultset.collector.platforms.kubernetes.images import missing_images_sentence
+from faultset.collector.platforms.kubernetes.images import explain_missing_images
 from faultset.collector.platforms.kubernetes.impairer import Impairer
 from faultset.collector.platforms.kubernetes.load_pod import LoadPod
 from faultset.collector.platforms.kubernetes.manifests import (
+    adapt_manifests,
     component_volumes,
-    images_missing,
+    describe_unready,
+    find_missing_images,
     lacks_storage_class,
-    placed,
-    unready,
-    with_images_of,
-    with_repository,
+    replace_images,
+    resolve_image,
 )
 from faultset.collector.platforms.kubernetes.namespaces import (
     APP_NAMESPACE,
@@ -38,8 +38,8 @@ from faultset.collector.platforms.kubernetes.namespaces import (
     EpisodeNamespaces,
     Heartbeat,
     await_removal,
+    create_namespace,
     delete_namespaces,
-    make_namespace,
     remove_volumes,
 )
 from faultset.collector.platforms.kubernetes.node_agents import NodeAgents, agent_manifests
@@ -61,18 +61,18 @@ _AGENT_TIMEOUT_S = 60.0
 
 
 class KubernetesPlatform(AppObjects, JournaledPlatform):
-    """One application in one episode on a cluster, in a namespace of its own.
+    """An application of one episode in a namespace of a cluster.
 
     Parameters
     ----------
     app
-        What to run.
+        The application.
     folder
-        Scratch files: logs and request results as they come in.
+        Folder for working files: received logs and request results.
     journal
-        Where every change and what undoes it are recorded before the change.
+        Records every change and its undo before the change.
     episode
-        Label of what is made, so that it can be found after a crash.
+        Id of the episode, used as a label to find its namespaces after a crash.
     """
 
     name = "kubernetes"
@@ -86,18 +86,18 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
         self._episode, self._settings = episode, settings
         self._control = Objects(self.api, self.namespaces.control)
         self._definition = SharedDefinition(self.api, app, self.namespaces.app)
-        self._made = self._own_volumes = False
+        self._is_deployed = self._own_volumes = False
         self._telemetry: TelemetryServers | None = None
         self._sources: dict[str, Source] = {}
         self._heartbeat = Heartbeat(self.api, self.namespaces)
-        self._load_wanted = False
+        self._load_active = False
         services = frozenset(app.services)
         self._logs_folder = self.folder / "logs"
         self._logs = LogStreams(self.api, self.namespaces.app, self._logs_folder)
         self._observer = Observer(
             self._objects, label_key=app.label_key, services=services, pod_changed=self._logs.pod_changed
         )
-        image = with_repository(app.image, settings.image)
+        image = resolve_image(app.image, settings.image)
         self._image = image
         self._agents = NodeAgents(self.api, self.namespaces.control) if settings.privileged else None
         inside = EphemeralImpairer(self.api, self.namespaces.app, image)
@@ -107,7 +107,7 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
         self._load = LoadPod(self._control, app, image=image, folder=self.folder / "load")
 
     def deploy(self) -> None:
-        """Make the namespaces, apply the application's manifests and begin to record; return without waiting."""
+        """Create the namespaces, apply the manifests and start recording; return without waiting for readiness."""
         self._telemetry = discover(
             self.api, prometheus_url=self._settings.prometheus_url, jaeger_url=self._settings.jaeger_url
         )
@@ -119,15 +119,15 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
         self._own_volumes = lacks_storage_class(self.api, self.app)
         definition = self._definition.name
         self.journal.note("namespaces", [self.namespaces.app], **names, made=is_ours, definition=definition)
-        self._made = True
+        self._is_deployed = True
         try:
             labels = {EPISODE: self._episode, APP_NAMESPACE: self.namespaces.app}
-            of_control = {**labels, **(PRIVILEGED if self._agents else {}), **self.control_labels}
-            make_namespace(self.api, self.namespaces.control, of_control)
+            control_labels = {**labels, **(PRIVILEGED if self._agents else {}), **self.control_labels}
+            create_namespace(self.api, self.namespaces.control, control_labels)
             if is_ours:
                 labels |= self._definition.labels
-                make_namespace(self.api, self.namespaces.app, {**labels, **({} if self._agents else PRIVILEGED)})
-                self._definition.take()
+                create_namespace(self.api, self.namespaces.app, {**labels, **({} if self._agents else PRIVILEGED)})
+                self._definition.acquire()
             self._heartbeat.start()
             self._load.create(self._entry_url())
             if self._agents is not None:
@@ -144,7 +144,7 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
             raise
 
     def start_load(self, *, seed: int, rate_rps: float, mix: str, traffic: Traffic = CONSTANT_TRAFFIC) -> None:
-        """Start the load against the application's entry."""
+        """Start the load on the application's entry service."""
         self._heartbeat.worst_delay_s = 0.0
         if self._inside is not None:
             self._inside.prepare(pod for pod in self._objects.list("Pod") if self._is_of_app(pod))
@@ -152,8 +152,8 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
         if self._agents is not None:
             self._agents.host_load(reset=True)
         self._load.start(seed=seed, rate_rps=rate_rps, mix=mix, traffic=traffic)
-        self._load_wanted = True
-        # while the application warms up
+        self._load_active = True
+        # import while the application warms up
         threading.Thread(target=import_client, name="import-client", daemon=True).start()
 
     def _entry_url(self) -> str:
@@ -163,24 +163,24 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
         return f"http://{name}.{self.namespaces.app}:{self.app.entry.port}"
 
     def step_load(self, factor: float) -> None:
-        """Change the load to `factor` times its planned rate, from now on; nothing happens without a load."""
+        """Change the load, if it runs, to `factor` times its planned rate."""
         self._load.step(factor)
 
     def stop_load(self) -> None:
-        """Stop the load; requests without an answer count as unfinished."""
-        self._load_wanted = False
+        """Stop the load; unanswered requests count as unfinished."""
+        self._load_active = False
         self._load.stop()
 
     def apply(self, objects: Iterable[Mapping[str, Any]]) -> None:
         """Create or replace objects; not journaled."""
-        made = placed(
+        adapted = adapt_manifests(
             objects, self.app, self.namespaces.app, repository=self._settings.image, own_volumes=self._own_volumes
         )
-        for wanted in made:
-            self._objects.apply(wanted)
+        for manifest in adapted:
+            self._objects.apply(manifest)
 
     def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
-        self._objects.patch(kind, name, with_images_of(change, self._settings.image))
+        self._objects.patch(kind, name, replace_images(change, self._settings.image))
 
     def _kill(self, pod: Object, container: str) -> None:
         self._impairer.kill(pod, container)
@@ -192,22 +192,22 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
         self._impairer.lift(pod)
 
     def impaired_packets(self, pod: str) -> int:
-        """Return how many packets of the pod the current impairment has met so far."""
+        """Return how many packets of the pod the current impairment has affected so far."""
         return self._impairer.impaired_packets(self.get("Pod", pod))
 
     def _check_waiting(self) -> None:
         self._observer.check()
-        if self._load_wanted:
+        if self._load_active:
             self._load.check()
-        elif missing := images_missing(self._objects.list("Pod")):
-            raise CannotStart(missing_images_sentence(missing))
+        elif missing := find_missing_images(self._objects.list("Pod")):
+            raise CannotStart(explain_missing_images(missing))
 
     def _describe_unready(self) -> str:
-        return unready(self._objects.list("Pod"))
+        return describe_unready(self._objects.list("Pod"))
 
     @property
     def sources(self) -> Mapping[str, Source]:
-        """The source of every table, by the table's name."""
+        """The sources of telemetry by table name."""
         if self._telemetry is None:
             raise PlatformError("nothing is deployed; call deploy first")
         if not self._sources:
@@ -217,7 +217,7 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
         return self._sources
 
     def host_load(self) -> HostLoad:
-        """Return how busy the nodes are, and how late the collector was at worst since the load was started."""
+        """Return the load of the nodes and the collector's worst delay since the load started."""
         return replace(
             self._agents.host_load() if self._agents else HostLoad(),
             api_requests=sum(self.api.requests.values()),
@@ -226,20 +226,20 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
         )
 
     def clock_offsets_s(self) -> dict[str, float]:
-        """Return how far the clock of each source is ahead of the collector's, in seconds."""
-        made: dict[str, float] = {}
+        """Return by table how many seconds its source's clock is ahead of the collector's."""
+        offsets: dict[str, float] = {}
         metrics = self.sources["metrics"]
         if isinstance(metrics, PrometheusSource):
-            made["metrics"] = metrics.clock_offset_s()
-        made["requests"] = self._load.clock_offset_s()
+            offsets["metrics"] = metrics.clock_offset_s()
+        offsets["requests"] = self._load.clock_offset_s()
         if self._agents is not None:
-            made["logs"] = self._agents.clock_offset_s()
-        return made
+            offsets["logs"] = self._agents.clock_offset_s()
+        return offsets
 
     def teardown(self) -> None:
-        """Delete the namespaces and all that is in them, volumes included; may be called twice.
+        """Delete the namespaces with their objects and volumes; may be called twice.
 
-        The cluster removes them when it comes to it, which `KubernetesHost.await_removal` waits for.
+        The cluster removes them asynchronously; `KubernetesHost.await_removal` waits for it.
         """
         self._heartbeat.stop()
         self._logs.stop()
@@ -247,7 +247,7 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
         for source in self._sources.values():
             source.close()
         self._sources = {}
-        if not self._made:
+        if not self._is_deployed:
             return
         is_ours = self.app.deployed is None
         if is_ours and self._agents is not None:
@@ -259,12 +259,14 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
         if is_ours:
             remove_volumes(self.api, self.namespaces.app)
         if self._definition.name:
-            # it stays as long as one of its objects does
+            # the definition can be removed only after its last object
             await_removal(self.api, names)
             self._definition.release()
-        self._made = False
+        self._is_deployed = False
 
     def _apply_agents(self) -> None:
-        made = agent_manifests(namespace=self.namespaces.control, image=self._image, app_namespace=self.namespaces.app)
-        for wanted in made:
-            self._control.apply(wanted)
+        manifests = agent_manifests(
+            namespace=self.namespaces.control, image=self._image, app_namespace=self.namespaces.app
+        )
+        for manifest in manifests:
+            self._control.apply(manifest)

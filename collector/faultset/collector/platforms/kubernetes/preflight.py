@@ -1,4 +1,4 @@
-"""What a cluster lets us do to pods, found out before a campaign begins."""
+"""Tests before a campaign what a cluster allows us to do to pods."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator
 
 from faultset.collector.platforms.kubernetes.client import Api, path_of
 from faultset.collector.platforms.kubernetes.ephemeral_containers import EphemeralImpairer
-from faultset.collector.platforms.kubernetes.images import REPOSITORY, app_image, missing_images_sentence
+from faultset.collector.platforms.kubernetes.images import REPOSITORY, app_image, explain_missing_images
 from faultset.collector.platforms.kubernetes.impairer import NodeCapabilities
-from faultset.collector.platforms.kubernetes.manifests import images_missing
-from faultset.collector.platforms.kubernetes.namespaces import EPISODE, PRIVILEGED, make_namespace, remove_namespaces
+from faultset.collector.platforms.kubernetes.manifests import find_missing_images
+from faultset.collector.platforms.kubernetes.namespaces import EPISODE, PRIVILEGED, create_namespace, remove_namespaces
 from faultset.collector.platforms.kubernetes.node_agents import NodeAgents, agent_manifests
 from faultset.collector.platforms.kubernetes.objects import Objects
 from faultset.core.errors import PlatformError
@@ -22,40 +22,41 @@ RUNTIME_TAG = "1.0.0"
 _TIMEOUT_S = 60.0
 
 
-_OF_PROXIES = ("bandwidth", "abort", "reset", "hold")
+_PROXY_NEEDS = ("bandwidth", "abort", "reset", "hold")
 
 
 class Forbidden(PlatformError):
-    """The cluster does not let the node agent run."""
+    """The cluster forbids the node agent."""
 
 
 def unsupported_needs(api: Api, repository: str = REPOSITORY) -> tuple[dict[str, str], bool]:
-    """Return what this cluster cannot do of what faults can need, with the reason; and whether the node agent may run.
+    """Return the needs that this cluster lacks, with the reason, and whether the node agent may run.
 
-    Runs the agent in a namespace of its own for a moment. Where pods like it are forbidden, what a container inside
-    of a pod can do counts.
+    Starts the agent briefly in a separate namespace. If that is forbidden, tests a container inside a pod instead.
 
     Parameters
     ----------
     repository
-        Where the nodes find our image, without its tag.
+        Repository of the application's image, without a tag.
 
     Raises
     ------
     PlatformError
-        The agent's image is missing, or it does not start for another reason.
+        The image is missing, or the agent does not start for another reason.
     """
-    unsupported = {need: f"{need} needs a proxy in front of every pod, which a cluster has not" for need in _OF_PROXIES}
-    unsupported["course"] = "impairments of a cluster's pods do not change over time; use --schedule constant there"
+    unsupported = {need: f"{need} needs a proxy in front of every pod, which clusters lack" for need in _PROXY_NEEDS}
+    unsupported["course"] = "impairments on a cluster cannot vary over time; use --schedule constant"
     if not _can_resize(api):
         unsupported["resize"] = (
             "the cluster cannot change the resources of a running pod (pods/resize, Kubernetes 1.33 and later)"
         )
     try:
-        found, privileged = probe_nodes(api, repository), True
+        capabilities, privileged = probe_nodes(api, repository), True
     except Forbidden:
-        found, privileged = probe_pods(api, repository), False
-    unsupported |= {need: f"this cluster cannot do {need}: {reason}" for need, reason in found.reasons.items()}
+        capabilities, privileged = probe_pods(api, repository), False
+    unsupported |= {
+        need: f"this cluster does not support {need}: {reason}" for need, reason in capabilities.reasons.items()
+    }
     return unsupported, privileged
 
 
@@ -64,24 +65,24 @@ def _can_resize(api: Api) -> bool:
 
 
 def probe_nodes(api: Api, repository: str = REPOSITORY) -> NodeCapabilities:
-    """Run the node agent for a moment and return what it can do; raise PlatformError when it does not start."""
+    """Start the node agent briefly and return its capabilities; raise PlatformError if it does not start."""
     with _namespace(api) as name:
         agents = NodeAgents(api, name)
         objects = Objects(api, name)
         image = app_image(RUNTIME_TAG, repository)
-        for wanted in agent_manifests(namespace=name, image=image, app_namespace=name):
-            objects.apply(wanted)
+        for manifest in agent_manifests(namespace=name, image=image, app_namespace=name):
+            objects.apply(manifest)
         await_agents(agents, objects, timeout_s=_TIMEOUT_S)
         return agents.capabilities()
 
 
 def probe_pods(api: Api, repository: str = REPOSITORY) -> NodeCapabilities:
-    """Return what a container inside of a pod can do, as one in a pod of its own finds out.
+    """Start a pod with an ephemeral container briefly and return its capabilities.
 
     Raises
     ------
     PlatformError
-        The image is missing, or such containers are forbidden as well.
+        The image is missing, or the cluster forbids such containers.
     """
     image = app_image(RUNTIME_TAG, repository)
     with _namespace(api) as name:
@@ -94,19 +95,19 @@ def probe_pods(api: Api, repository: str = REPOSITORY) -> NodeCapabilities:
         try:
             inside.prepare(objects.list("Pod"))
         except PlatformError:
-            if images := images_missing(objects.list("Pod")):
-                raise PlatformError(missing_images_sentence(images)) from None
+            if images := find_missing_images(objects.list("Pod")):
+                raise PlatformError(explain_missing_images(images)) from None
             raise
         return inside.capabilities()
 
 
 def installed_servers(api: Api, drivers: Collection[str], repository: str = REPOSITORY) -> dict[str, str]:
-    """Return name and version of the original servers of stores that our image has, by their drivers.
+    """Return the names and versions of original store servers in the image, by driver.
 
     Raises
     ------
     PlatformError
-        The image is missing, lacks one of the servers, or its pod does not end.
+        The image or a server is missing, or the pod does not end.
     """
     image, deadline = app_image(RUNTIME_TAG, repository), time.monotonic() + _TIMEOUT_S
     with _namespace(api) as name:
@@ -115,29 +116,29 @@ def installed_servers(api: Api, drivers: Collection[str], repository: str = REPO
         objects = Objects(api, name)
         objects.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "versions"}, "spec": spec})
         while (phase := objects.get("Pod", "versions").get("status", {}).get("phase")) not in ("Succeeded", "Failed"):
-            if images := images_missing(objects.list("Pod")):
-                raise PlatformError(missing_images_sentence(images))
+            if images := find_missing_images(objects.list("Pod")):
+                raise PlatformError(explain_missing_images(images))
             if time.monotonic() > deadline:
                 raise PlatformError(
-                    f"a pod of image {image} that tells the versions of its servers did not end within "
-                    f"{_TIMEOUT_S:g} s; look at its node"
+                    f"the pod that prints the server versions of image {image} did not end within {_TIMEOUT_S:g} s; "
+                    "check its node"
                 )
             time.sleep(0.4)
-        said = api.get_text(f"{path_of('Pod', name, 'versions')}/log").decode("utf-8", "replace").strip()
+        output = api.get_text(f"{path_of('Pod', name, 'versions')}/log").decode("utf-8", "replace").strip()
     if phase == "Failed":
-        reason = said.splitlines()[-1].removeprefix("Error: ") if said else "its pod said nothing"
+        reason = output.splitlines()[-1].removeprefix("Error: ") if output else "its pod printed nothing"
         raise PlatformError(
-            f"image {image} does not have the original servers of stores ({reason}); build it with "
-            "`scripts/build-image.sh --stores` of the source tree, or leave --stores out"
+            f"image {image} does not contain the original store servers ({reason}); build it with "
+            "`scripts/build-image.sh --stores` of the source tree, or omit --stores"
         )
-    return dict(json.loads(said))
+    return dict(json.loads(output))
 
 
 @contextlib.contextmanager
 def _namespace(api: Api) -> Iterator[str]:
-    """Make a namespace for a look at the cluster; it goes without being waited for."""
+    """Create a namespace for a test; deletion is not awaited."""
     name = f"check-{secrets.token_hex(4)}"
-    make_namespace(api, name, {EPISODE: "none", **PRIVILEGED})
+    create_namespace(api, name, {EPISODE: "none", **PRIVILEGED})
     try:
         yield name
     finally:
@@ -151,20 +152,20 @@ def await_agents(agents: NodeAgents, objects: Objects, *, timeout_s: float) -> N
     Raises
     ------
     PlatformError
-        Its image is missing, pods like it are forbidden, or it took too long.
+        The image is missing, the cluster forbids the agent, or it does not start in time.
     """
     deadline = time.monotonic() + timeout_s
-    while missing := agents.ready():
-        images = images_missing(objects.list("Pod"))
+    while missing := agents.describe_missing():
+        images = find_missing_images(objects.list("Pod"))
         if images:
-            raise PlatformError(missing_images_sentence(images))
+            raise PlatformError(explain_missing_images(images))
         forbidden = [
             event.get("message", "")
             for event in objects.api.get(path_of("Event", objects.namespace))["items"]
             if event.get("reason") == "FailedCreate" and "forbidden" in event.get("message", "")
         ]
         if forbidden:
-            raise Forbidden(f"the node agent may not run here: {forbidden[0][:300]}")
+            raise Forbidden(f"the cluster forbids the node agent: {forbidden[0][:300]}")
         if time.monotonic() > deadline:
             raise PlatformError(f"the node agent did not start within {timeout_s:g} s: {missing}")
         time.sleep(0.4)

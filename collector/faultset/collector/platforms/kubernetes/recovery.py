@@ -1,4 +1,4 @@
-"""The objects of an application on a cluster, with verbs that journal, and the undo that a recovery runs as well."""
+"""The journaled objects of an application on a cluster, and the recovery of abandoned episodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from faultset.collector.platforms.kubernetes.namespaces import (
     APP_NAMESPACE,
     INJECTOR,
     is_abandoned,
-    ours,
+    list_namespaces,
     remove_namespaces,
     remove_volumes,
 )
@@ -26,8 +26,8 @@ from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.core.errors import PlatformError
 
 
-def objects_of(api: Api, app: AppSpec, namespace: str) -> Objects:
-    """Return the objects of an application in its namespace, under the names of its services."""
+def open_objects(api: Api, app: AppSpec, namespace: str) -> Objects:
+    """Return the objects of an application in its namespace, named after its services."""
     names = {(kind, service.name): name for service in app.services.values() for kind, name in service.objects.items()}
     custom = app.operator.resource if app.operator else None
     return Objects(api, namespace, own_volumes=app.deployed is None, names=names, custom=custom)
@@ -39,44 +39,39 @@ def _workloads(app: AppSpec) -> Iterator[tuple[str, str, ServiceSpec]]:
 
 
 def check_deployed(objects: Objects, app: AppSpec) -> None:
-    """Refuse a namespace that is missing, lacks services of the app file, or is used by another campaign.
-
-    Raises
-    ------
-    PlatformError
-        Says what is missing or who is in the way.
-    """
+    """Raise PlatformError if a namespace is missing, incomplete, or used by another episode."""
     namespace = objects.namespace
     try:
         objects.api.get(path_of("Namespace", "", namespace))
     except NotFound:
         raise PlatformError(
-            f"app {app.name} is expected in namespace {namespace}, which does not exist; deploy it there, or correct "
-            "the namespace in the app file"
+            f"app {app.name} must run in namespace {namespace}, which does not exist; deploy it there, or correct the "
+            "namespace in the app file"
         ) from None
-    wanted = {(kind, service.objects.get(kind, name)) for kind, name, service in _workloads(app)}
+    required = {(kind, service.objects.get(kind, name)) for kind, name, service in _workloads(app)}
     if app.operator is not None:
-        wanted.add((app.operator.resource.kind, app.operator.resource.name))
-    found = {(kind, one["metadata"]["name"]) for kind in {kind for kind, _ in wanted} for one in objects.list(kind)}
-    if wanted - found:
-        missing = ", ".join(f"{kind} {name}" for kind, name in sorted(wanted - found)[:4])
+        required.add((app.operator.resource.kind, app.operator.resource.name))
+    kinds = {kind for kind, _ in required}
+    present = {(kind, item["metadata"]["name"]) for kind in kinds for item in objects.list(kind)}
+    if required - present:
+        missing = ", ".join(f"{kind} {name}" for kind, name in sorted(required - present)[:4])
         raise PlatformError(
             f"namespace {namespace} has no {missing}, which the app file of {app.name} names; correct the file or "
-            "deploy what is missing"
+            "deploy the missing objects"
         )
-    for other in ours(objects.api):
+    for other in list_namespaces(objects.api):
         labels = other["metadata"]["labels"]
         if labels.get(APP_NAMESPACE) == namespace and not is_abandoned(other):
             raise PlatformError(
-                f"namespace {namespace} is used by another episode at this moment; wait for its end, or run "
+                f"namespace {namespace} is in use by another episode; wait for its end, or run "
                 "'faultset recover --platform kubernetes' if its collector is dead"
             )
 
 
 class AppObjects(JournaledObjects):
-    """The objects of one application in its namespace.
+    """The journaled objects of an application in its namespace.
 
-    Without a platform, as in a recovery, impairments are left to their leases, which end by themselves.
+    In a recovery, without a platform, impairments are not lifted; their leases have expired.
     """
 
     undo_timeout_s = 60.0
@@ -85,7 +80,7 @@ class AppObjects(JournaledObjects):
     def __init__(self, app: AppSpec, journal: Journal, api: Api, namespace: str):
         super().__init__(app, journal)
         self.api, self.namespace = api, namespace
-        self._objects = objects_of(api, app, namespace)
+        self._objects = open_objects(api, app, namespace)
 
     def find(self, kind: str, name: str) -> Object | None:
         """Return one object, or None."""
@@ -96,7 +91,7 @@ class AppObjects(JournaledObjects):
         return self._objects.get(kind, name)
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
-        """Return all objects of a kind that carry the labels, by name."""
+        """Return all objects of a kind with the labels, sorted by name."""
         return self._objects.list(kind, labels)
 
     def run_command(self, pod: str, argv: Sequence[str]) -> str:
@@ -105,7 +100,7 @@ class AppObjects(JournaledObjects):
         return run_in_pod(self.api, self.namespace, pod, container, argv)
 
     def _create(self, manifest: Mapping[str, Any]) -> bool:
-        # an API server refuses a Service whose address is taken as invalid, before it sees that the Service exists
+        # for an existing Service the API server reports its address as taken, not a conflict
         if self.find(manifest["kind"], manifest["metadata"]["name"]) is not None:
             return False
         return self._objects.create(manifest)
@@ -123,21 +118,21 @@ class AppObjects(JournaledObjects):
         raise PlatformError("networks can only be impaired while their episode runs")
 
     def _lift(self, pod: str) -> None:
-        """Do nothing."""
+        """Do nothing: the lease expires."""
 
     def _is_of_app(self, pod: Object) -> bool:
         return (pod["metadata"].get("labels") or {}).get(self.app.label_key) in self.app.services
 
 
 INJECTOR_NOTE = "injector"
-"""Note in the journal of an episode whose disturbances another injector than our own makes."""
+"""Journal note of an episode that uses another injector than our agents."""
 
 
 def recover_episode(api: Api, path: Path) -> None:
-    """Undo what an episode did to an application that is not ours, and remove the namespaces that it made.
+    """Remove the namespaces of an abandoned episode, and undo its changes to an application that it did not deploy.
 
-    What was changed in a namespace of ours goes with it. Impairments by agents end by themselves, with their lease;
-    experiments of Chaos Mesh are removed, lest their finalizers hold the namespace.
+    Impairments of agents end with their lease. Experiments of Chaos Mesh are removed first, since their finalizers
+    would block the removal of the namespace.
     """
     if not path.exists():
         return
@@ -163,9 +158,9 @@ def recover_episode(api: Api, path: Path) -> None:
 
 
 def remove_orphans(api: Api) -> list[str]:
-    """Remove namespaces of ours that have had no heartbeat for a while, with what they alone used; return names."""
+    """Remove abandoned namespaces with their volumes and definitions; return the names."""
     removed = []
-    for namespace in ours(api):
+    for namespace in list_namespaces(api):
         if is_abandoned(namespace):
             name = namespace["metadata"]["name"]
             if INJECTOR in namespace["metadata"]["labels"]:

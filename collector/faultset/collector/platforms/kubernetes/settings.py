@@ -1,4 +1,4 @@
-"""How a user's cluster is reached and used."""
+"""Settings of the cluster on which episodes run."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass, field
 from faultset.collector.platforms.kubernetes.images import REPOSITORY
 
 AGENT, CHAOS_MESH = INJECTORS = ("agent", "chaos-mesh")
-"""What disturbs pods: node agents of our own, or the cluster's Chaos Mesh."""
+"""Mechanisms that impair pods: our node agents, or the cluster's Chaos Mesh."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSettings:
-    """Choices of the command line, None where discovery decides.
+    """Options of the command line; None for automatic discovery.
 
     Attributes
     ----------
     image
-        Where the nodes find our image, without its tag.
+        Repository of the application's image, without a tag.
     privileged
-        Whether an agent may run on the nodes; without, a container in every pod impairs its network.
+        Whether agents may run on the nodes; otherwise a container in every pod impairs its network.
     injector
         One of `INJECTORS`.
     original_servers
-        Name and version of original servers of stores that were found in the image, by their drivers.
+        Names and versions of original store servers in the image, by driver.
     """
 
     kubeconfig: str | None = None

@@ -1,4 +1,4 @@
-"""What changes in a namespace, seen as it happens: objects and events, by watches that resume."""
+"""Records objects, events and logs of a namespace as they happen; resumes after interruptions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 from faultset.collector.platforms.kubernetes.client import Api, Expired, NotFound, path_of
 from faultset.collector.platforms.kubernetes.impairer import EPHEMERAL
 from faultset.collector.platforms.kubernetes.objects import Objects
-from faultset.collector.platforms.objects import Object, container_statuses
-from faultset.collector.platforms.observation.objects import ChangeLog, Occurrence, parse_rfc3339_ns
+from faultset.collector.platforms.objects import ChangeLog, Object, Occurrence, container_statuses, parse_rfc3339_ns
 from faultset.core.errors import PlatformError
 from faultset.core.times import SECOND_NS
 
@@ -30,37 +29,37 @@ WATCHED = (
 )
 _IGNORED = {("ConfigMap", "kube-root-ca.crt")}
 CHAOS_MESH_GROUP = "chaos-mesh.org"
-"""Group of objects whose events are no part of a view: they name the fault."""
+"""API group whose events are excluded from views, since they name the fault."""
 _PAUSE_S = 0.5
 
 
 class Watch:
-    """Follows one kind in a thread of its own and tells of every change, also of those made while it was cut off.
+    """Watches a kind in a thread and reports every change, including those during an interruption.
 
-    `tell(kind, name, object)` is called with the object, or None when it is gone.
+    Calls `on_change(kind, name, object)`; the object is None after deletion.
     """
 
-    def __init__(self, objects: Objects, kind: str, tell: Any):
+    def __init__(self, objects: Objects, kind: str, on_change: Any):
         self.failure = ""
-        self._objects, self._kind, self._tell = objects, kind, tell
-        self._known: set[str] = set()
+        self._objects, self._kind, self._on_change = objects, kind, on_change
+        self._names: set[str] = set()
         self._ended = threading.Event()
         self._version = self._relist()
         self._thread = threading.Thread(target=self._follow, name=f"watch-{kind}", daemon=True)
         self._thread.start()
 
     def end(self) -> None:
-        """Stop telling; the thread ends by itself."""
+        """Stop reporting; the thread ends soon."""
         self._ended.set()
 
     def _relist(self) -> str:
-        found, version = self._objects.list_at(self._kind)
-        names = {one["metadata"]["name"] for one in found}
-        for gone in self._known - names:
-            self._tell(self._kind, gone, None)
-        for one in found:
-            self._tell(self._kind, one["metadata"]["name"], one)
-        self._known = names
+        items, version = self._objects.list_at(self._kind)
+        names = {item["metadata"]["name"] for item in items}
+        for removed in self._names - names:
+            self._on_change(self._kind, removed, None)
+        for item in items:
+            self._on_change(self._kind, item["metadata"]["name"], item)
+        self._names = names
         return version
 
     def _follow(self) -> None:
@@ -69,7 +68,7 @@ class Watch:
                 for line in self._objects.watch(self._kind, self._version):
                     if self._ended.is_set():
                         return
-                    self._hear(json.loads(line))
+                    self._process(json.loads(line))
             except Expired:
                 self._resume()
             except (PlatformError, ValueError) as error:
@@ -86,36 +85,36 @@ class Watch:
             self.failure = f"watching {self._kind} objects: {error}"
             self._ended.wait(_PAUSE_S)
 
-    def _hear(self, message: Mapping[str, Any]) -> None:
-        found = message["object"]
+    def _process(self, message: Mapping[str, Any]) -> None:
+        resource = message["object"]
         if message["type"] == "ERROR":
-            if found.get("code") == 410:
-                raise Expired(found.get("message", "gone"))
+            if resource.get("code") == 410:
+                raise Expired(resource.get("message", "gone"))
             self._ended.wait(_PAUSE_S)
             return
-        self._version = found["metadata"]["resourceVersion"]
+        self._version = resource["metadata"]["resourceVersion"]
         if message["type"] == "BOOKMARK":
             return
-        found.setdefault("kind", self._kind)
-        if not self._objects.is_mine(found):
+        resource.setdefault("kind", self._kind)
+        if not self._objects.contains(resource):
             return
-        shown = self._objects.shown(found)
-        name = shown["metadata"]["name"]
+        manifest = self._objects.to_manifest(resource)
+        name = manifest["metadata"]["name"]
         if message["type"] == "DELETED":
-            self._known.discard(name)
-            self._tell(self._kind, name, None)
+            self._names.discard(name)
+            self._on_change(self._kind, name, None)
         else:
-            self._known.add(name)
-            self._tell(self._kind, name, shown)
+            self._names.add(name)
+            self._on_change(self._kind, name, manifest)
 
 
 class Observer:
-    """Keeps what an operator would have seen: states of objects, events, and which service each belongs to.
+    """Records states of objects, events, and the workload that owns each object.
 
     Parameters
     ----------
     label_key
-        Label that names the workload on its objects.
+        Label that names the workload of an object.
     services
         Names of all workloads, for objects whose label names something else.
     pod_changed
@@ -133,7 +132,7 @@ class Observer:
         self._watches: list[Watch] = []
 
     def start(self) -> None:
-        """Begin to watch; what exists by now counts as seen now."""
+        """Start watching; existing objects are recorded now."""
         custom = () if self._objects.custom is None else (self._objects.custom.kind,)
         self._watches = [Watch(self._objects, kind, self._object_changed) for kind in (*WATCHED, *custom)]
         self._watches.append(Watch(self._objects, "Event", self._event_changed))
@@ -144,48 +143,48 @@ class Observer:
             watch.end()
 
     def check(self) -> None:
-        """Raise PlatformError when a watch cannot be held."""
+        """Raise PlatformError if a watch fails."""
         for watch in self._watches:
             if watch.failure:
                 raise PlatformError(watch.failure)
 
     def service_of(self, kind: str, name: str) -> str | None:
-        """Return the workload that owns an object which exists or existed."""
+        """Return the workload of an object, which may have been deleted."""
         return self._owners.get((kind, name))
 
     def service_of_pod(self, pod: str) -> str | None:
-        """Return the workload of a pod, which may be gone."""
+        """Return the workload of a pod, which may have been deleted."""
         return self._owners.get(("Pod", pod))
 
     def pods_seen(self) -> list[str]:
-        """Return the names of all pods that ever were."""
+        """Return the names of all pods, including deleted ones."""
         return [name for kind, name in list(self._owners) if kind == "Pod"]
 
-    def _service_of(self, found: Mapping[str, Any]) -> str | None:
-        label = (found["metadata"].get("labels") or {}).get(self._label_key)
+    def _service_of(self, resource: Mapping[str, Any]) -> str | None:
+        label = (resource["metadata"].get("labels") or {}).get(self._label_key)
         if label in self._services:
             return label
-        name = found["metadata"]["name"]
+        name = resource["metadata"]["name"]
         return name if name in self._services else None
 
-    def _object_changed(self, kind: str, name: str, found: Object | None) -> None:
+    def _object_changed(self, kind: str, name: str, resource: Object | None) -> None:
         if (kind, name) in _IGNORED:
             return
         with self._lock:
-            if found is not None:
-                service = self._service_of(found)
+            if resource is not None:
+                service = self._service_of(resource)
                 if service is not None:
                     self._owners[(kind, name)] = service
-            self.changes.changed(kind, name, found)
-        if kind == "Pod" and found is not None:
-            self._pod_changed(found)
+            self.changes.record(kind, name, resource)
+        if kind == "Pod" and resource is not None:
+            self._pod_changed(resource)
 
-    def _event_changed(self, kind: str, name: str, found: Object | None) -> None:
-        if found is None:
+    def _event_changed(self, kind: str, name: str, event: Object | None) -> None:
+        if event is None:
             return
-        series = found.get("series") or {}
-        count = int(series.get("count") or found.get("count") or 1)
-        about = found.get("involvedObject") or {}
+        series = event.get("series") or {}
+        count = int(series.get("count") or event.get("count") or 1)
+        about = event.get("involvedObject") or {}
         if about.get("fieldPath") == f"spec.ephemeralContainers{{{EPHEMERAL}}}":
             return
         if (about.get("apiVersion") or "").startswith(f"{CHAOS_MESH_GROUP}/"):
@@ -196,39 +195,38 @@ class Observer:
             self._counted[name] = count
             self.occurrences.append(
                 Occurrence(
-                    time_ns=_time_of(found, series),
-                    type=found.get("type") or "Normal",
-                    reason=found.get("reason") or "",
+                    time_ns=_event_time_ns(event, series),
+                    type=event.get("type") or "Normal",
+                    reason=event.get("reason") or "",
                     kind=about.get("kind") or "",
-                    name=self._plain(about),
+                    name=self._manifest_name(about),
                     service=self._owner(about),
-                    message=(found.get("message") or "").strip(),
+                    message=(event.get("message") or "").strip(),
                     count=count,
                 )
             )
 
-    def _plain(self, about: Mapping[str, Any]) -> str:
+    def _manifest_name(self, about: Mapping[str, Any]) -> str:
         stub = {"kind": about.get("kind") or "", "metadata": {"name": about.get("name") or ""}}
-        return self._objects.shown(stub)["metadata"]["name"]
+        return self._objects.to_manifest(stub)["metadata"]["name"]
 
     def _owner(self, about: Mapping[str, Any]) -> str | None:
-        kind, name = about.get("kind") or "", self._plain(about)
+        kind, name = about.get("kind") or "", self._manifest_name(about)
         if (kind, name) in self._owners:
             return self._owners[(kind, name)]
-        # an event may come before its object, or name one that is not watched: its name begins with the workload's
-        best = [service for service in self._services if name == service or name.startswith(f"{service}-")]
-        return max(best, key=len) if best else None
+        # an event may precede its object or concern an unwatched one; the name then starts with the workload's
+        candidates = [service for service in self._services if name == service or name.startswith(f"{service}-")]
+        return max(candidates, key=len) if candidates else None
 
 
-def _time_of(event: Mapping[str, Any], series: Mapping[str, Any]) -> int:
+def _event_time_ns(event: Mapping[str, Any], series: Mapping[str, Any]) -> int:
     """Return when the event happened.
 
-    Most stamps have whole seconds; then the moment of arrival is the better one, if it lies within that second or
-    just after it.
+    Most timestamps are whole seconds. The time of arrival is more precise if it is within that second or the next.
     """
-    fine = series.get("lastObservedTime") or event.get("eventTime")
-    if fine and "." in fine:
-        return parse_rfc3339_ns(fine)
+    precise = series.get("lastObservedTime") or event.get("eventTime")
+    if precise and "." in precise:
+        return parse_rfc3339_ns(precise)
     stamp = event.get("lastTimestamp") or event.get("firstTimestamp") or event["metadata"].get("creationTimestamp")
     now_ns = time.time_ns()
     if not stamp:
@@ -241,9 +239,9 @@ _LOG_PAUSE_S = 0.3
 
 
 class LogStreams:
-    """Follows every container of every pod of a namespace, one thread and one connection each.
+    """Reads the logs of all containers of a namespace, with a thread and a connection for each.
 
-    Files are `<folder>/<pod>/<container>/<restart>.log`, with the container runtime's stamps.
+    Files are `<folder>/<pod>/<container>/<restart>.log`, with the container runtime's timestamps.
     """
 
     def __init__(self, api: Api, namespace: str, folder: Path):
@@ -253,13 +251,13 @@ class LogStreams:
         self._ended = threading.Event()
 
     def pod_changed(self, pod: Object) -> None:
-        """Begin to follow containers that have started since the last call, and those that have ended already."""
+        """Start reading the logs of containers that have started or ended since the last call."""
         name = pod["metadata"]["name"]
         with self._lock:
             for status in container_statuses(pod):
                 restart, state = status["restartCount"], status.get("state", {})
                 if status.get("lastState", {}).get("terminated"):
-                    # a container that waits in a back-off still counts as the run that ended
+                    # in a back-off the restart count is still that of the ended run
                     ended = restart if "waiting" in state else restart - 1
                     self._follow(name, status["name"], max(ended, 0), previous=True)
                 if "running" in state or "terminated" in state:
@@ -267,10 +265,10 @@ class LogStreams:
 
     def _follow(self, pod: str, container: str, restart: int, *, previous: bool) -> None:
         key = (pod, container, restart)
-        known = self._streams.get(key)
-        if known is not None:
+        stream = self._streams.get(key)
+        if stream is not None:
             if previous:
-                known.finish()
+                stream.finish()
             return
         if self._ended.is_set():
             return
@@ -279,18 +277,18 @@ class LogStreams:
         self._streams[key] = _Stream(self._api, self._namespace, pod, container, path, self._ended, previous)
 
     def stop(self) -> None:
-        """Stop following."""
+        """Stop reading."""
         self._ended.set()
 
 
 class _Stream:
-    """One run of one container."""
+    """Reads the log of one run of a container."""
 
     def __init__(
         self, api: Api, namespace: str, pod: str, container: str, path: Path, ended: threading.Event, previous: bool
     ):
         self._api, self._container, self._path = api, container, path
-        self._where = f"{path_of('Pod', namespace, pod)}/log"
+        self._log_path = f"{path_of('Pod', namespace, pod)}/log"
         self._ended, self._over = ended, threading.Event()
         self._last = ""
         self._previous = previous
@@ -299,13 +297,8 @@ class _Stream:
         self.thread = threading.Thread(target=self._read, name=f"logs-{pod}", daemon=True)
         self.thread.start()
 
-    @property
-    def is_finishing(self) -> bool:
-        """Whether the container has ended, so that reading ends soon."""
-        return self._over.is_set()
-
     def finish(self) -> None:
-        """Take note that another run of the container has begun: what is left is read from the previous log."""
+        """Read the rest from the previous log, since the container has restarted."""
         if not self._over.is_set():
             self._previous = True
             self._over.set()
@@ -318,14 +311,14 @@ class _Stream:
                 query["previous" if was_over and self._previous else "follow"] = True
                 if self._last:
                     query["sinceTime"] = self._last
-                seen = self._last
+                last_stamp = self._last
                 try:
-                    for line in self._api.stream(self._where, query):
-                        self._write(file, line, seen)
+                    for line in self._api.stream(self._log_path, query):
+                        self._write(file, line, last_stamp)
                 except NotFound:
                     return
                 except PlatformError:
-                    # no container of that run any more, or none yet
+                    # the container of this run has not started or is gone
                     if was_over:
                         return
                 if was_over or self._is_gone():
@@ -333,9 +326,9 @@ class _Stream:
                 self._ended.wait(_LOG_PAUSE_S)
 
     def _is_gone(self) -> bool:
-        """Say whether the container of this run will print nothing more."""
+        """Return whether reading should stop, since the pod is gone; records whether the run has ended."""
         try:
-            pod = self._api.get(self._where.removesuffix("/log"))
+            pod = self._api.get(self._log_path.removesuffix("/log"))
         except PlatformError:
             return not self._ended.wait(_LOG_PAUSE_S) and self._over.is_set()
         for container in container_statuses(pod):
@@ -349,10 +342,10 @@ class _Stream:
                     return False
         return False
 
-    def _write(self, file: Any, line: bytes, seen: str) -> None:
-        """Append a line unless an earlier connection has brought it: `sinceTime` knows whole seconds only."""
+    def _write(self, file: Any, line: bytes, last_stamp: str) -> None:
+        """Append a line unless it was already read, since `sinceTime` has a resolution of one second."""
         stamp, space, text = line.partition(b" ")
-        if not space or len(stamp) < 20 or stamp.decode(errors="replace") <= seen:
+        if not space or len(stamp) < 20 or stamp.decode(errors="replace") <= last_stamp:
             return
         self._last = stamp.decode()
         file.write(stamp + b" stdout F " + text.rstrip(b"\r") + b"\n")

@@ -1,4 +1,4 @@
-"""What this machine must have to run the embedded platform, checked one by one."""
+"""Requirements of the embedded platform on this machine."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ MEMORY_PER_EPISODE = 600 * 2**20
 
 
 def episode_capacity() -> int:
-    """Return how many episodes run at a time at most; fewer do while the machine is short of CPU."""
+    """Return the maximum number of concurrent episodes; fewer run while CPU is short."""
     cores = len(os.sched_getaffinity(0))
     fit_in_memory = int(psutil.virtual_memory().available * 0.8 / MEMORY_PER_EPISODE)
-    # beside those that record, one begins or ends
+    # one more episode can start or finish while the others record
     return max(1, min(cores * RECORDING_PER_CORE + 1, fit_in_memory))
 
 
 def check_machine() -> list[Requirement]:
-    """Return a row for each requirement."""
+    """Return the result of every check."""
     return [_system(), _redis(), _original_stores(), _addresses(), _proc(), _memory(), _disk(), _cores(), _load()]
 
 
@@ -47,11 +47,11 @@ def _redis() -> Requirement:
 
 
 def _original_stores() -> Requirement:
-    """Say which servers `--stores original` would find; nothing else needs them."""
+    """List the servers that `--stores original` would use; they are optional."""
     from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
 
-    found = (f"{role}: {driver.location() or 'none'}" for role, driver in ORIGINAL_DRIVERS.items())
-    return Requirement("original stores", True, ", ".join(found), "")
+    locations = (f"{role}: {driver.location() or 'none'}" for role, driver in ORIGINAL_DRIVERS.items())
+    return Requirement("original stores", True, ", ".join(locations), "")
 
 
 def _addresses() -> Requirement:
@@ -59,9 +59,7 @@ def _addresses() -> Requirement:
         with socket.socket() as probe:
             probe.bind(("127.200.1.1", 0))
     except OSError as error:
-        return Requirement(
-            "addresses 127.0.0.0/8", False, str(error), "let the loopback interface have all of 127.0.0.0/8"
-        )
+        return Requirement("addresses 127.0.0.0/8", False, str(error), "assign 127.0.0.0/8 to the loopback interface")
     return Requirement("addresses 127.0.0.0/8", True, "can be bound", "")
 
 
@@ -72,25 +70,25 @@ def _proc() -> Requirement:
 
 def _memory() -> Requirement:
     free = psutil.virtual_memory().available // 2**20
-    return Requirement("free memory", free >= LEAST_MEMORY_MIB, f"{free} MiB", f"free {LEAST_MEMORY_MIB} MiB")
+    return Requirement("free memory", free >= LEAST_MEMORY_MIB, f"{free} MiB", f"free at least {LEAST_MEMORY_MIB} MiB")
 
 
 def _disk() -> Requirement:
     folder = tempfile.gettempdir()
     free = psutil.disk_usage(folder).free // 2**20
     return Requirement(
-        "free disk", free >= LEAST_DISK_MIB, f"{free} MiB in {folder}", "free some, or set TMPDIR to another disk"
+        "free disk", free >= LEAST_DISK_MIB, f"{free} MiB in {folder}", "free disk space or set TMPDIR to another disk"
     )
 
 
 def _cores() -> Requirement:
     cores = len(os.sched_getaffinity(0))
-    return Requirement("cores", True, f"{cores}; collect runs up to {episode_capacity()} episodes at a time", "")
+    return Requirement("cores", True, f"{cores}; collect runs up to {episode_capacity()} episodes concurrently", "")
 
 
 def _load() -> Requirement:
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
-    found = f"load average {load:.1f} over the last minute"
+    state = f"load average {load:.1f} over the last minute"
     if load > cores:
-        found += ": fewer episodes run at a time, and disturbed ones are repeated"
-    return Requirement("other work", True, found, "")
+        state += "; fewer episodes run concurrently, and disturbed ones are repeated"
+    return Requirement("other work", True, state, "")

@@ -1,4 +1,4 @@
-"""The control plane of one episode: its processes, and the thread that drives its cluster."""
+"""The control plane of an episode: its processes, and the thread that runs the controllers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,18 @@ from faultset.collector.ipc.processes import HelperProcess
 from faultset.collector.platforms.cluster.cluster import Cluster
 from faultset.collector.platforms.impairments import Delay, Impairment, Loss, Partition
 from faultset.collector.platforms.local.api_server import ApiHttpServer
-from faultset.collector.platforms.local.node.messages import JobExited, PollExits, ShutDown
+from faultset.collector.platforms.local.messages import (
+    ConfigureRelay,
+    JobExited,
+    PollExits,
+    ReadCounters,
+    ReadDisturbed,
+    ShutDown,
+)
 from faultset.collector.platforms.local.node.resource_usage import leftover_processes
-from faultset.collector.platforms.local.relay.messages import ConfigureRelay, ReadCounters, ReadDisturbed
 from faultset.collector.platforms.local.routing import (
     AddressBlock,
-    hosts,
+    build_hosts,
     relay_configuration,
     scrape_targets,
     state_samples,
@@ -45,17 +51,17 @@ _MAX_ROUNDS = 100
 
 
 class ControlPlane:
-    """Starts the node, the relay and telemetry; then makes processes follow the objects.
+    """Starts the node, the relay and telemetry, and applies changes of objects to them.
 
-    Everything that touches `cluster` holds `lock`. The processes are children of the control thread, so that they
-    end with it and with the program, however either ends.
+    `lock` must be held to use `cluster`. The processes are children of the control thread, so they end with it or with
+    the program, even after SIGKILL.
 
     Parameters
     ----------
     root
-        Folder for scratch files; what an earlier run left in it is removed.
-    cluster_of
-        Makes the cluster for a block of addresses.
+        Folder for working files; files of an earlier run are removed.
+    create_cluster
+        Creates the cluster for a block of addresses.
     seed
         Seed of the relay.
     step_s
@@ -67,7 +73,7 @@ class ControlPlane:
     def __init__(
         self,
         root: Path,
-        cluster_of: Callable[[AddressBlock], Cluster],
+        create_cluster: Callable[[AddressBlock], Cluster],
         *,
         seed: int,
         step_s: float,
@@ -76,7 +82,7 @@ class ControlPlane:
         self.root = root
         self.lock = threading.RLock()
         self.addresses = AddressBlock()
-        self.cluster = cluster_of(self.addresses)
+        self.cluster = create_cluster(self.addresses)
         self.impairments: dict[str, Impairment] = {}
         self.packets_before: dict[str, int] = {}
         self.acts_from_s: dict[str, float] = {}
@@ -96,7 +102,7 @@ class ControlPlane:
         self._thread = threading.Thread(target=self._run, name="control-plane", daemon=True)
 
     def start(self) -> None:
-        """Start all processes; raise PlatformError when one does not come up."""
+        """Start all processes; raise PlatformError if one does not start."""
         self.clean(records=True)
         for name in ("bin", "logs", "processes"):
             (self.root / name).mkdir(parents=True, exist_ok=True)
@@ -109,7 +115,7 @@ class ControlPlane:
         self.check()
 
     def stop(self) -> None:
-        """End all processes and let go of the addresses; may be called twice."""
+        """End all processes and release the addresses; may be called twice."""
         self._stop.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
@@ -124,7 +130,7 @@ class ControlPlane:
         self.addresses.release()
 
     def clean(self, *, records: bool = False) -> None:
-        """Remove the scratch files; what processes have printed and the load has recorded only if `records`."""
+        """Remove the working files; logs and load results only if `records`."""
         for name in (*_SCRATCH, *(_RECORDS if records else ())):
             path = self.root / name
             if path.is_dir() and not path.is_symlink():
@@ -133,7 +139,7 @@ class ControlPlane:
                 path.unlink(missing_ok=True)
 
     def check(self) -> None:
-        """Raise PlatformError when the control plane no longer works."""
+        """Raise PlatformError if the control plane has failed or stopped."""
         if self._failure is not None:
             if isinstance(self._failure, PlatformError):
                 raise self._failure
@@ -142,13 +148,13 @@ class ControlPlane:
             raise PlatformError("the platform has been torn down; deploy again")
 
     def check_processes(self) -> None:
-        """Raise PlatformError when one of the processes has ended or was stopped, or nothing works."""
+        """Raise PlatformError if a process has ended or is stopped, or the control plane has failed."""
         self.check()
         for process in tuple(self._processes):
             process.check()
 
     def call(self, process: str, request: Request[AnswerT]) -> AnswerT:
-        """Ask one of the processes: node, commands (the node too, for calls that take long), relay or telemetry."""
+        """Send a request to `node`, `commands` (slow calls to the node), `relay` or `telemetry`."""
         self.check()
         return self._channels[process].call(request)
 
@@ -165,13 +171,13 @@ class ControlPlane:
 
     @property
     def worker(self) -> Worker:
-        """What carries out the kubelet's commands."""
+        """The worker that executes the kubelet's commands."""
         if self._worker is None:
             raise PlatformError("nothing is deployed yet; call deploy first")
         return self._worker
 
     def settle(self) -> None:
-        """Let the controllers act until nothing is left to do now, and tell the other processes; needs `lock`."""
+        """Run the controllers until nothing is due, and publish the result; needs `lock`."""
         for _ in range(_MAX_ROUNDS):
             if not self.cluster.due:
                 break
@@ -182,14 +188,14 @@ class ControlPlane:
         self.publish()
 
     def publish(self) -> None:
-        """Tell the relay, telemetry and the containers what has changed; needs `lock`."""
+        """Send changes to the relay, telemetry and the containers; needs `lock`."""
         store = self.cluster.store
         if store.version == self._published_version:
             return
         self._published_version = store.version
-        self._publish("hosts", hosts(store), self._write_hosts)
-        known = {pod["metadata"]["name"] for pod in store.each("Pod")}
-        self.impairments = {pod: found for pod, found in self.impairments.items() if pod in known}
+        self._publish("hosts", build_hosts(store), self._write_hosts)
+        pods = {pod["metadata"]["name"] for pod in store.each("Pod")}
+        self.impairments = {pod: impairment for pod, impairment in self.impairments.items() if pod in pods}
         self.publish_routes()
         if self._telemetry:
             targets = ConfigureTelemetry(targets=scrape_targets(store, self.addresses, self.cluster.service_of))
@@ -198,16 +204,16 @@ class ControlPlane:
             self._publish("state", state, lambda request: self.call("telemetry", request))
 
     def publish_routes(self) -> None:
-        """Tell the relay where to send connections and whose network is impaired; needs `lock`."""
-        wanted = relay_configuration(self.cluster.store, self.addresses, self.impairments, self._seed)
-        self._publish("routes", wanted, self._configure_relay)
+        """Send routes and impairments to the relay; needs `lock`."""
+        configuration = relay_configuration(self.cluster.store, self.addresses, self.impairments, self._seed)
+        self._publish("routes", configuration, self._configure_relay)
 
-    def _configure_relay(self, wanted: ConfigureRelay) -> None:
-        errors = self.call("relay", wanted).errors
+    def _configure_relay(self, configuration: ConfigureRelay) -> None:
+        errors = self.call("relay", configuration).errors
         if errors:
             name, reason = next(iter(errors.items()))
             raise PlatformError(
-                f"the address of {name} cannot be used: {reason}; end the program that listens there on all addresses"
+                f"cannot listen on the address of {name}: {reason}; end the program that uses its port on all addresses"
             )
 
     def _publish(self, topic: str, value: Any, send: Callable[[Any], Any]) -> None:
@@ -215,8 +221,8 @@ class ControlPlane:
             send(value)
             self._published[topic] = value
 
-    def _write_hosts(self, found: dict[str, str]) -> None:
-        replace_text(self.root / "hosts.json", json.dumps(found), durable=False)
+    def _write_hosts(self, hosts: dict[str, str]) -> None:
+        replace_text(self.root / "hosts.json", json.dumps(hosts), durable=False)
 
     def _run(self) -> None:
         try:
@@ -233,7 +239,7 @@ class ControlPlane:
 
     def _start_processes(self) -> None:
         node = self._launch("node", f"{_PACKAGE}.node.node:main", [])
-        relay = self._launch("relay", f"{_PACKAGE}.relay:main", [self._seed])
+        relay = self._launch("relay", f"{_PACKAGE}.relay.process:main", [self._seed])
         started = [node, relay]
         if self._telemetry:
             folder = str(self.root / "telemetry")
@@ -245,7 +251,7 @@ class ControlPlane:
                 self._step_s,
                 folder,
             ]
-            started.append(self._launch("telemetry", f"{_PACKAGE}.telemetry:main", arguments))
+            started.append(self._launch("telemetry", f"{_PACKAGE}.telemetry.process:main", arguments))
         for process in started:
             self._channels[process.name] = process.connect()
         for name in ("commands", "reports"):
@@ -258,7 +264,7 @@ class ControlPlane:
         return process
 
     def _tick(self) -> None:
-        before, timeout_s = time.monotonic(), self._time_left()
+        before, timeout_s = time.monotonic(), self._sleep_s()
         reports = self._channels["reports"].call(PollExits(timeout_s=timeout_s))
         self.worst_delay_s = max(self.worst_delay_s, time.monotonic() - before - timeout_s)
         with self.lock:
@@ -274,8 +280,8 @@ class ControlPlane:
         for process in self._processes:
             process.check()
 
-    def _time_left(self) -> float:
-        """Return how long the control thread may sleep, in seconds."""
+    def _sleep_s(self) -> float:
+        """Return how long the control thread may sleep."""
         due_ns = self.cluster.context.due_ns
         if due_ns is None:
             return TICK_S
@@ -302,7 +308,7 @@ def _socket_folder(root: Path) -> Path:
     return folder
 
 
-_COUNTED: dict[type[Impairment], tuple[str, ...]] = {
+_COUNTERS: dict[type[Impairment], tuple[str, ...]] = {
     Delay: ("transmit_packets",),
     Loss: ("transmit_packets_dropped",),
     Partition: ("transmit_packets_dropped", "receive_packets_dropped"),
@@ -310,38 +316,38 @@ _COUNTED: dict[type[Impairment], tuple[str, ...]] = {
 
 
 class PodNetworks:
-    """The networks of all pods, as far as they can be impaired."""
+    """Impairs the networks of pods."""
 
     def __init__(self, plane: ControlPlane):
         self._plane = plane
 
     def impair(self, pod: str, impairment: Impairment) -> None:
-        """Impair all that the pod sends, in place of any impairment before."""
+        """Impair a pod, replacing an earlier impairment."""
         with self._plane.lock:
             self._plane.impairments[pod] = impairment
-            self._plane.packets_before[pod] = self._counted(pod, impairment)
+            self._plane.packets_before[pod] = self._count(pod, impairment)
             self._plane.acts_from_s[pod] = time.monotonic() + impairment.delay_s
             self._plane.publish_routes()
 
     def lift(self, pod: str) -> None:
-        """End the impairment of a pod; nothing happens when there is none."""
+        """End the impairment of a pod, if it has one."""
         with self._plane.lock:
             self._plane.impairments.pop(pod, None)
             self._plane.publish_routes()
 
     def impaired_packets(self, pod: str) -> int:
-        """Return how many packets have been lost or delayed since the impairment began; 0 without one."""
+        """Return how many packets were impaired since the impairment started; 0 without one."""
         with self._plane.lock:
             impairment = self._plane.impairments.get(pod)
             if impairment is None:
                 return 0
-            counted = self._counted(pod, impairment)
+            packets = self._count(pod, impairment)
             if time.monotonic() < self._plane.acts_from_s.get(pod, 0.0):
-                self._plane.packets_before[pod] = counted
-            return max(0, counted - self._plane.packets_before[pod])
+                self._plane.packets_before[pod] = packets
+            return max(0, packets - self._plane.packets_before[pod])
 
-    def _counted(self, pod: str, impairment: Impairment) -> int:
-        if type(impairment) not in _COUNTED:
+    def _count(self, pod: str, impairment: Impairment) -> int:
+        if type(impairment) not in _COUNTERS:
             return self._plane.call("relay", ReadDisturbed()).get(pod, 0)
         counters = self._plane.call("relay", ReadCounters()).get(pod)
-        return sum(getattr(counters, name) for name in _COUNTED[type(impairment)]) if counters else 0
+        return sum(getattr(counters, name) for name in _COUNTERS[type(impairment)]) if counters else 0

@@ -1,4 +1,4 @@
-"""This machine as a host of episodes."""
+"""This machine as a host of the embedded platform."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from faultset.core.errors import PlatformError
 
 
 class LocalHost:
-    """See `PlatformHost`; processes die with their collector, so that there is never anything to undo afterwards."""
+    """See `PlatformHost`. Processes die with their collector, so nothing needs to be undone later."""
 
     profiles: ClassVar[Mapping[str, Phases]] = {"quick": QUICK, "standard": STANDARD, "long": LONG}
     runs_code_of_folders: ClassVar[bool] = True
@@ -24,33 +24,33 @@ class LocalHost:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Nothing: there is only one machine."""
+        """Empty: there is only one machine."""
         return {}
 
     def requirements(self) -> list[Requirement]:
-        """Look at the system, Redis, addresses, memory, disk and cores."""
+        """Check the system, Redis, addresses, memory, disk and cores."""
         from faultset.collector.platforms.local.checks import check_machine
 
         return check_machine()
 
     def check(self) -> list[str]:
-        """Raise PlatformError when this machine lacks something; there is nothing to say otherwise."""
+        """Raise PlatformError if this machine lacks something; return no sentences otherwise."""
         for row in unmet(self.requirements()):
-            raise PlatformError(f"{row.check} is needed, but found {row.found}; {row.remedy}")
+            raise PlatformError(f"the embedded platform needs {row.check}, but found {row.found}; {row.remedy}")
         return []
 
     def episode_capacity(self) -> int:
-        """Return three for each core and one, as far as there is memory; the scheduler begins as many as find CPU."""
+        """Return the maximum concurrency: 3 per core plus 1, limited by memory."""
         from faultset.collector.platforms.local.checks import episode_capacity
 
         return episode_capacity()
 
     def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
-        """Return nothing: all can be made here."""
+        """Return nothing: this machine supports all capabilities."""
         return {}
 
     def original_servers(self, drivers: Collection[str]) -> dict[str, str]:
-        """Return name and version of servers that are installed on this machine."""
+        """Return the names and versions of servers installed on this machine."""
         from faultset.collector.runtime.stores.drivers import original_versions
 
         return original_versions(drivers)
@@ -64,11 +64,11 @@ class LocalHost:
         return LocalPlatform(app, folder, journal=journal, seed=seed, step_s=step_s)
 
     def await_removal(self, episodes: Collection[str]) -> None:
-        """Do nothing: what an episode has ended is gone."""
+        """Do nothing: teardown leaves nothing behind."""
 
     def undo_abandoned(self, journal: Path) -> None:
-        """Do nothing."""
+        """Do nothing: the processes have died with their collector."""
 
     def remove_orphans(self) -> list[str]:
-        """Return nothing."""
+        """Return nothing: processes never outlive their collector."""
         return []

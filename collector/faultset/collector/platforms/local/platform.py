@@ -1,10 +1,9 @@
-"""The local platform: an application as processes of this machine, changed through Kubernetes objects."""
+"""The embedded platform: an application as processes of this machine, controlled by Kubernetes objects."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,18 +16,18 @@ from faultset.collector.load.source import RequestSource
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.base import HostLoad
 from faultset.collector.platforms.cluster.cluster import Cluster
-from faultset.collector.platforms.cluster.context import AS_ON_A_CLUSTER, BEFORE_CLIENTS, SignalContainer
+from faultset.collector.platforms.cluster.context import AS_ON_A_CLUSTER, WITHOUT_LOAD, SignalContainer
 from faultset.collector.platforms.impairments import Impairment
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.journaled import JournaledPlatform
 from faultset.collector.platforms.local.control_plane import ControlPlane, PodNetworks
-from faultset.collector.platforms.local.node.messages import Execute, RunJob, SignalJob
+from faultset.collector.platforms.local.messages import Execute, RunJob, SignalJob
 from faultset.collector.platforms.local.node.processes import write_scripts
 from faultset.collector.platforms.local.routing import AddressBlock
 from faultset.collector.platforms.local.telemetry.source import ReadHealth, TelemetrySource
-from faultset.collector.platforms.local.worker import unready
+from faultset.collector.platforms.local.worker import describe_unready
 from faultset.collector.platforms.objects import Object, copied
-from faultset.collector.platforms.observation.sources import EventSource, LogSource, ObjectSource
+from faultset.collector.platforms.sources import EventSource, LogSource, ObjectSource
 from faultset.collector.runtime.stores.redis_driver import redis_programs
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
@@ -36,6 +35,7 @@ from faultset.collector.spec.containers import SPANS_PORT
 from faultset.collector.spec.files import write
 from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import PlatformError
+from faultset.core.polling import poll_until
 
 _NAME = "load"
 _FUNCTION = "faultset.collector.load.process:main"
@@ -43,16 +43,16 @@ _STOP_TIMEOUT_S = 10.0
 
 
 class Load:
-    """Starts, changes and stops the load; the node forks it.
+    """Starts, changes and stops the load process.
 
     Parameters
     ----------
     plane
         The running control plane.
     app
-        Whose entry and requests to use.
+        The application whose entry receives the requests.
     folder
-        For its results and what it prints.
+        Folder for its results and log.
     """
 
     def __init__(self, plane: ControlPlane, app: AppSpec, folder: Path):
@@ -62,12 +62,12 @@ class Load:
         self._log = folder / "load.log"
         self._channel: Channel | None = None
         self._pid = 0
-        self._wanted = False
+        self._is_active = False
 
     def start(self, *, seed: int, rate_rps: float, mix: str, traffic: Traffic) -> None:
-        """Begin to send; raise PlatformError when the load does not come up."""
+        """Start the load; raise PlatformError if it does not start."""
         if self._channel is not None:
-            raise PlatformError("the load runs already; stop it first")
+            raise PlatformError("the load is already running; stop it first")
         spec, socket = self._folder / "app.yaml", self._plane.sockets / "load.sock"
         spec.write_text(write(self._app), encoding="utf-8")
         entry = self._plane.cluster.store.get("Service", self._app.entry.service)["spec"]["clusterIP"]
@@ -84,75 +84,74 @@ class Load:
         }
         argv = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         self._plane.jobs.pop(_NAME, None)
-        self._wanted = True
+        self._is_active = True
         env = self._plane.worker.environment
         job = RunJob(name=_NAME, function=_FUNCTION, argv=tuple(argv), env=env, log=self._log)
         self._pid = self._plane.call("node", job)
-        pause = threading.Event()
         while not socket.exists():
             self.check()
-            pause.wait(0.02)
+            time.sleep(0.02)
         self._channel = Channel(socket)
 
     def step(self, factor: float) -> None:
-        """Change the load; without a load there is nothing to change."""
+        """Change the rate of the load, if it runs."""
         if self._channel is not None:
             self.check()
             self._channel.call(ChangeLoad(factor=factor))
 
     def stop(self) -> None:
-        """End the load; may be called twice."""
-        channel, self._channel, self._wanted = self._channel, None, False
+        """Stop the load; may be called twice."""
+        channel, self._channel, self._is_active = self._channel, None, False
         if channel is None:
             return
         with contextlib.suppress(PlatformError):
             channel.call(StopLoad())
         channel.close()
-        pause = threading.Event()
-        for _ in range(int(_STOP_TIMEOUT_S / 0.02)):
-            if _NAME in self._plane.jobs:
-                return
+
+        def has_ended() -> bool:
             self._plane.check()
-            pause.wait(0.02)
-        self._plane.call("node", SignalJob(name=_NAME, signal="KILL"))
+            return _NAME in self._plane.jobs
+
+        if not poll_until(has_ended, timeout_s=_STOP_TIMEOUT_S, pause_s=0.02):
+            self._plane.call("node", SignalJob(name=_NAME, signal="KILL"))
 
     def close(self) -> None:
-        """Let go of the process, which ends with the others."""
+        """Close the connection to the process, which ends with the platform."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
 
     def check(self) -> None:
-        """Raise PlatformError when the load has ended by itself or was stopped; what was stopped is ended first."""
+        """Raise PlatformError if the load has ended or is stopped; a stopped load is killed first."""
         self._plane.check()
         code = self._plane.jobs.get(_NAME)
-        if code is not None and self._wanted:
-            raise PlatformError(f"the load ended with code {code}; it said last: {tail(self._log)}")
-        if self._wanted and code is None and is_stopped(self._pid):
+        if code is not None and self._is_active:
+            raise PlatformError(f"the load ended with code {code}; last log lines: {tail(self._log)}")
+        if self._is_active and code is None and is_stopped(self._pid):
             self._plane.call("node", SignalJob(name=_NAME, signal="KILL"))
-            raise PlatformError("the load was stopped by a signal, which spoils what it measures; let it run")
+            raise PlatformError("the load was stopped by a signal, so its data is invalid; do not stop it")
 
 
 _EXEC_TIMEOUT_S = 30.0
 
 
 class LocalPlatform(JournaledPlatform):
-    """One application in one episode on this machine.
+    """An application of one episode on this machine.
 
     Parameters
     ----------
     app
-        What to run.
+        The application.
     folder
-        Scratch files; those of an earlier run are removed by `deploy`, all by `teardown`.
+        Folder for working files; `deploy` removes those of an earlier run, `teardown` removes all.
     journal
-        Where every change and what undoes it are recorded before the change.
+        Records every change and its undo before the change.
     seed
-        Seed of pod names and of the network's losses.
+        Seed of pod names and packet losses.
     step_s
         Interval of metrics in seconds.
     back_off_factor
-        Multiplies the kubelet's waits; 1 is what a real cluster does.
+        Multiplies the kubelet's delays; 1 as on a real cluster.
     telemetry
         Whether to collect metrics and spans.
     """
@@ -190,9 +189,10 @@ class LocalPlatform(JournaledPlatform):
             self.folder, self._cluster, seed=self._seed, step_s=self._step_s, telemetry=self._telemetry
         )
         self._plane = plane
-        plane.cluster.context.start_times = BEFORE_CLIENTS
+        plane.cluster.context.start_times = WITHOUT_LOAD
         try:
-            plane.addresses.check_ports({one.port for one in self.app.services.values() if one.port} | {SPANS_PORT})
+            ports = {service.port for service in self.app.services.values() if service.port}
+            plane.addresses.check_ports(ports | {SPANS_PORT})
             plane.start()
             programs = {"redis-server": redis.server, "redis-cli": redis.cli}
             write_scripts(self.folder / "bin", {name: path for name, path in programs.items() if path})
@@ -204,43 +204,43 @@ class LocalPlatform(JournaledPlatform):
             raise
 
     def start_load(self, *, seed: int, rate_rps: float, mix: str, traffic: Traffic = CONSTANT_TRAFFIC) -> None:
-        """Start the load against the application's entry; from now on containers take time to start."""
-        plane = self._running()
+        """Start the load on the application's entry; from now on containers have realistic start times."""
+        plane = self._require_plane()
         plane.worst_delay_s = 0.0
         with plane.lock:
             plane.cluster.context.start_times = AS_ON_A_CLUSTER
-        self._must_load().start(seed=seed, rate_rps=rate_rps, mix=mix, traffic=traffic)
+        self._require_load().start(seed=seed, rate_rps=rate_rps, mix=mix, traffic=traffic)
 
     def step_load(self, factor: float) -> None:
-        """Change the load to `factor` times its planned rate, from now on; nothing happens without a load."""
-        self._must_load().step(factor)
+        """Change the load, if it runs, to `factor` times its planned rate."""
+        self._require_load().step(factor)
 
     def stop_load(self) -> None:
-        """Stop the load; requests without an answer count as unfinished."""
-        self._must_load().stop()
+        """Stop the load; unanswered requests count as unfinished."""
+        self._require_load().stop()
 
     def apply(self, objects: Iterable[Mapping[str, Any]]) -> None:
         """Create or replace objects; not journaled."""
-        plane = self._running()
+        plane = self._require_plane()
         with plane.lock:
-            for wanted in objects:
-                plane.cluster.store.apply(wanted)
+            for manifest in objects:
+                plane.cluster.store.apply(manifest)
             plane.settle()
 
     def find(self, kind: str, name: str) -> Object | None:
         """Return a copy of one object, or None."""
-        plane = self._running()
+        plane = self._require_plane()
         with plane.lock:
             return copied(plane.cluster.store.find(kind, name))
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
-        """Return copies of all objects of a kind that carry the labels."""
-        plane = self._running()
+        """Return copies of all objects of a kind with the labels."""
+        plane = self._require_plane()
         with plane.lock:
             return plane.cluster.store.list(kind, labels)
 
     def _create(self, manifest: Mapping[str, Any]) -> bool:
-        plane = self._running()
+        plane = self._require_plane()
         with plane.lock:
             if plane.cluster.store.find(manifest["kind"], manifest["metadata"]["name"]) is not None:
                 return False
@@ -249,13 +249,13 @@ class LocalPlatform(JournaledPlatform):
             return True
 
     def _patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
-        plane = self._running()
+        plane = self._require_plane()
         with plane.lock:
             plane.cluster.store.patch(kind, name, change)
             plane.settle()
 
     def _delete(self, kind: str, name: str, grace_period_s: float | None) -> None:
-        plane = self._running()
+        plane = self._require_plane()
         with plane.lock:
             plane.cluster.store.delete(kind, name, grace_period_s=grace_period_s)
             plane.settle()
@@ -263,38 +263,38 @@ class LocalPlatform(JournaledPlatform):
     def _kill(self, pod: Object, container: str) -> None:
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
         kill = SignalContainer(uid=uid, container=container, signal="KILL", main_only=True)
-        if not self._running().call("node", kill):
-            raise PlatformError(f"cannot kill container {container} of pod {name}: it does not run")
+        if not self._require_plane().call("node", kill):
+            raise PlatformError(f"cannot kill container {container} of pod {name}, since it is not running")
 
     def _impair(self, pod: Object, impairment: Impairment) -> None:
-        PodNetworks(self._running()).impair(pod["metadata"]["name"], impairment)
+        PodNetworks(self._require_plane()).impair(pod["metadata"]["name"], impairment)
 
     def impaired_packets(self, pod: str) -> int:
-        """Return how many packets of the pod the current impairment has met so far."""
-        return PodNetworks(self._running()).impaired_packets(pod)
+        """Return how many packets of the pod the current impairment has affected so far."""
+        return PodNetworks(self._require_plane()).impaired_packets(pod)
 
     def _lift(self, pod: str) -> None:
-        PodNetworks(self._running()).lift(pod)
+        PodNetworks(self._require_plane()).lift(pod)
 
     def _check_waiting(self) -> None:
-        self._must_load().check()
+        self._require_load().check()
 
     def _describe_unready(self) -> str:
-        plane = self._running()
+        plane = self._require_plane()
         with plane.lock:
-            return unready(plane.cluster.store, plane.worker.log_file)
+            return describe_unready(plane.cluster.store, plane.worker.log_file)
 
     @property
     def sources(self) -> Mapping[str, Source]:
-        """The source of every table, by the table's name."""
-        plane = self._running()
+        """The sources of telemetry by table name."""
+        plane = self._require_plane()
         if not self._sources:
             cluster = plane.cluster
             sources: list[Source] = [
                 LogSource(self.folder / "logs", self._service_of_pod),
                 EventSource(cluster.events),
                 ObjectSource(cluster.changes),
-                RequestSource(self._must_load().results),
+                RequestSource(self._require_load().results),
             ]
             if self._telemetry:
                 channel, folder = plane.channel("telemetry"), self.folder / "telemetry"
@@ -306,7 +306,7 @@ class LocalPlatform(JournaledPlatform):
         return self._sources
 
     def teardown(self) -> None:
-        """End every process and remove every object of the episode; may be called twice."""
+        """End all processes and remove all objects of the episode; may be called twice."""
         for source in self._sources.values():
             source.close()
         self._sources = {}
@@ -318,8 +318,8 @@ class LocalPlatform(JournaledPlatform):
             plane.clean()
 
     def host_load(self) -> HostLoad:
-        """Return how busy the machine is, and how late we were at worst since the load was started."""
-        plane = self._running()
+        """Return the machine's load, and the worst delays since the load started."""
+        plane = self._require_plane()
         scrape_lag_ms = round(plane.call("telemetry", ReadHealth()).worst_lag_ms, 3) if self._telemetry else None
         return HostLoad(
             load_average=os.getloadavg()[0],
@@ -329,22 +329,22 @@ class LocalPlatform(JournaledPlatform):
         )
 
     def check_processes(self) -> None:
-        """Raise PlatformError when a process of the platform, or the load, has ended or was stopped."""
-        plane = self._running()
+        """Raise PlatformError if a process of the platform or the load has ended or is stopped."""
+        plane = self._require_plane()
         plane.check_processes()
-        self._must_load().check()
+        self._require_load().check()
 
     def clock_offsets_s(self) -> dict[str, float]:
-        """Return zeros: everything reads the same clock."""
+        """Return zeros: all sources use the same clock."""
         return dict.fromkeys(self.sources, 0.0)
 
     def run_command(self, pod: str, argv: Sequence[str]) -> str:
         """Run a command in the pod's main container and return its output; not journaled."""
-        found = self.get("Pod", pod)
-        container = found["spec"]["containers"][0]["name"]
-        answer = self._running().call(
+        target = self.get("Pod", pod)
+        container = target["spec"]["containers"][0]["name"]
+        answer = self._require_plane().call(
             "commands",
-            Execute(uid=found["metadata"]["uid"], container=container, argv=tuple(argv), timeout_s=_EXEC_TIMEOUT_S),
+            Execute(uid=target["metadata"]["uid"], container=container, argv=tuple(argv), timeout_s=_EXEC_TIMEOUT_S),
         )
         if answer.code:
             output = " ".join(answer.output.split())[-400:]
@@ -362,22 +362,22 @@ class LocalPlatform(JournaledPlatform):
             back_off_factor=self.back_off_factor,
         )
 
-    def _running(self) -> ControlPlane:
+    def _require_plane(self) -> ControlPlane:
         if self._plane is None:
             raise PlatformError("nothing is deployed; call deploy first")
         self._plane.check()
         return self._plane
 
-    def _must_load(self) -> Load:
-        self._running()
+    def _require_load(self) -> Load:
+        self._require_plane()
         if self._load is None:
             raise PlatformError("nothing is deployed; call deploy first")
         return self._load
 
     def _service_of_pod(self, pod: str) -> str | None:
-        """Return the workload of a pod that may be gone."""
+        """Return the workload of a pod, which may have been deleted."""
         if self._plane is not None:
-            for seen in self._plane.cluster.changes.observations:
-                if seen.kind == "Pod":
-                    self._services.setdefault(seen.name, seen.service)
+            for observation in self._plane.cluster.changes.observations:
+                if observation.kind == "Pod":
+                    self._services.setdefault(observation.name, observation.service)
         return self._services.get(pod)

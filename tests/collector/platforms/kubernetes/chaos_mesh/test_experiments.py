@@ -29,8 +29,8 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
     FAILED_POD,
     KILLED_POD,
     ChaosExperiment,
-    experiment_of,
-    killed_container,
+    build_experiment,
+    kill_container,
     manifest,
 )
 from faultset.core.errors import UsageError
@@ -72,7 +72,7 @@ def test_an_impairment_becomes_an_experiment_on_its_pod_alone(
     geo: dict[str, Any],
     validated: Validated,
 ) -> None:
-    made = validated(_manifest(experiment_of(impairment, geo)))
+    made = validated(_manifest(build_experiment(impairment, geo)))
     assert made["kind"] == kind
     assert {**made["spec"], **spec} == made["spec"]
     assert made["spec"]["selector"]["pods"] == {"hotel-1": ["geo-1"]}
@@ -90,7 +90,7 @@ def test_pods_are_killed_failed_and_lose_a_container_by_podchaos(validated: Vali
     assert (killed["spec"]["action"], killed["spec"]["gracePeriod"]) == ("pod-kill", 0)
     assert "duration" not in killed["spec"]
     assert (failed["spec"]["action"], failed["spec"]["duration"]) == ("pod-failure", "60s")
-    container = validated(_manifest(killed_container("main"), None))["spec"]
+    container = validated(_manifest(kill_container("main"), None))["spec"]
     assert (container["action"], container["containerNames"]) == ("container-kill", ["main"])
 
 
@@ -114,7 +114,7 @@ def test_every_fault_that_impairs_a_pod_can_be_made(spec: FaultSpec, tmp_path: P
     found = _injected(spec, tmp_path)
     assert found
     for pod, impairment in found:
-        validated(_manifest(experiment_of(impairment, pod)))
+        validated(_manifest(build_experiment(impairment, pod)))
 
 
 @pytest.mark.parametrize("spec", [one for one in faults().values() if one.schedules], ids=lambda one: one.name)
@@ -123,24 +123,24 @@ def test_a_fault_that_changes_over_time_is_refused(spec: FaultSpec, tmp_path: Pa
     for pod, impairment in _injected(spec, tmp_path, course):
         if impairment.changes:
             with pytest.raises(UsageError, match="use --schedule constant"):
-                experiment_of(impairment, pod)
+                build_experiment(impairment, pod)
         else:
             assert isinstance(impairment, Abort | Reset | Hold), "only faults of requests leave a course out here"
             assert impairment.share == 1
 
 
 def test_a_share_of_requests_or_one_caller_is_refused_with_what_is_possible(geo: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=r"all requests to a pod .* wanted are 40 % of those of all callers"):
-        experiment_of(Abort(share=0.4), geo)
-    with pytest.raises(UsageError, match="wanted are 100 % of those of search"):
-        experiment_of(Reset(share=1, caller="search"), geo)
+    with pytest.raises(UsageError, match=r"only all requests to a pod .* needs 40 % of the requests of all callers"):
+        build_experiment(Abort(share=0.4), geo)
+    with pytest.raises(UsageError, match="needs 100 % of the requests of search"):
+        build_experiment(Reset(share=1, caller="search"), geo)
     del geo["spec"]["containers"][0]["ports"]
-    with pytest.raises(UsageError, match="pod geo-1 declares no port"):
-        experiment_of(Reset(share=1), geo)
+    with pytest.raises(UsageError, match="container of pod geo-1 declares none"):
+        build_experiment(Reset(share=1), geo)
 
 
 def test_the_schemas_refuse_what_the_api_server_would(validated: Validated) -> None:
-    made = _manifest(experiment_of(Loss(probability=0.1), {}))
+    made = _manifest(build_experiment(Loss(probability=0.1), {}))
     for wrong in ({"loss": {"loss": 10}}, {"action": "bogus"}, {"unknown": 1}, {"mode": "some"}):
         with pytest.raises(jsonschema.ValidationError):
             validated({**made, "spec": {**made["spec"], **wrong}})

@@ -34,7 +34,7 @@ def test_a_whole_chaos_mesh_lacks_nothing_and_is_not_touched(api: Api, chaos_mes
     rows = {row.check: row for row in chaos_mesh_rows(api, needed=True)}
     assert all(row.ok for row in rows.values()), rows
     assert rows["Chaos Mesh"].found == "3 kinds, 1 of 1 controllers and 1 of 1 daemons ready"
-    assert rows["experiments of Chaos Mesh"].found == f"would take {', '.join(SAMPLES)}"
+    assert rows["experiments of Chaos Mesh"].found == f"accepts {', '.join(SAMPLES)}"
     assert unsupported_by_chaos_mesh(api, {}) == {}
     assert chaos_mesh.experiments == {}
 
@@ -44,9 +44,9 @@ def test_a_cluster_without_it_is_one_row_when_it_is_asked_for_and_none_otherwise
     assert chaos_mesh_rows(api, needed=False) == []
     [row] = chaos_mesh_rows(api, needed=True)
     assert unmet([row]) == [row]
-    assert "knows no resources of chaos-mesh.org" in row.found
-    assert "leave --injector out" in row.remedy
-    with pytest.raises(PlatformError, match="has no Chaos Mesh that works: the API server knows no resources"):
+    assert "does not serve chaos-mesh.org" in row.found
+    assert "omit --injector" in row.remedy
+    with pytest.raises(PlatformError, match="does not work on the cluster: the API server does not serve chaos-mesh"):
         check_installation(api)
 
 
@@ -62,7 +62,7 @@ def test_a_user_who_may_not_look_is_told_so_only_when_it_is_asked_for(
     assert chaos_mesh_rows(api, needed=False) == []
     [row] = chaos_mesh_rows(api, needed=True)
     assert "pods is forbidden" in row.found
-    assert row.remedy == "let the user list pods"
+    assert row.remedy == "allow the user to list pods"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_pods_of_it_that_are_not_ready_are_said(api: Api, chaos_mesh: Any, unrea
 
 def test_a_kind_that_is_missing_is_named(api: Api, chaos_mesh: Any) -> None:
     chaos_mesh.kinds = ("PodChaos", "NetworkChaos")
-    with pytest.raises(PlatformError, match="does not know HTTPChaos"):
+    with pytest.raises(PlatformError, match="does not serve HTTPChaos"):
         check_installation(api)
 
 
@@ -88,7 +88,7 @@ def test_what_the_api_server_refuses_and_what_needs_netem_cannot_be_done(api: Ap
     own = {"delay": "this cluster cannot do delay: no netem", "kill": "no agent", "course": "no course", "hold": "none"}
     found = unsupported_by_chaos_mesh(api, own)
     assert found.keys() == {"course", *NETEM, "bandwidth", "pod-failure"}
-    assert found["loss"] == "Chaos Mesh makes loss with netem, and this cluster cannot do delay: no netem"
+    assert found["loss"] == "Chaos Mesh uses netem for loss, and this cluster cannot do delay: no netem"
     assert found["bandwidth"].startswith("Chaos Mesh refuses bandwidth: ")
     row = chaos_mesh_rows(api, needed=True)[-1]
     assert (row.ok, row.needed) == (False, False)

@@ -12,7 +12,7 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
     KILLED_POD,
     ChaosExperiment,
     disturbed_pods,
-    failure_of,
+    find_failure,
     inject,
     manifest,
     remove,
@@ -67,7 +67,7 @@ def test_a_pod_whose_disturbance_does_not_end_is_replaced(
     remove(api, [found])
     assert chaos_mesh.experiments == {}
     assert chaos_mesh.removed[-1] == "pods/geo-1"
-    assert "its finalizers are taken away and the pods geo-1 are replaced" in caplog.text
+    assert "removing its finalizers and replacing the pods geo-1" in caplog.text
 
 
 def test_all_of_ours_in_a_namespace_are_removed_and_none_is_no_error(api: Api, chaos_mesh: Any) -> None:
@@ -80,9 +80,9 @@ def test_all_of_ours_in_a_namespace_are_removed_and_none_is_no_error(api: Api, c
 
 
 def test_a_chaos_mesh_that_says_nothing_is_told_so() -> None:
-    assert failure_of({"status": {"conditions": [{"type": "Selected", "status": "False"}]}}) == ""
+    assert find_failure({"status": {"conditions": [{"type": "Selected", "status": "False"}]}}) == ""
     said = {"conditions": [{"type": "Selected", "status": "False", "reason": "no pod is selected"}]}
-    assert failure_of({"status": said}) == "Selected: no pod is selected"
+    assert find_failure({"status": said}) == "Selected: no pod is selected"
 
 
 def test_the_newest_failure_counts() -> None:
@@ -93,5 +93,5 @@ def test_the_newest_failure_counts() -> None:
     ]
     record = {"id": "hotel-1/geo-1", "phase": "Injected/Wait", "events": events}
     found = {"status": {"experiment": {"containerRecords": [record]}}}
-    assert failure_of(found) == "second"
+    assert find_failure(found) == "second"
     assert disturbed_pods(found) == ["geo-1"]

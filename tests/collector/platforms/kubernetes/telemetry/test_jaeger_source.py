@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import UrlEndpoint
 from faultset.collector.platforms.kubernetes.telemetry.jaeger_source import JaegerSource
-from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import sent_spans
+from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import read_jaeger_spans
 from faultset.collector.sources.otlp import read_spans
 from faultset.core.errors import PlatformError
 
@@ -66,7 +66,7 @@ def source(serve, jaeger) -> Callable[..., JaegerSource]:
     def make(**options: Any) -> JaegerSource:
         owners = {pod: service for service, pod in MINE.items()}
         return JaegerSource(
-            UrlEndpoint(serve(jaeger).url, what="Jaeger", retry_timeout_s=0.0),
+            UrlEndpoint(serve(jaeger).url, kind="Jaeger", retry_timeout_s=0.0),
             "shop",
             ("frontend", "geo"),
             service_of_pod=owners.get,
@@ -192,7 +192,7 @@ def test_another_episode_is_left_out_at_the_server_where_spans_name_their_namesp
     ]
     server = serve(jaeger)
     made = JaegerSource(
-        UrlEndpoint(server.url, what="Jaeger", retry_timeout_s=0.0),
+        UrlEndpoint(server.url, kind="Jaeger", retry_timeout_s=0.0),
         "shop",
         ("frontend", "geo"),
         service_of_pod=lambda pod: None,
@@ -221,7 +221,7 @@ def test_spans_that_name_no_place_are_told_apart_by_their_service_and_that_is_sa
     made = source()
     rows = _rows(made)
     assert [(row["service"], row["pod"]) for row in rows] == [("frontend", None), ("geo", None)]
-    assert "spans of frontend, geo name neither pod nor namespace" in made.notes[0]
+    assert "spans of frontend, geo have neither pod nor namespace" in made.notes[0]
 
 
 def test_the_host_name_is_the_pod_where_an_old_client_says_nothing_else(source, jaeger) -> None:
@@ -262,7 +262,7 @@ def test_a_jaeger_that_knows_nothing_gives_no_rows(source) -> None:
 def test_what_jaeger_refuses_is_said(source, jaeger) -> None:
     jaeger.traces = [_trace(1, 1, MINE)]
     jaeger.errors = [{"code": 500, "msg": "storage is closed"}]
-    with pytest.raises(PlatformError, match=r"refuses the traces: .*storage is closed"):
+    with pytest.raises(PlatformError, match=r"rejected the request for traces: .*storage is closed"):
         _rows(source())
 
 
@@ -271,7 +271,7 @@ def test_times_that_jaeger_has_moved_are_said(source, jaeger) -> None:
     jaeger.traces[0]["spans"][1]["warnings"] = ["clock skew adjustment: -3 ms"]
     made = source()
     _rows(made)
-    assert "has moved the times of 1 spans" in made.notes[0]
+    assert "has shifted the times of 1 spans" in made.notes[0]
 
 
 def _by_otlp(kind: Any, status: Any, message: str, attributes: dict[str, Any]) -> Any:
@@ -316,14 +316,14 @@ def _by_otlp(kind: Any, status: Any, message: str, attributes: dict[str, Any]) -
 def test_a_span_by_way_of_jaeger_is_the_span_that_was_sent(otlp, tags) -> None:
     trace = _trace(1, 0, MINE)
     trace["spans"] = [_span(11, 0, "geo", parent=10, **tags)]
-    [sent] = sent_spans([trace])
+    [sent] = read_jaeger_spans([trace])
     assert sent.row == _by_otlp(*otlp)
 
 
 def test_an_error_that_an_old_client_marks_is_an_error() -> None:
     trace = _trace(1, 0, MINE)
     trace["spans"] = [_span(11, 0, "geo", error=True, **{"http.status_code": "500"})]
-    [sent] = sent_spans([trace])
+    [sent] = read_jaeger_spans([trace])
     assert (sent.row.status, sent.row.status_code, sent.row.attributes) == ("error", 500, "{}")
 
 
@@ -331,7 +331,7 @@ def test_ids_without_their_leading_zeros_are_whole_again() -> None:
     trace = _trace(1, 0, MINE)
     span = _span(11, 0, "geo")
     trace["spans"] = [span | {"traceID": "abc", "spanID": "1f"}]
-    [sent] = sent_spans([trace])
+    [sent] = read_jaeger_spans([trace])
     assert sent.row.trace_id.hex() == "abc".zfill(32)
     assert sent.row.span_id.hex() == "1f".zfill(16)
 
@@ -346,18 +346,18 @@ def test_the_parent_is_the_one_in_the_same_trace_and_child_of_before_follows_fro
         {"refType": "CHILD_OF", "traceID": here, "spanID": f"{3:016x}"},
     ]
     trace["spans"] = [span]
-    [sent] = sent_spans([trace])
+    [sent] = read_jaeger_spans([trace])
     assert sent.row.parent_span_id == (3).to_bytes(8)
 
 
 def test_a_process_within_its_span_is_read_too() -> None:
     span = _span(11, 0, "") | {"process": {"serviceName": "geo", "tags": [_tag("k8s.pod.name", MINE["geo"])]}}
-    [sent] = sent_spans([{"traceID": "1", "spans": [span]}])
+    [sent] = read_jaeger_spans([{"traceID": "1", "spans": [span]}])
     assert (sent.row.reported_service, sent.row.pod) == ("geo", MINE["geo"])
 
 
 def test_attributes_are_canonical_json() -> None:
     trace = _trace(1, 0, MINE)
     trace["spans"] = [_span(11, 0, "geo", b=2, a="x", c=float("inf"))]
-    [sent] = sent_spans([trace])
+    [sent] = read_jaeger_spans([trace])
     assert sent.row.attributes == json.dumps({"a": "x", "b": 2, "c": "inf"}, separators=(",", ":"))

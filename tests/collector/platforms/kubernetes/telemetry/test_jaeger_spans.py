@@ -72,5 +72,5 @@ def test_text_of_a_span_that_looks_like_a_trace_is_no_trace() -> None:
 
 def test_an_empty_answer_holds_no_trace_and_a_refusal_is_said() -> None:
     assert KnownTraces().new_traces(_body(), "Jaeger", fewer_than=MOST) == (0, [])
-    with pytest.raises(PlatformError, match=r"Jaeger refuses the traces: .*closed"):
+    with pytest.raises(PlatformError, match=r"Jaeger rejected the request for traces: .*closed"):
         KnownTraces().new_traces(_body(errors=[{"code": 500, "msg": "closed"}]), "Jaeger", fewer_than=MOST)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import CutAnswer, UrlEndpoint
-from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import SampleReader, one_of
+from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import SampleReader, match_any
 from faultset.core.errors import PlatformError, UsageError
 
 T0 = 1_700_000_000
@@ -18,7 +18,7 @@ MINE = 'namespace="shop"'
 
 
 def _reader(server: Any, **options: Any) -> SampleReader:
-    return SampleReader(UrlEndpoint(server.url, what="Prometheus", retry_timeout_s=0.0), **options)
+    return SampleReader(UrlEndpoint(server.url, kind="Prometheus", retry_timeout_s=0.0), **options)
 
 
 def _filled(prometheus: Any, families: int = 3, seconds: int = 100) -> None:
@@ -74,7 +74,7 @@ def test_metrics_are_asked_for_one_by_one_where_a_second_of_all_is_too_much(serv
 def test_a_limit_below_one_second_of_one_metric_is_said(serve, prometheus) -> None:
     prometheus.add("m", [(T0, 1), (T0 + 0.5, 2)], namespace="shop")
     prometheus.most_samples = 1
-    with pytest.raises(PlatformError, match=r"does not give one second of m .*raise its limit"):
+    with pytest.raises(PlatformError, match=r"cannot return one second of m .*raise its limit"):
         _read(_reader(serve(prometheus)), ["m"], 0, 1)
 
 
@@ -93,7 +93,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again_in_smaller_parts(serve, pr
 def test_an_answer_from_a_part_of_the_data_is_no_answer(serve, prometheus) -> None:
     _filled(prometheus)
     prometheus.warnings = ["partial response: store 2 did not answer"]
-    with pytest.raises(PlatformError, match="only in part: partial response"):
+    with pytest.raises(PlatformError, match="only partially: partial response"):
         _read(_reader(serve(prometheus)), ["metric_0"], 0, 100)
 
 
@@ -139,7 +139,7 @@ def test_a_server_that_restarts_is_waited_for(serve, prometheus, refused) -> Non
             raise refused(503, b"Service Unavailable")
 
     prometheus.before_answer = restarting
-    endpoint = UrlEndpoint(serve(prometheus).url, what="Prometheus", retry_timeout_s=30.0)
+    endpoint = UrlEndpoint(serve(prometheus).url, kind="Prometheus", retry_timeout_s=30.0)
     assert len(SampleReader(endpoint).series(MINE, ["metric_0"], T0 * SECOND, (T0 + 9) * SECOND)) == 1
 
 
@@ -150,22 +150,20 @@ def test_what_prometheus_itself_refuses_is_not_tried_again(serve, prometheus, re
     prometheus.before_answer = timing_out
     server = serve(prometheus)
     with pytest.raises(PlatformError, match="answered 503"):
-        UrlEndpoint(server.url, what="Prometheus", retry_timeout_s=60.0).get("/api/v1/query", {"query": "x"})
+        UrlEndpoint(server.url, kind="Prometheus", retry_timeout_s=60.0).get("/api/v1/query", {"query": "x"})
     assert len(server.requests) == 1
 
 
 def test_a_missing_server_is_named_in_one_sentence(serve, prometheus) -> None:
     server = serve(prometheus)
     server.close()
-    with pytest.raises(
-        PlatformError, match=r"Prometheus at http://127.0.0.1:\d+ cannot be reached .*check the address"
-    ):
-        UrlEndpoint(server.url, what="Prometheus", retry_timeout_s=0.0).get("/api/v1/targets")
+    with pytest.raises(PlatformError, match=r"cannot reach Prometheus at http://127.0.0.1:\d+ .*check the address"):
+        UrlEndpoint(server.url, kind="Prometheus", retry_timeout_s=0.0).get("/api/v1/targets")
 
 
 def test_a_page_of_another_server_is_no_answer(serve) -> None:
     server = serve(lambda *asked: "x")
-    with pytest.raises(PlatformError, match="refuses /api/v1/query: not an object"):
+    with pytest.raises(PlatformError, match="rejected /api/v1/query: not an object"):
         _reader(server).instant("time()")
 
 
@@ -173,14 +171,14 @@ def test_html_is_a_cut_answer(serve, refused) -> None:
     def login(*asked: Any) -> Any:
         raise refused(200, b"<html>log in</html>")
 
-    with pytest.raises(CutAnswer, match="no whole JSON"):
-        UrlEndpoint(serve(login).url, what="Jaeger").get("/api/services")
+    with pytest.raises(CutAnswer, match="incomplete JSON"):
+        UrlEndpoint(serve(login).url, kind="Jaeger").get("/api/services")
 
 
 def test_user_and_password_of_the_url_and_its_prefix_are_used(serve, prometheus) -> None:
     server = serve(lambda method, path, params, body: prometheus(method, path.removeprefix("/prom"), params, body))
     url = server.url.replace("http://", "http://anna:s%40crt@") + "/prom/"
-    endpoint = UrlEndpoint(url, what="Prometheus")
+    endpoint = UrlEndpoint(url, kind="Prometheus")
     endpoint.get("/api/v1/targets")
     assert server.requests[0][0] == "/prom/api/v1/targets"
     assert server.headers[0]["Authorization"] == "Basic " + base64.b64encode(b"anna:s@crt").decode()
@@ -190,13 +188,13 @@ def test_user_and_password_of_the_url_and_its_prefix_are_used(serve, prometheus)
 def test_a_token_of_the_environment_is_used(serve, prometheus, monkeypatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "abc")
     server = serve(prometheus)
-    UrlEndpoint(server.url, what="Prometheus", token_variable="SOME_TOKEN").get("/api/v1/targets")
+    UrlEndpoint(server.url, kind="Prometheus", token_variable="SOME_TOKEN").get("/api/v1/targets")
     assert server.headers[0]["Authorization"] == "Bearer abc"
 
 
 def test_what_is_no_url_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match=r"an URL such as http://jaeger\.example"):
-        UrlEndpoint("jaeger:16686", what="Jaeger")
+    with pytest.raises(UsageError, match=r"must be a URL such as http://jaeger\.example"):
+        UrlEndpoint("jaeger:16686", kind="Jaeger")
 
 
 def test_several_threads_may_ask_at_once(serve, prometheus) -> None:
@@ -215,4 +213,4 @@ def test_several_threads_may_ask_at_once(serve, prometheus) -> None:
 
 
 def test_names_are_matched_as_they_are() -> None:
-    assert one_of(["a.b", "c"]) == '"a\\\\.b|c"'
+    assert match_any(["a.b", "c"]) == '"a\\\\.b|c"'

@@ -34,7 +34,7 @@ def source(serve, prometheus) -> Callable[..., PrometheusSource]:
             ("PersistentVolume", "geo-pv"): "mongodb-geo",
         }
         return PrometheusSource(
-            UrlEndpoint(serve(prometheus).url, what="Prometheus", retry_timeout_s=0.0),
+            UrlEndpoint(serve(prometheus).url, kind="Prometheus", retry_timeout_s=0.0),
             "shop",
             service_of_pod=lambda pod: pod.rsplit("-", 2)[0] if pod.count("-") == 2 else None,
             service_of_object=lambda kind, name: owners.get((kind, name)),
@@ -291,7 +291,7 @@ def test_the_interval_is_the_servers_default_where_no_target_tells(source) -> No
 
 def test_a_server_that_tells_no_interval_is_refused(source, prometheus) -> None:
     prometheus.config = "{}"
-    with pytest.raises(PlatformError, match="does not say how often it scrapes"):
+    with pytest.raises(PlatformError, match="shows no scrape interval"):
         _ = source().interval_s
 
 
@@ -382,5 +382,5 @@ def test_a_histogram_that_cannot_become_rows_is_named(source, prometheus) -> Non
     made = source()
     assert set(_rows(made)["metric"]) == {CPU}
     assert [note.partition(" has no rows")[0] for note in made.notes] == ["queue_depth", "strange"]
-    assert "present values" in made.notes[0]
+    assert "current values" in made.notes[0]
     assert "not a histogram" in made.notes[1]

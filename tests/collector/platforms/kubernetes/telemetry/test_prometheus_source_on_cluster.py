@@ -76,7 +76,7 @@ def _prometheus_of_itself(api: Api, namespace: str, image: str) -> ProxiedEndpoi
     objects.create({"kind": "Pod", "metadata": metadata, "spec": pod_spec})
     service_spec = {"selector": {"app": "own"}, "ports": [{"port": 9090}]}
     objects.create({"kind": "Service", "metadata": {"name": "own"}, "spec": service_spec})
-    return ProxiedEndpoint(api, what="Prometheus", namespace=namespace, service="own", port=9090, retry_timeout_s=90.0)
+    return ProxiedEndpoint(api, kind="Prometheus", namespace=namespace, service="own", port=9090, retry_timeout_s=90.0)
 
 
 def test_native_histograms_of_a_real_server_become_the_rows_that_it_would_compute(api: Api, namespace: str) -> None:

@@ -16,8 +16,8 @@ from faultset.collector.platforms.kubernetes.telemetry.discovery import discover
 from faultset.collector.platforms.kubernetes.telemetry.jaeger_source import JaegerSource
 from faultset.collector.platforms.kubernetes.telemetry.prometheus_source import PrometheusSource
 from faultset.collector.platforms.kubernetes.telemetry.stack_objects import (
+    COMPONENTS,
     NAMESPACE,
-    PARTS,
     StackImages,
     install_telemetry,
     remove_telemetry,
@@ -29,11 +29,11 @@ _INVENTORY = (
     "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 )
-_PROGRAMS = {part: ["/bin/" + part] for part in PARTS}
+_PROGRAMS = {part: ["/bin/" + part] for part in COMPONENTS}
 
 
 def test_everything_carries_our_labels_and_stays_in_the_namespace() -> None:
-    objects = stack_objects("tele", StackImages(), PARTS)
+    objects = stack_objects("tele", StackImages(), COMPONENTS)
     assert objects[0]["kind"] == "Namespace"
     roles = {one["metadata"]["name"] for one in objects if one["kind"] == "ClusterRole"}
     for found in objects:
@@ -51,7 +51,7 @@ def test_two_stacks_have_no_name_in_common() -> None:
     first, second = (
         {
             (one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"])
-            for one in stack_objects(where, StackImages(), PARTS)
+            for one in stack_objects(where, StackImages(), COMPONENTS)
         }
         for where in (NAMESPACE, "tele")
     )
@@ -59,7 +59,7 @@ def test_two_stacks_have_no_name_in_common() -> None:
 
 
 def test_the_scrape_configuration_reads_containers_pods_and_objects_every_five_seconds() -> None:
-    objects = stack_objects(NAMESPACE, StackImages(), PARTS)
+    objects = stack_objects(NAMESPACE, StackImages(), COMPONENTS)
     [config] = [one["data"]["prometheus.yml"] for one in objects if one["kind"] == "ConfigMap"]
     parsed = yaml.safe_load(config)
     assert parsed["global"]["scrape_interval"] == "5s"
@@ -69,7 +69,7 @@ def test_the_scrape_configuration_reads_containers_pods_and_objects_every_five_s
 
 def test_images_of_the_users_replace_the_public_ones() -> None:
     images = StackImages(images={"jaeger": "mirror/jaeger:1"}, commands={"jaeger": ["/bin/jaeger"]})
-    for found in stack_objects(NAMESPACE, images, PARTS):
+    for found in stack_objects(NAMESPACE, images, COMPONENTS):
         if found["kind"] == "Deployment":
             container = found["spec"]["template"]["spec"]["containers"][0]
             is_jaeger = found["metadata"]["name"] == "jaeger"
@@ -85,9 +85,9 @@ def test_a_namespace_of_somebody_else_is_left_alone(connect) -> None:
         return {"metadata": {"name": NAMESPACE, "labels": {}}, "items": []}
 
     api = connect(server)
-    with pytest.raises(PlatformError, match="exists and is not ours"):
+    with pytest.raises(PlatformError, match="exists but was not created by faultset"):
         install_telemetry(api)
-    with pytest.raises(PlatformError, match="is not ours; it stays"):
+    with pytest.raises(PlatformError, match="was not created by faultset and is not removed"):
         remove_telemetry(api)
     assert set(asked) == {"GET"}
 
@@ -109,7 +109,7 @@ def stack(api: Api) -> Iterator[str]:
         ),
         None,
     )
-    images = StackImages(images=dict.fromkeys(PARTS, image), commands=_PROGRAMS) if image else StackImages()
+    images = StackImages(images=dict.fromkeys(COMPONENTS, image), commands=_PROGRAMS) if image else StackImages()
     try:
         install_telemetry(api, namespace=namespace, images=images, timeout_s=120)
         yield namespace
@@ -148,7 +148,7 @@ def test_the_stack_measures_itself_and_goes_without_a_trace(api: Api, stack: str
     rows = pa.Table.from_batches(source.snapshot(end_ns - 30 * 10**9, end_ns))
     metrics = set(rows["metric"].unique().to_pylist())
     assert {"container_cpu_usage_seconds_total", "kube_pod_status_phase", "kube_deployment_spec_replicas"} <= metrics
-    assert set(rows["service"].unique().to_pylist()) >= set(PARTS)
+    assert set(rows["service"].unique().to_pylist()) >= set(COMPONENTS)
     times = rows["time"].cast(pa.int64()).to_pylist()
     assert end_ns - 30 * 10**9 <= min(times) <= max(times) < end_ns
     frame = rows.to_pandas()
@@ -157,7 +157,7 @@ def test_the_stack_measures_itself_and_goes_without_a_trace(api: Api, stack: str
     assert len(recent) >= 2
     assert recent == sorted(recent)
     spans = JaegerSource(
-        found.jaeger, stack, PARTS, service_of_pod=lambda pod: None, service_of_reported=lambda name: None
+        found.jaeger, stack, COMPONENTS, service_of_pod=lambda pod: None, service_of_reported=lambda name: None
     )
     assert list(spans.snapshot(end_ns - 10**9, end_ns)) == []
     before = _inventory(api)

@@ -21,7 +21,7 @@ from faultset.collector.platforms.cluster.context import (
     Mount,
     SignalContainer,
 )
-from faultset.collector.platforms.local.node.messages import (
+from faultset.collector.platforms.local.messages import (
     ContainerSample,
     Execute,
     ExecutionResult,
@@ -181,7 +181,7 @@ def test_what_a_command_leaves_running_counts_for_the_container(pods):
 
 def test_a_command_that_takes_too_long_is_ended(pods):
     uid = pods.start("sleep", "300")
-    with pytest.raises(PlatformError, match="did not end in time"):
+    with pytest.raises(PlatformError, match="did not end before its timeout"):
         pods.exec(uid, "sleep", "300", timeout_s=0.2)
     pods.until(lambda: pods.metric(uid, "container_processes") == 1)
     pods.signal(uid, "KILL")
@@ -193,7 +193,7 @@ def test_an_unknown_command_or_container_is_an_error(pods):
         pods.exec(uid, "nothing")
     pods.signal(uid, "KILL")
     pods.end_of(uid)
-    with pytest.raises(PlatformError, match="container main does not run"):
+    with pytest.raises(PlatformError, match="container main is not running"):
         pods.exec(uid, "true")
 
 
@@ -251,7 +251,7 @@ import os, sys, time
 from pathlib import Path
 sys.path.insert(0, os.environ["HERE"])
 from faultset.collector.ipc.processes import HelperProcess
-from faultset.collector.platforms.local.node.messages import Execute, SpawnContainer
+from faultset.collector.platforms.local.messages import Execute, SpawnContainer
 folder = Path(os.environ["FOLDER"])
 node = HelperProcess("node", "faultset.collector.platforms.local.node.node:main", [[]], sockets=folder, logs=folder)
 channel = node.connect()
@@ -292,7 +292,7 @@ def _below(folder: Path) -> list[psutil.Process]:
 def test_a_process_that_does_not_come_up_says_why(tmp_path):
     process = HelperProcess("broken", "faultset.nowhere:main", [], sockets=tmp_path, logs=tmp_path)
     with pytest.raises(
-        PlatformError, match=r"broken ended with code 1; it said last: .*No module named 'faultset.nowhere'"
+        PlatformError, match=r"broken ended with code 1; last log lines: .*No module named 'faultset.nowhere'"
     ):
         process.connect()
     process.stop()

@@ -19,7 +19,7 @@ import pytest
 
 from faultset.collector.ipc.channel import Channel
 from faultset.collector.platforms.impairments import Impairment
-from faultset.collector.platforms.local.relay.messages import (
+from faultset.collector.platforms.local.messages import (
     ConfigureRelay,
     PodCounters,
     PodImpairment,
@@ -218,7 +218,8 @@ class Lab:
 @pytest.fixture(scope="session")
 def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
     path = tmp_path_factory.mktemp("relay") / "relay.sock"
-    command = [sys.executable, "-m", "faultset.collector.platforms.local.relay", str(path)]
+    code = f"from faultset.collector.platforms.local.relay.process import main; main({str(path)!r})"
+    command = [sys.executable, "-c", code]
     with subprocess.Popen(command, env=dict(os.environ)) as process:
         try:
             yield path, process.pid

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faultset.collector.platforms.impairments import Delay, Loss, Partition
-from faultset.collector.platforms.local.relay.messages import ConfigureRelay, PodImpairment, RelayState
+from faultset.collector.platforms.local.messages import ConfigureRelay, PodImpairment, RelayState
 
 if TYPE_CHECKING:
     from conftest import Lab

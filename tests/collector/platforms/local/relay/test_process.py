@@ -13,7 +13,7 @@ import pytest
 
 from faultset.collector.ipc.channel import Channel, decode, encode
 from faultset.collector.platforms.impairments import Abort, Bandwidth, Hold, Impairment, Reset
-from faultset.collector.platforms.local.relay.messages import PodImpairment, ReadCounters, ReadDisturbed
+from faultset.collector.platforms.local.messages import PodImpairment, ReadCounters, ReadDisturbed
 from faultset.collector.platforms.local.relay.pods import RequestRule
 from faultset.collector.platforms.local.relay.process import ListeningSockets
 from faultset.core.errors import PlatformError
@@ -22,7 +22,7 @@ from tests.collector.platforms.local.relay.conftest import Lab
 _PARENT = """
 import os, sys, time
 from pathlib import Path
-from faultset.collector.platforms.local.relay import main
+from faultset.collector.platforms.local.relay.process import main
 parent = os.getpid()
 if os.fork() == 0:
     main(Path(sys.argv[1]), parent=parent)
@@ -50,7 +50,9 @@ def test_the_relay_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
 
 def test_the_relay_does_not_start_for_a_parent_that_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "relay.sock"
-    code = f"from faultset.collector.platforms.local.relay import main; main({str(path)!r}, parent=1_000_000_000)"
+    code = (
+        f"from faultset.collector.platforms.local.relay.process import main; main({str(path)!r}, parent=1_000_000_000)"
+    )
     finished = subprocess.run([sys.executable, "-c", code], timeout=20, check=False)
     assert finished.returncode == 1
     assert not path.exists()
@@ -61,9 +63,9 @@ def test_only_an_address_where_a_process_listens_accepts(silent: bool) -> None:
     kernel = ListeningSockets(silent=silent)
     with socket.create_server(("127.3.250.1", 0)) as server:
         port = server.getsockname()[1]
-        assert kernel.accepting("127.3.250.1", port)
-        assert not kernel.accepting("127.3.250.2", port)
-    assert not kernel.accepting("127.3.250.1", port)
+        assert kernel.is_listening("127.3.250.1", port)
+        assert not kernel.is_listening("127.3.250.2", port)
+    assert not kernel.is_listening("127.3.250.1", port)
     kernel.close()
 
 
@@ -71,7 +73,7 @@ def test_only_an_address_where_a_process_listens_accepts(silent: bool) -> None:
 def test_a_process_that_listens_on_every_address_accepts_on_each(silent: bool) -> None:
     kernel = ListeningSockets(silent=silent)
     with socket.create_server(("127.3.250.3", 0)) as server:
-        assert kernel.accepting("127.3.250.3", server.getsockname()[1])
+        assert kernel.is_listening("127.3.250.3", server.getsockname()[1])
     kernel.close()
 
 
@@ -80,7 +82,7 @@ def test_a_look_up_leaves_no_connection_behind() -> None:
     if not kernel.silent:
         pytest.skip("the kernel does not look up sockets")
     with socket.create_server(("127.3.250.4", 0)) as server:
-        assert kernel.accepting(*server.getsockname())
+        assert kernel.is_listening(*server.getsockname())
         server.setblocking(False)
         with pytest.raises(BlockingIOError):
             server.accept()
@@ -101,12 +103,12 @@ def test_an_impairment_arrives_as_what_it_was_sent(impairment: Impairment) -> No
 
 def test_a_rule_concerns_the_share_the_caller_and_the_path_that_it_names() -> None:
     rule = RequestRule(impairment=Abort(share=1.0, caller="search", path="/geo.Geo/Nearby"))
-    assert rule.concerns("search-5d4f7-abcde", REQUEST, Random(0), 0.0)
-    assert not rule.concerns("user-search-5d4f7-abcde", REQUEST, Random(0), 0.0)
-    assert not rule.concerns("search-5d4f7-abcde", REQUEST.replace(b"Nearby", b"Other"), Random(0), 0.0)
-    assert not rule.concerns("search-5d4f7-abcde", b"the rest of a body", Random(0), 0.0)
+    assert rule.applies_to("search-5d4f7-abcde", REQUEST, Random(0), 0.0)
+    assert not rule.applies_to("user-search-5d4f7-abcde", REQUEST, Random(0), 0.0)
+    assert not rule.applies_to("search-5d4f7-abcde", REQUEST.replace(b"Nearby", b"Other"), Random(0), 0.0)
+    assert not rule.applies_to("search-5d4f7-abcde", b"the rest of a body", Random(0), 0.0)
     half, rng = RequestRule(impairment=Abort(share=0.5)), Random(0)
-    assert 400 < sum(half.concerns("any-1", REQUEST, rng, 0.0) for _ in range(1000)) < 600
+    assert 400 < sum(half.applies_to("any-1", REQUEST, rng, 0.0) for _ in range(1000)) < 600
 
 
 def test_a_refused_request_is_answered_with_503_and_never_reaches_the_pod(lab: Lab) -> None:
@@ -170,13 +172,13 @@ def test_a_pod_that_may_send_little_takes_its_time(lab: Lab) -> None:
 
 
 def test_a_rule_rises_or_comes_and_goes_over_time() -> None:
-    rising = RequestRule(impairment=Abort(share=1.0, rise_s=10.0), begun_s=100.0)
+    rising = RequestRule(impairment=Abort(share=1.0, rise_s=10.0), start_s=100.0)
     rng = Random(0)
-    assert not any(rising.concerns("any-1", REQUEST, rng, 100.0) for _ in range(100))
-    assert 400 < sum(rising.concerns("any-1", REQUEST, rng, 105.0) for _ in range(1000)) < 600
-    assert all(rising.concerns("any-1", REQUEST, rng, 120.0) for _ in range(100))
-    going = RequestRule(impairment=Abort(share=1.0, on_s=3.0, off_s=2.0), begun_s=100.0)
-    assert [going.concerns("any-1", REQUEST, rng, 100.0 + second) for second in range(8)] == [
+    assert not any(rising.applies_to("any-1", REQUEST, rng, 100.0) for _ in range(100))
+    assert 400 < sum(rising.applies_to("any-1", REQUEST, rng, 105.0) for _ in range(1000)) < 600
+    assert all(rising.applies_to("any-1", REQUEST, rng, 120.0) for _ in range(100))
+    going = RequestRule(impairment=Abort(share=1.0, on_s=3.0, off_s=2.0), start_s=100.0)
+    assert [going.applies_to("any-1", REQUEST, rng, 100.0 + second) for second in range(8)] == [
         True, True, True, False, False, True, True, True,
     ]  # fmt: skip
 

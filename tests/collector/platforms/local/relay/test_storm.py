@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faultset.collector.platforms.impairments import Delay, Loss, Partition
-from faultset.collector.platforms.local.relay.messages import PodImpairment
+from faultset.collector.platforms.local.messages import PodImpairment
 
 if TYPE_CHECKING:
     from .conftest import Lab

@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from faultset.collector.ipc.channel import Channel
 from faultset.collector.platforms.impairments import Partition
-from faultset.collector.platforms.local.relay.messages import ConfigureRelay, PodImpairment, RelayRoute, Target
+from faultset.collector.platforms.local.messages import ConfigureRelay, PodImpairment, RelayRoute, Target
 from faultset.collector.platforms.local.telemetry.source import (
     ConfigureTelemetry,
     ReadHealth,
@@ -45,13 +45,14 @@ FOREVER = (0, 2**62)
 def sockets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     folder = tmp_path_factory.mktemp("telemetry")
     paths = {name: folder / f"{name}.sock" for name in ("telemetry", "relay")}
-    arguments = [str(paths["telemetry"]), "", str(paths["relay"]), RECEIVER[0], str(RECEIVER[1]), "0.1", str(folder)]
-    commands = [["telemetry", *arguments], ["relay", str(paths["relay"])]]
+    calls = {
+        "telemetry": (str(paths["telemetry"]), None, str(paths["relay"]), *RECEIVER, 0.1, str(folder)),
+        "relay": (str(paths["relay"]),),
+    }
     with ExitStack() as stack:
-        for name, *rest in commands:
-            process = stack.enter_context(
-                subprocess.Popen([sys.executable, "-m", f"{LOCAL}.{name}", *rest], env=dict(os.environ))
-            )
+        for name, arguments in calls.items():
+            code = f"from {LOCAL}.{name}.process import main; main(*{arguments!r})"
+            process = stack.enter_context(subprocess.Popen([sys.executable, "-c", code], env=dict(os.environ)))
             stack.callback(process.kill)
         yield paths
 
@@ -186,7 +187,7 @@ def gone(channel: Channel) -> bool:
 def test_the_process_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     code = f"""
 import os, sys, time
-from {LOCAL}.telemetry import main
+from {LOCAL}.telemetry.process import main
 parent = os.getpid()
 if os.fork() == 0:
     main(sys.argv[1], None, None, "127.4.250.3", 4318, 1.0, sys.argv[2], parent=parent)

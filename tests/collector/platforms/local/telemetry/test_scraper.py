@@ -15,8 +15,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from faultset.collector.ipc.channel import Handlers, Peer, serve
 from faultset.collector.load.messages import ChangeLoad
-from faultset.collector.platforms.local.node.messages import ContainerSample, ReadSamples
-from faultset.collector.platforms.local.relay.messages import PodCounters, ReadCounters
+from faultset.collector.platforms.local.messages import ContainerSample, PodCounters, ReadCounters, ReadSamples
 from faultset.collector.platforms.local.telemetry.scraper import Scraper
 from faultset.collector.platforms.local.telemetry.source import ScrapeTarget, StateSample
 from faultset.collector.sources.metric_store import MetricStore

@@ -1,1 +1,1 @@
-"""Disturbances made by Chaos Mesh, on a cluster that has it."""
+"""Impairments by the cluster's Chaos Mesh."""

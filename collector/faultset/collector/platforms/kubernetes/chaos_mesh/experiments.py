@@ -1,4 +1,4 @@
-"""Experiments of Chaos Mesh: what they are, how they begin, what their state says, and how they end."""
+"""Experiments of Chaos Mesh: their manifests, injection, state and removal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from faultset.collector.platforms.impairments import Abort, Bandwidth, Delay, Hold, Impairment, Loss, Partition, Reset
-from faultset.collector.platforms.kubernetes.client import MERGE_PATCH, Api, NotFound, path_of
+from faultset.collector.platforms.kubernetes.client import MERGE_PATCH, Api, NotFound, label_selector, path_of
 from faultset.collector.platforms.kubernetes.namespaces import MANAGED
 from faultset.collector.platforms.objects import Object
 from faultset.core.errors import PlatformError, UsageError
@@ -18,23 +18,23 @@ from faultset.core.errors import PlatformError, UsageError
 API_VERSION = "chaos-mesh.org/v1alpha1"
 RESOURCES = f"/apis/{API_VERSION}"
 PLURALS = {kind: kind.lower() for kind in ("PodChaos", "NetworkChaos", "HTTPChaos")}
-"""Kinds that are made here, with the names of their resources."""
+"""Kinds of our experiments, with the names of their resources."""
 UNAVAILABLE = 503
 BURST_BYTES = 3200
-"""Two packets of Ethernet: a bucket that holds less than one lets none pass."""
+"""Size of two Ethernet packets; a bucket smaller than one packet blocks all packets."""
 QUEUE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChaosExperiment:
-    """What one object of Chaos Mesh does.
+    """The effect of an experiment.
 
     Attributes
     ----------
     kind
-        Its kind.
+        Kind of the experiment.
     spec
-        Its specification, without the pod and the duration.
+        Its specification without the pod and the duration.
     """
 
     kind: str
@@ -42,52 +42,52 @@ class ChaosExperiment:
 
 
 KILLED_POD = ChaosExperiment(kind="PodChaos", spec={"action": "pod-kill", "gracePeriod": 0})
-"""Deletes the pod without grace, once."""
+"""Deletes the pod once, without grace."""
 FAILED_POD = ChaosExperiment(kind="PodChaos", spec={"action": "pod-failure"})
-"""Gives the pod's containers an image that does nothing, as long as it lasts."""
+"""Replaces the images of the pod's containers by one that does nothing, until it ends."""
 
 
-def killed_container(container: str) -> ChaosExperiment:
-    """Return what kills the main process of a container, once."""
+def kill_container(container: str) -> ChaosExperiment:
+    """Return the experiment that kills the main process of a container once."""
     return ChaosExperiment(kind="PodChaos", spec={"action": "container-kill", "containerNames": [container]})
 
 
-def experiment_of(impairment: Impairment, pod: Object) -> ChaosExperiment:
-    """Return what impairs a pod.
+def build_experiment(impairment: Impairment, pod: Object) -> ChaosExperiment:
+    """Return the experiment for an impairment of a pod.
 
-    >>> experiment_of(Loss(probability=0.125), {}).spec["loss"]
+    >>> build_experiment(Loss(probability=0.125), {}).spec["loss"]
     {'loss': '12.5', 'correlation': '0'}
 
     Parameters
     ----------
     pod
-        The pod; requests are impaired on the first port of its first container.
+        The pod; request impairments use the first port of its first container.
 
     Raises
     ------
     UsageError
-        Chaos Mesh cannot do it.
+        Chaos Mesh does not support the impairment.
     """
     if impairment.changes:
         raise UsageError(
-            "an experiment of Chaos Mesh acts with the same strength all the time, but the fault is to change; "
-            "use --schedule constant with it"
+            "Chaos Mesh experiments have a constant intensity, but the fault's schedule varies it; use --schedule "
+            "constant"
         )
     match impairment:
         case Loss():
             loss = {"loss": _percent(impairment.probability), "correlation": "0"}
-            return _of_network("loss", loss=loss)
+            return _network_experiment("loss", loss=loss)
         case Delay():
             latency, jitter = _duration(impairment.latency_s), _duration(impairment.jitter_s)
-            return _of_network("delay", delay={"latency": latency, "jitter": jitter, "correlation": "0"})
+            return _network_experiment("delay", delay={"latency": latency, "jitter": jitter, "correlation": "0"})
         case Bandwidth():
-            rate = f"{max(1, round(impairment.bytes_per_s))}bps"  # in Chaos Mesh bps are bytes a second
+            rate = f"{max(1, round(impairment.bytes_per_s))}bps"  # Chaos Mesh's bps means bytes per second
             bandwidth = {"rate": rate, "limit": QUEUE_BYTES, "buffer": BURST_BYTES}
-            return _of_network("bandwidth", bandwidth=bandwidth)
+            return _network_experiment("bandwidth", bandwidth=bandwidth)
         case Partition():
             return ChaosExperiment(kind="NetworkChaos", spec={"action": "partition", "direction": "both"})
         case Abort() | Reset() | Hold():
-            return _of_requests(impairment, pod)
+            return _request_experiment(impairment, pod)
 
 
 def manifest(
@@ -99,16 +99,16 @@ def manifest(
     pod_namespace: str,
     duration_s: float | None = None,
 ) -> Object:
-    """Return the object that does something to one pod.
+    """Return the manifest of an experiment on a pod.
 
     Parameters
     ----------
     namespace
-        Where the object lies, which need not be the pod's.
+        Namespace of the experiment, which may differ from the pod's.
     duration_s
-        After how long it ends by itself; None for what happens once.
+        Duration after which it ends; None for experiments that act once.
     """
-    lasting = {} if duration_s is None else {"duration": _duration(duration_s)}
+    duration = {} if duration_s is None else {"duration": _duration(duration_s)}
     return {
         "apiVersion": API_VERSION,
         "kind": experiment.kind,
@@ -117,43 +117,43 @@ def manifest(
             **experiment.spec,
             "mode": "all",
             "selector": {"namespaces": [pod_namespace], "pods": {pod_namespace: [pod]}},
-            **lasting,
+            **duration,
         },
     }
 
 
 def path_of_experiment(kind: str, namespace: str, name: str | None = None) -> str:
-    """Return the path of a kind's experiments in a namespace, or of one of them."""
+    """Return the API path of a kind's experiments in a namespace, or of one experiment."""
     path = f"{RESOURCES}/namespaces/{namespace}/{PLURALS[kind]}"
     return path if name is None else f"{path}/{name}"
 
 
-def _of_network(action: str, **details: Any) -> ChaosExperiment:
+def _network_experiment(action: str, **details: Any) -> ChaosExperiment:
     return ChaosExperiment(kind="NetworkChaos", spec={"action": action, "direction": "to", **details})
 
 
-def _of_requests(impairment: Abort | Reset | Hold, pod: Object) -> ChaosExperiment:
+def _request_experiment(impairment: Abort | Reset | Hold, pod: Object) -> ChaosExperiment:
     if impairment.share < 1 or impairment.caller:
         raise UsageError(
-            "Chaos Mesh impairs all requests to a pod or to one of its paths, neither a share of them nor those of one "
-            f"caller, but wanted are {100 * impairment.share:g} % of those of {impairment.caller or 'all callers'}; "
-            "use the embedded platform for that"
+            "Chaos Mesh can impair only all requests to a pod or a path, but the fault needs "
+            f"{100 * impairment.share:g} % of the requests of {impairment.caller or 'all callers'}; use the embedded "
+            "platform"
         )
     ports = [port["containerPort"] for port in pod["spec"]["containers"][0].get("ports") or ()]
     if not ports:
         raise UsageError(
-            f"the first container of pod {pod['metadata']['name']} declares no port whose requests Chaos Mesh could "
-            "impair; declare one, or choose a fault of packets such as network-partition"
+            f"Chaos Mesh needs a port to impair requests, but the first container of pod {pod['metadata']['name']} "
+            "declares none; declare one, or choose a packet fault such as network-partition"
         )
     match impairment:
         case Abort():
-            act: dict[str, Any] = {"target": "Response", "replace": {"code": UNAVAILABLE}}
+            effect: dict[str, Any] = {"target": "Response", "replace": {"code": UNAVAILABLE}}
         case Reset():
-            act = {"target": "Request", "abort": True}
+            effect = {"target": "Request", "abort": True}
         case Hold():
-            act = {"target": "Request", "delay": _duration(impairment.latency_s)}
+            effect = {"target": "Request", "delay": _duration(impairment.latency_s)}
     path = {"path": impairment.path} if impairment.path else {}
-    return ChaosExperiment(kind="HTTPChaos", spec={**act, "port": ports[0], **path})
+    return ChaosExperiment(kind="HTTPChaos", spec={**effect, "port": ports[0], **path})
 
 
 def _percent(share: float) -> str:
@@ -161,7 +161,7 @@ def _percent(share: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Write a duration as Go reads it.
+    """Format a duration for Go.
 
     >>> _duration(0.0345), _duration(180)
     ('34.5ms', '180s')
@@ -173,43 +173,43 @@ _LONGEST = 300
 
 
 def is_injected(experiment: Object) -> bool:
-    """Say whether the experiment acts on all that it selects.
+    """Return whether the experiment acts on all selected pods.
 
     >>> is_injected({"status": {"conditions": [{"type": "AllInjected", "status": "True"}]}})
     False
 
-    It must have selected something:
+    It must have selected a pod:
 
-    >>> said = [{"type": "Selected", "status": "True"}, {"type": "AllInjected", "status": "True"}]
-    >>> is_injected({"status": {"conditions": said}})
+    >>> conditions = [{"type": "Selected", "status": "True"}, {"type": "AllInjected", "status": "True"}]
+    >>> is_injected({"status": {"conditions": conditions}})
     True
     """
-    held = {one["type"] for one in _status(experiment).get("conditions") or () if one.get("status") == "True"}
-    return {"Selected", "AllInjected"} <= held
+    conditions = _status(experiment).get("conditions") or ()
+    return {"Selected", "AllInjected"} <= {item["type"] for item in conditions if item.get("status") == "True"}
 
 
-def failure_of(experiment: Object) -> str:
-    """Return why the experiment does not act, or does not end, in the words of Chaos Mesh; empty when it says nothing.
+def find_failure(experiment: Object) -> str:
+    """Return Chaos Mesh's message for a failed injection or removal; empty if there is none.
 
-    The newest failure of an injection or a removal counts, then what a condition gives as its reason.
+    Uses the newest failure event, otherwise the reasons of conditions.
     """
     failed = [event for record in _records(experiment) for event in record.get("events") or () if _is_failure(event)]
     newest = max(failed, key=lambda event: str(event.get("timestamp") or ""), default=None)
     if newest is not None:
         return _one_line(newest["message"])
     conditions = _status(experiment).get("conditions") or ()
-    reasons = [f"{one['type']}: {one['reason']}" for one in conditions if one.get("reason")]
+    reasons = [f"{item['type']}: {item['reason']}" for item in conditions if item.get("reason")]
     return _one_line("; ".join(reasons))
 
 
 def disturbed_pods(experiment: Object) -> list[str]:
-    """Return the names of the pods on which the experiment acts, or may act."""
+    """Return the names of the pods on which the experiment acts or may act."""
     acting = [record["id"] for record in _records(experiment) if str(record.get("phase", "")).startswith("Injected")]
     return sorted({identity.split("/")[1] for identity in acting if "/" in identity})
 
 
 def selected_pods(experiment: Object) -> Iterator[tuple[str, str]]:
-    """Yield namespace and name of the pods that the experiment names."""
+    """Yield the namespaces and names of the pods that the experiment selects."""
     pods: Mapping[str, list[str]] = experiment["spec"]["selector"].get("pods") or {}
     for namespace, names in pods.items():
         for name in names:
@@ -235,102 +235,91 @@ def _one_line(text: str) -> str:
 INJECTION_TIMEOUT_S = 20.0
 REMOVAL_TIMEOUT_S = 20.0
 POD_RESOURCES = ("podnetworkchaos", "podhttpchaos")
-"""What Chaos Mesh writes for a single pod; a failing rule in it makes every later experiment on the pod fail."""
+"""Chaos Mesh's objects for a single pod; an invalid rule in one makes all later experiments on the pod fail."""
 _POLL_S = 0.3
 
 logger = logging.getLogger(__name__)
 
 
-def inject(api: Api, wanted: Object, *, timeout_s: float = INJECTION_TIMEOUT_S) -> Object:
-    """Make an experiment and return it once it acts.
+def inject(api: Api, experiment: Object, *, timeout_s: float = INJECTION_TIMEOUT_S) -> Object:
+    """Create an experiment and return it once it acts.
 
     Raises
     ------
     PlatformError
-        Chaos Mesh refuses it, or does not inject it in time; nothing of it is left then.
+        Chaos Mesh refuses it or does not inject it in time; it is removed again.
     """
-    kind, namespace, name = wanted["kind"], wanted["metadata"]["namespace"], wanted["metadata"]["name"]
-    api.post(path_of_experiment(kind, namespace), wanted)
+    kind, namespace, name = experiment["kind"], experiment["metadata"]["namespace"], experiment["metadata"]["name"]
+    api.post(path_of_experiment(kind, namespace), experiment)
     try:
         return _await_injection(api, path_of_experiment(kind, namespace, name), timeout_s)
     except BaseException:
         with contextlib.suppress(PlatformError):
-            remove(api, [wanted])
+            remove(api, [experiment])
         raise
 
 
 def remove(api: Api, experiments: Iterable[Object], *, timeout_s: float = REMOVAL_TIMEOUT_S) -> None:
-    """Remove experiments and wait until what they do has ended; those that are gone already are passed over.
+    """Remove experiments and wait until their effect has ended; missing experiments are skipped.
 
-    The finalizers of one that does not go in time are taken away, with what Chaos Mesh has written for its pods. Pods
-    that it may still disturb then are deleted, and their owners replace them.
+    After `timeout_s` removes the finalizers and Chaos Mesh's objects for the pods, and deletes pods that may still be
+    disturbed, which their owners replace.
     """
-    leaving: list[str] = []
-    for one in experiments:
-        path = path_of_experiment(one["kind"], one["metadata"]["namespace"], one["metadata"]["name"])
-        try:
-            api.call("DELETE", path)
-        except NotFound:
-            continue
-        leaving.append(path)
+    pending: list[str] = []
+    for experiment in experiments:
+        metadata = experiment["metadata"]
+        path = path_of_experiment(experiment["kind"], metadata["namespace"], metadata["name"])
+        if api.delete(path):
+            pending.append(path)
     deadline = time.monotonic() + timeout_s
-    for path in leaving:
-        while (found := _find(api, path)) is not None:
+    for path in pending:
+        while (experiment := api.find(path)) is not None:
             if time.monotonic() > deadline:
-                _take_away(api, path, found)
+                _force_removal(api, path, experiment)
                 break
             time.sleep(_POLL_S)
 
 
 def remove_all(api: Api, namespace: str, *, timeout_s: float = REMOVAL_TIMEOUT_S) -> int:
-    """Remove all experiments of ours that lie in a namespace; return how many there were."""
-    selector = {"labelSelector": ",".join(f"{key}={value}" for key, value in MANAGED.items())}
-    found: list[Object] = []
+    """Remove all our experiments in a namespace; return their number."""
+    selector = {"labelSelector": label_selector(MANAGED)}
+    experiments: list[Object] = []
     for kind in PLURALS:
         try:
             items = api.get(path_of_experiment(kind, namespace), selector)["items"]
         except NotFound:
             continue
-        found += [{**item, "kind": kind} for item in items]
-    remove(api, found, timeout_s=timeout_s)
-    return len(found)
+        experiments += [{**item, "kind": kind} for item in items]
+    remove(api, experiments, timeout_s=timeout_s)
+    return len(experiments)
 
 
 def _await_injection(api: Api, path: str, timeout_s: float) -> Object:
     deadline = time.monotonic() + timeout_s
     while True:
-        found = api.get(path)
-        if is_injected(found):
-            return found
+        experiment = api.get(path)
+        if is_injected(experiment):
+            return experiment
         if time.monotonic() > deadline:
-            said = failure_of(found) or "it says nothing about it; look at the logs of its controller and daemons"
-            pods = ", ".join(name for _, name in selected_pods(found))
-            action = " ".join(filter(None, [found["kind"], found["spec"].get("action")]))
-            raise PlatformError(f"Chaos Mesh did not inject {action} into {pods} within {timeout_s:g} s: {said}")
+            reason = find_failure(experiment) or "no reason given; check the logs of its controller and daemons"
+            pods = ", ".join(name for _, name in selected_pods(experiment))
+            action = " ".join(filter(None, [experiment["kind"], experiment["spec"].get("action")]))
+            raise PlatformError(f"Chaos Mesh did not inject {action} into {pods} within {timeout_s:g} s: {reason}")
         time.sleep(_POLL_S)
 
 
-def _take_away(api: Api, path: str, found: Object) -> None:
-    pods = disturbed_pods(found)
+def _force_removal(api: Api, path: str, experiment: Object) -> None:
+    pods = disturbed_pods(experiment)
     logger.warning(
-        "Chaos Mesh did not end %s (%s); its finalizers are taken away%s",
-        found["metadata"]["name"],
-        failure_of(found) or "no reason is given",
-        f" and the pods {', '.join(pods)} are replaced" if pods else "",
+        "Chaos Mesh did not end %s (%s); removing its finalizers%s",
+        experiment["metadata"]["name"],
+        find_failure(experiment) or "no reason given",
+        f" and replacing the pods {', '.join(pods)}" if pods else "",
     )
     with contextlib.suppress(NotFound):
         api.call("PATCH", path, body={"metadata": {"finalizers": None}}, content_type=MERGE_PATCH)
-    for namespace, pod in selected_pods(found):
+    for namespace, pod in selected_pods(experiment):
         for plural in POD_RESOURCES:
-            with contextlib.suppress(NotFound):
-                api.call("DELETE", f"{RESOURCES}/namespaces/{namespace}/{plural}/{pod}")
+            api.delete(f"{RESOURCES}/namespaces/{namespace}/{plural}/{pod}")
         if pod in pods:
-            with contextlib.suppress(NotFound):
-                api.call("DELETE", path_of("Pod", namespace, pod), body={"gracePeriodSeconds": 1})
-
-
-def _find(api: Api, path: str) -> Object | None:
-    try:
-        return api.get(path)
-    except NotFound:
-        return None
+            api.delete(path_of("Pod", namespace, pod), {"gracePeriodSeconds": 1})

@@ -1,4 +1,4 @@
-"""Whether a cluster has a Chaos Mesh that works, and what it can do there."""
+"""Checks whether a cluster has a working Chaos Mesh and which experiments it accepts."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
     POD_RESOURCES,
     RESOURCES,
     ChaosExperiment,
-    experiment_of,
-    killed_container,
+    build_experiment,
+    kill_container,
     manifest,
     path_of_experiment,
 )
@@ -38,43 +38,43 @@ ROLE_RULES: tuple[Rule, ...] = (
         group=GROUP,
         resources=tuple(PLURALS.values()),
         verbs=("get", "list", "create", "patch", "delete"),
-        purpose="let Chaos Mesh disturb pods",
+        purpose="impair pods with Chaos Mesh",
     ),
-    Rule(group=GROUP, resources=POD_RESOURCES, verbs=("delete",), purpose="remove what Chaos Mesh left of a pod"),
+    Rule(group=GROUP, resources=POD_RESOURCES, verbs=("delete",), purpose="remove leftovers of Chaos Mesh for a pod"),
 )
 NETEM = ("loss", "delay")
-"""What Chaos Mesh makes with netem."""
+"""Impairments for which Chaos Mesh uses netem."""
 _INSTALL = (
-    "install it (its Helm chart, with chaosDaemon.runtime and chaosDaemon.socketPath of the nodes' container runtime), "
-    "or leave --injector out"
+    "install its Helm chart, with chaosDaemon.runtime and chaosDaemon.socketPath of the nodes' container runtime, or "
+    "omit --injector"
 )
 _POD: Object = {"metadata": {"name": "none"}, "spec": {"containers": [{"ports": [{"containerPort": 80}]}]}}
 _NAMESPACE = "default"
 SAMPLES: Mapping[str, ChaosExperiment] = {
-    "partition": experiment_of(Partition(), _POD),
-    "bandwidth": experiment_of(Bandwidth(bytes_per_s=4000), _POD),
-    "loss": experiment_of(Loss(probability=0.1), _POD),
-    "delay": experiment_of(Delay(latency_s=0.1), _POD),
-    "abort": experiment_of(Abort(share=1), _POD),
-    "reset": experiment_of(Reset(share=1), _POD),
-    "hold": experiment_of(Hold(share=1, latency_s=0.1), _POD),
-    "kill": killed_container("none"),
+    "partition": build_experiment(Partition(), _POD),
+    "bandwidth": build_experiment(Bandwidth(bytes_per_s=4000), _POD),
+    "loss": build_experiment(Loss(probability=0.1), _POD),
+    "delay": build_experiment(Delay(latency_s=0.1), _POD),
+    "abort": build_experiment(Abort(share=1), _POD),
+    "reset": build_experiment(Reset(share=1), _POD),
+    "hold": build_experiment(Hold(share=1, latency_s=0.1), _POD),
+    "kill": kill_container("none"),
     "pod-kill": KILLED_POD,
     "pod-failure": FAILED_POD,
 }
-"""An experiment for everything that Chaos Mesh is asked to do, by the capability or the fault that needs it."""
+"""An experiment for everything that faults need from Chaos Mesh, by capability or fault."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Installation:
-    """What there is of Chaos Mesh.
+    """The state of Chaos Mesh on a cluster.
 
     Attributes
     ----------
     kinds
-        Those of its kinds that the API server knows.
+        Its kinds that the API server serves.
     controllers, daemons
-        How many of its pods are ready, and how many there are.
+        Numbers of ready pods and of all pods.
     """
 
     kinds: frozenset[str] = frozenset()
@@ -82,106 +82,108 @@ class Installation:
     daemons: tuple[int, int] = (0, 0)
 
     @property
-    def found(self) -> str:
-        """What there is, in a few words."""
+    def summary(self) -> str:
+        """The served kinds and the ready pods."""
         if not self.kinds:
-            return "the API server knows no resources of chaos-mesh.org"
+            return "the API server does not serve chaos-mesh.org"
         (ready, controllers), (running, daemons) = self.controllers, self.daemons
         return f"{len(self.kinds)} kinds, {ready} of {controllers} controllers and {running} of {daemons} daemons ready"
 
     @property
     def missing(self) -> str:
-        """What is missing, as the end of a sentence; empty when all is there."""
+        """A description of missing kinds or pods; empty if all exist."""
         if not self.kinds:
-            return self.found
+            return self.summary
         if absent := sorted(PLURALS.keys() - self.kinds):
-            return f"the API server does not know {', '.join(absent)}"
+            return f"the API server does not serve {', '.join(absent)}"
         if not self.controllers[0] or self.daemons[0] < max(1, self.daemons[1]):
-            return f"of its pods are ready {self.controllers[0]} of {self.controllers[1]} controllers and " + (
-                f"{self.daemons[0]} of {self.daemons[1]} daemons"
+            return (
+                f"only {self.controllers[0]} of {self.controllers[1]} controllers and {self.daemons[0]} of "
+                f"{self.daemons[1]} daemons are ready"
             )
         return ""
 
 
 def find_installation(api: Api) -> Installation:
-    """Return what a cluster has of Chaos Mesh."""
+    """Return the state of Chaos Mesh on a cluster."""
     try:
         resources = api.get(RESOURCES)["resources"]
     except NotFound:
         return Installation()
     pods = api.get("/api/v1/pods", {"labelSelector": "app.kubernetes.io/name=chaos-mesh"})["items"]
     return Installation(
-        kinds=frozenset(one["kind"] for one in resources if "/" not in one["name"]),
-        controllers=_ready(pods, "controller-manager"),
-        daemons=_ready(pods, "chaos-daemon"),
+        kinds=frozenset(resource["kind"] for resource in resources if "/" not in resource["name"]),
+        controllers=_count_ready(pods, "controller-manager"),
+        daemons=_count_ready(pods, "chaos-daemon"),
     )
 
 
 def check_installation(api: Api) -> None:
-    """Raise PlatformError when Chaos Mesh cannot be asked for anything."""
+    """Raise PlatformError if Chaos Mesh does not work on the cluster."""
     if missing := find_installation(api).missing:
-        raise PlatformError(f"the cluster has no Chaos Mesh that works: {missing}; {_INSTALL}")
+        raise PlatformError(f"Chaos Mesh does not work on the cluster: {missing}; {_INSTALL}")
 
 
 def refused_samples(api: Api) -> dict[str, str]:
-    """Return which of the samples the API server would not take, with what it says; makes nothing."""
+    """Return the samples that the API server rejects in a dry run, with its message."""
     refused: dict[str, str] = {}
     for name, experiment in SAMPLES.items():
-        lasting = None if experiment in (KILLED_POD, SAMPLES["kill"]) else 60.0
-        wanted = manifest(
-            experiment, name=name, namespace=_NAMESPACE, pod="none", pod_namespace=_NAMESPACE, duration_s=lasting
+        duration_s = None if experiment in (KILLED_POD, SAMPLES["kill"]) else 60.0
+        body = manifest(
+            experiment, name=name, namespace=_NAMESPACE, pod="none", pod_namespace=_NAMESPACE, duration_s=duration_s
         )
         try:
-            api.post(path_of_experiment(experiment.kind, _NAMESPACE), wanted, {"dryRun": "All"})
+            api.post(path_of_experiment(experiment.kind, _NAMESPACE), body, {"dryRun": "All"})
         except PlatformError as error:
             refused[name] = str(error)
     return refused
 
 
-def unsupported_by_chaos_mesh(api: Api, own: Mapping[str, str]) -> dict[str, str]:
-    """Return what Chaos Mesh cannot do of what faults can need, with the reason.
+def unsupported_by_chaos_mesh(api: Api, unsupported_by_agent: Mapping[str, str]) -> dict[str, str]:
+    """Return the needs of faults that Chaos Mesh does not support, with the reason.
 
     Parameters
     ----------
-    own
-        What the node agent cannot do: netem is the kernel's, whoever uses it.
+    unsupported_by_agent
+        Needs that the node agent does not support; without netem in the kernel Chaos Mesh cannot use it either.
     """
-    unsupported = {need: own[need] for need in ("course", "resize") if need in own}
-    if "delay" in own:
-        unsupported |= {need: f"Chaos Mesh makes {need} with netem, and {own['delay']}" for need in NETEM}
-    refused = {name: f"Chaos Mesh refuses {name}: {said}" for name, said in refused_samples(api).items()}
+    reasons = unsupported_by_agent
+    unsupported = {need: reasons[need] for need in ("course", "resize") if need in reasons}
+    if "delay" in reasons:
+        unsupported |= {need: f"Chaos Mesh uses netem for {need}, and {reasons['delay']}" for need in NETEM}
+    refused = {name: f"Chaos Mesh refuses {name}: {message}" for name, message in refused_samples(api).items()}
     return {**unsupported, **refused}
 
 
 def chaos_mesh_rows(api: Api, *, needed: bool) -> list[Requirement]:
-    """Return what there is of Chaos Mesh, as rows; none where there is nothing of it and it is not needed."""
+    """Return the checks of Chaos Mesh; none if it is neither installed nor needed."""
     try:
         installation = find_installation(api)
         if not installation.kinds and not needed:
             return []
-        found = installation.missing or installation.found
-        rows = [Requirement("Chaos Mesh", not installation.missing, found, _INSTALL, needed)]
+        state = installation.missing or installation.summary
+        rows = [Requirement("Chaos Mesh", not installation.missing, state, _INSTALL, needed)]
         return rows if installation.missing else [*rows, _permissions(api, needed), _experiments(api)]
     except PlatformError as error:
-        return [Requirement("Chaos Mesh", False, str(error), "let the user list pods", needed)] if needed else []
+        return [Requirement("Chaos Mesh", False, str(error), "allow the user to list pods", needed)] if needed else []
 
 
 def _permissions(api: Api, needed: bool) -> Requirement:
     refused = [f"{'/'.join(verbs)} {resource}" for _, resource, verbs in missing_permissions(api, ROLE_RULES)]
-    found = f"may not {', '.join(refused)}" if refused else "all verbs"
+    state = f"may not {', '.join(refused)}" if refused else "all verbs"
     remedy = "grant the role of docs/how-to/chaos-mesh.md to the kubeconfig's user"
-    return Requirement("may use Chaos Mesh", not refused, found, remedy, needed)
+    return Requirement("may use Chaos Mesh", not refused, state, remedy, needed)
 
 
 def _experiments(api: Api) -> Requirement:
     refused = refused_samples(api)
-    taken = ", ".join(name for name in SAMPLES if name not in refused)
-    found = f"would take {taken or 'nothing'}" + "".join(f"; not {name}: {said}" for name, said in refused.items())
-    remedy = "install the kinds of the same release as the controller; faults that need the rest are left out"
-    return Requirement("experiments of Chaos Mesh", not refused, found, remedy, needed=False)
+    accepted = ", ".join(name for name in SAMPLES if name not in refused)
+    state = f"accepts {accepted or 'nothing'}" + "".join(f"; not {name}: {reason}" for name, reason in refused.items())
+    remedy = "install the kinds of the controller's release; faults that need the others are skipped"
+    return Requirement("experiments of Chaos Mesh", not refused, state, remedy, needed=False)
 
 
-def _ready(pods: Sequence[Object], component: str) -> tuple[int, int]:
+def _count_ready(pods: Sequence[Object], component: str) -> tuple[int, int]:
     label = "app.kubernetes.io/component"
-    mine = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(label) == component]
-    return sum(is_ready(pod) for pod in mine), len(mine)
+    members = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(label) == component]
+    return sum(is_ready(pod) for pod in members), len(members)

@@ -1,4 +1,4 @@
-"""The platform on a cluster whose Chaos Mesh impairs, fails and kills pods."""
+"""Impairs, fails and kills pods with Chaos Mesh."""
 
 from __future__ import annotations
 
@@ -12,33 +12,34 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
     FAILED_POD,
     KILLED_POD,
     ChaosExperiment,
-    experiment_of,
+    build_experiment,
     inject,
     is_injected,
-    killed_container,
+    kill_container,
     manifest,
     path_of_experiment,
     remove,
     remove_all,
 )
-from faultset.collector.platforms.kubernetes.client import Api, NotFound, path_of
+from faultset.collector.platforms.kubernetes.client import Api, path_of
 from faultset.collector.platforms.kubernetes.impairer import Renewal, uid_of
 from faultset.collector.platforms.objects import Object, is_active
 
 LEASE_S = 420.0
-"""After how long an experiment ends by itself, unless another has taken its place."""
+"""Duration of an experiment; a successor replaces it before it ends."""
 RENEWED_AFTER_S = 360.0
 FAILURE_S = 3600.0
-"""How long a pod's failure lasts at most: a second one would take the image that does nothing for the pod's own."""
+"""Maximum duration of a pod failure. It is never renewed, since a successor would take the replacement image for the
+original one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Active:
     pod: Object
     experiment: ChaosExperiment
-    made: Object
+    injected: Object
     since_s: float
-    """By the monotonic clock."""
+    """Monotonic time of the injection."""
 
     @property
     def is_old(self) -> bool:
@@ -46,17 +47,17 @@ class _Active:
 
 
 class ChaosMeshImpairer:
-    """Disturbs the pods of one namespace by experiments that lie in another.
+    """Impairs the pods of a namespace by experiments in the control namespace.
 
-    The specification of an experiment cannot change, its duration included, so that a lease is renewed by a successor
-    that begins before its predecessor is removed.
+    The specification of an experiment, including its duration, cannot change. A lease is therefore renewed by a
+    successor, which starts before its predecessor is removed.
 
     Parameters
     ----------
     namespace
-        The control namespace, where experiments lie.
+        The control namespace, which contains the experiments.
     app_namespace
-        The application's, where the pods are.
+        The application's namespace, which contains the pods.
     """
 
     def __init__(self, api: Api, namespace: str, app_namespace: str):
@@ -66,88 +67,85 @@ class ChaosMeshImpairer:
         self._renewal = Renewal(self.renew)
 
     def start(self) -> None:
-        """Begin to renew leases."""
+        """Start renewing leases."""
         self._renewal.start()
 
     def close(self) -> None:
-        """Renew no more leases and remove all experiments; may be called twice."""
+        """Stop renewing leases and remove all experiments; may be called twice."""
         self._renewal.close()
         with self._lock:
             self._active.clear()
             remove_all(self._api, self._namespace)
 
     def impair(self, pod: Object, impairment: Impairment) -> None:
-        """Impair a pod, in place of any impairment before.
+        """Impair a pod, replacing an earlier impairment.
 
         Raises
         ------
         UsageError
-            Chaos Mesh cannot do it.
+            Chaos Mesh does not support the impairment.
         PlatformError
-            It refuses, or does not do it in time.
+            Chaos Mesh refuses it or does not inject it in time.
         """
-        self._act(pod, experiment_of(impairment, pod))
+        self._start_experiment(pod, build_experiment(impairment, pod))
 
     def fail(self, pod: Object) -> None:
-        """Let the pod's containers run an image that does nothing, until lifted."""
-        self._act(pod, FAILED_POD)
+        """Replace the pod's images by one that does nothing, until lifted."""
+        self._start_experiment(pod, FAILED_POD)
 
     def kill(self, pod: Object, container: str) -> None:
-        """Kill the main process of a container; raise PlatformError when that does not succeed."""
-        self._do(pod, killed_container(container))
+        """Kill the main process of a container; raise PlatformError if that fails."""
+        self._run_once(pod, kill_container(container))
 
     def kill_pod(self, pod: Object) -> None:
-        """Delete the pod without grace; raise PlatformError when that does not succeed."""
-        self._do(pod, KILLED_POD)
+        """Delete the pod without grace; raise PlatformError if that fails."""
+        self._run_once(pod, KILLED_POD)
 
     def lift(self, pod: str) -> None:
-        """End what is done to a pod, by name or uid; nothing happens when there is nothing."""
+        """End the experiment on a pod, by name or uid, if there is one."""
         with self._lock:
-            for uid, one in [*self._active.items()]:
-                if pod in (uid, one.pod["metadata"]["name"]):
-                    remove(self._api, [one.made])
+            for uid, active in [*self._active.items()]:
+                if pod in (uid, active.pod["metadata"]["name"]):
+                    remove(self._api, [active.injected])
                     del self._active[uid]
 
     def impaired_packets(self, pod: Object) -> int:
-        """Return 0: Chaos Mesh counts no packets; see `evidence`."""
+        """Return 0, since Chaos Mesh does not count packets; see `evidence`."""
         return 0
 
     def evidence(self, pod: Object) -> str | None:
-        """Return a sentence on what Chaos Mesh does to a pod at this moment; None when it does nothing."""
+        """Return a sentence about what Chaos Mesh does to a pod now; None if it does nothing."""
         with self._lock:
-            one = self._active.get(uid_of(pod))
-        if one is None:
+            active = self._active.get(uid_of(pod))
+        if active is None:
             return None
-        try:
-            found = self._api.get(self._path(one.made))
-        except NotFound:
+        current = self._api.find(self._path(active.injected))
+        if current is None or not is_injected(current):
             return None
-        if not is_injected(found):
-            return None
-        return f"{self._what(one)} is injected into {pod['metadata']['name']}"
+        return f"{self._describe(active)} is injected into {pod['metadata']['name']}"
 
     def renew(self) -> None:
-        """Put successors in the place of experiments whose lease ends soon; remove those of pods that are gone."""
+        """Replace experiments whose lease ends soon; remove those of deleted pods."""
         with self._lock:
-            for uid, one in [*self._active.items()]:
-                if not self._lives(one.pod):
-                    remove(self._api, [one.made])
+            for uid, active in [*self._active.items()]:
+                if not self._is_running(active.pod):
+                    remove(self._api, [active.injected])
                     del self._active[uid]
-                elif one.is_old:
-                    self._act(one.pod, one.experiment)
+                elif active.is_old:
+                    self._start_experiment(active.pod, active.experiment)
 
-    def _act(self, pod: Object, experiment: ChaosExperiment) -> None:
+    def _start_experiment(self, pod: Object, experiment: ChaosExperiment) -> None:
         with self._lock:
             since_s = time.monotonic()
             duration_s = FAILURE_S if experiment is FAILED_POD else LEASE_S
-            made = inject(self._api, self._manifest(pod, experiment, duration_s))
+            injected = inject(self._api, self._manifest(pod, experiment, duration_s))
             before = self._active.get(uid_of(pod))
-            self._active[uid_of(pod)] = _Active(pod=pod, experiment=experiment, made=made, since_s=since_s)
+            self._active[uid_of(pod)] = _Active(pod=pod, experiment=experiment, injected=injected, since_s=since_s)
             if before is not None:
-                remove(self._api, [before.made])
+                remove(self._api, [before.injected])
 
-    def _do(self, pod: Object, experiment: ChaosExperiment) -> None:
-        """Do something that happens once."""
+    def _run_once(self, pod: Object, experiment: ChaosExperiment) -> None:
+        """Run an experiment that acts once."""
         with self._lock:
             remove(self._api, [inject(self._api, self._manifest(pod, experiment, None))])
 
@@ -161,15 +159,12 @@ class ChaosMeshImpairer:
             duration_s=duration_s,
         )
 
-    def _lives(self, pod: Object) -> bool:
-        try:
-            found = self._api.get(path_of("Pod", self._app_namespace, pod["metadata"]["name"]))
-        except NotFound:
-            return False
-        return uid_of(found) == uid_of(pod) and is_active(found)
+    def _is_running(self, pod: Object) -> bool:
+        current = self._api.find(path_of("Pod", self._app_namespace, pod["metadata"]["name"]))
+        return current is not None and uid_of(current) == uid_of(pod) and is_active(current)
 
-    def _path(self, made: Object) -> str:
-        return path_of_experiment(made["kind"], made["metadata"]["namespace"], made["metadata"]["name"])
+    def _path(self, injected: Object) -> str:
+        return path_of_experiment(injected["kind"], injected["metadata"]["namespace"], injected["metadata"]["name"])
 
-    def _what(self, one: _Active) -> str:
-        return " ".join(filter(None, [one.experiment.kind, one.experiment.spec.get("action")]))
+    def _describe(self, active: _Active) -> str:
+        return " ".join(filter(None, [active.experiment.kind, active.experiment.spec.get("action")]))

@@ -1,1 +1,1 @@
-"""Telemetry from a cluster's Prometheus and Jaeger, and how their servers are found."""
+"""Telemetry from a cluster's Prometheus and Jaeger."""

@@ -1,4 +1,4 @@
-"""Which Prometheus and which Jaeger of the cluster are asked: those that answer, or that the user names."""
+"""Finds the Prometheus, the Jaeger and the span receiver of a cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from faultset.collector.platforms.kubernetes.client import Api, UnexpectedStatus
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint, ProxiedEndpoint, UrlEndpoint
-from faultset.collector.platforms.kubernetes.telemetry.stack_objects import NAMESPACE, PART
+from faultset.collector.platforms.kubernetes.telemetry.stack_objects import NAMESPACE, PART_LABEL
 from faultset.collector.spec.containers import SPANS_PORT
 from faultset.core.errors import PlatformError, UsageError
 
@@ -31,27 +31,27 @@ _OTLP_PORT_NAMES = frozenset({"otlp-http", "otlphttp", "http-otlp"})
 
 @dataclass(frozen=True, kw_only=True)
 class Port:
-    """One port of one Service that may be what is looked for."""
+    """A port of a Service that may be a telemetry server."""
 
     namespace: str
     service: str
     port: int
     name: str
-    place_rank: int
+    priority: int
 
     @property
     def scheme(self) -> str:
-        """How the port is spoken to."""
+        """URL scheme of the port."""
         return "https" if self.name.startswith("https") or self.port == 443 else "http"
 
     @property
-    def place(self) -> str:
-        """The port as users name it: NAMESPACE/SERVICE:PORT."""
+    def address(self) -> str:
+        """The port as NAMESPACE/SERVICE:PORT."""
         return f"{self.namespace}/{self.service}:{self.port}"
 
 
 def prometheus_ports(services: Services) -> list[Port]:
-    """Return the ports that may be Prometheus, the likeliest first."""
+    """Return the ports that may be Prometheus, most likely first."""
     return [
         port
         for port in _ports(services, _is_prometheus)
@@ -60,7 +60,7 @@ def prometheus_ports(services: Services) -> list[Port]:
 
 
 def jaeger_ports(services: Services) -> list[Port]:
-    """Return the ports that may answer queries for Jaeger, the likeliest first."""
+    """Return the ports that may be Jaeger's query API, most likely first."""
     return [
         port
         for port in _ports(services, _is_jaeger)
@@ -69,12 +69,12 @@ def jaeger_ports(services: Services) -> list[Port]:
 
 
 def receiver_ports(services: Services, home: str | None) -> list[Port]:
-    """Return the ports that may receive spans over OTLP/HTTP, the likeliest first.
+    """Return the ports that may receive spans over OTLP/HTTP, most likely first.
 
     Parameters
     ----------
     home
-        Namespace of the Jaeger that is asked; the Jaeger of another namespace would keep the spans to itself.
+        Namespace of the chosen Jaeger; a Jaeger of another namespace would not show it the spans.
     """
     ports = [
         port
@@ -83,38 +83,38 @@ def receiver_ports(services: Services, home: str | None) -> list[Port]:
         and not (home is not None and port.namespace != home and "jaeger" in port.service)
     ]
     return sorted(
-        ports, key=lambda port: (port.namespace != home, port.place_rank, "jaeger" not in port.service, port.place)
+        ports, key=lambda port: (port.namespace != home, port.priority, "jaeger" not in port.service, port.address)
     )
 
 
-def tried(ports: Sequence[Port], looked_for: str) -> str:
-    """Return which ports did not answer, or what was looked for where there are none."""
+def describe_search(ports: Sequence[Port], names: str) -> str:
+    """Return which ports did not answer, or which names were searched if there are no such ports."""
     if not ports:
-        return f"looked for {looked_for}"
-    places = sorted({port.place for port in ports})
-    return f"{', '.join(places[:3])}{' and more' if len(places) > 3 else ''} did not answer"
+        return f"searched for {names}"
+    addresses = sorted({port.address for port in ports})
+    return f"{', '.join(addresses[:3])}{' and more' if len(addresses) > 3 else ''} did not answer"
 
 
-def _ports(services: Services, wanted: Callable[[Mapping[str, Any]], bool]) -> list[Port]:
-    made = [
+def _ports(services: Services, matches: Callable[[Mapping[str, Any]], bool]) -> list[Port]:
+    ports = [
         Port(
             namespace=service["metadata"]["namespace"],
             service=service["metadata"]["name"],
             port=int(port["port"]),
             name=str(port.get("name") or ""),
-            place_rank=_rank(service),
+            priority=_rank(service),
         )
         for service in services
-        if wanted(service)
+        if matches(service)
         for port in service["spec"].get("ports") or ()
         if port.get("protocol", "TCP") == "TCP"
     ]
-    return sorted(made, key=lambda port: (port.place_rank, port.place))
+    return sorted(ports, key=lambda port: (port.priority, port.address))
 
 
 def _rank(service: Mapping[str, Any]) -> int:
-    """Prefer the stack that we have installed for everyone, avoid those that tests have installed."""
-    is_ours = PART in (service["metadata"].get("labels") or {})
+    """Return 0 for our installed stack, 1 for other Services, 2 for stacks of tests."""
+    is_ours = PART_LABEL in (service["metadata"].get("labels") or {})
     return (0 if service["metadata"]["namespace"] == NAMESPACE else 2) if is_ours else 1
 
 
@@ -140,14 +140,14 @@ _IN_CLUSTER = re.compile(r"(?P<namespace>[a-z0-9-]+)/(?P<service>[a-z0-9-]+)(:(?
 
 @dataclass(frozen=True, kw_only=True)
 class TelemetryServers:
-    """The servers that an episode's telemetry is read from.
+    """The telemetry servers of an episode.
 
     Attributes
     ----------
     otlp_http
-        Where pods send their spans, as they see it: http://jaeger.observe:4318.
+        URL to which pods send spans, such as http://jaeger.observe:4318.
     choices
-        Sentences on what was chosen and why.
+        Sentences about the chosen servers and the reasons.
     """
 
     prometheus: Endpoint
@@ -158,46 +158,46 @@ class TelemetryServers:
 
 @dataclass(frozen=True, kw_only=True)
 class _Server:
-    """What tells one kind of server from the other."""
+    """How to find and check one kind of server."""
 
-    what: str
+    kind: str
     token_variable: str
     option: str
     ports: Callable[[Services], list[Port]]
-    looked_for: str
+    service_names: str
     prefixes: Sequence[str]
-    ask: Callable[[Endpoint], None]
+    check: Callable[[Endpoint], None]
 
 
-def _ask_prometheus(endpoint: Endpoint) -> None:
+def _check_prometheus(endpoint: Endpoint) -> None:
     answer = endpoint.get("/api/v1/query", {"query": "vector(1)"})
     if not isinstance(answer, Mapping) or answer.get("status") != "success":
         raise PlatformError(f"{endpoint.name} does not answer as Prometheus does; correct its address")
 
 
-def _ask_jaeger(endpoint: Endpoint) -> None:
+def _check_jaeger(endpoint: Endpoint) -> None:
     answer = endpoint.get("/api/services")
     if not isinstance(answer, Mapping) or "data" not in answer:
         raise PlatformError(f"{endpoint.name} does not answer as Jaeger does; correct its address")
 
 
 _PROMETHEUS_SERVER = _Server(
-    what="Prometheus",
+    kind="Prometheus",
     token_variable=PROMETHEUS_TOKEN,
     option="--prometheus-url",
     ports=prometheus_ports,
-    looked_for="prometheus-server, prometheus-operated, *-prometheus, prometheus-k8s",
+    service_names="prometheus-server, prometheus-operated, *-prometheus, prometheus-k8s",
     prefixes=("", "/prometheus"),
-    ask=_ask_prometheus,
+    check=_check_prometheus,
 )
 _JAEGER_SERVER = _Server(
-    what="Jaeger",
+    kind="Jaeger",
     token_variable=JAEGER_TOKEN,
     option="--jaeger-url",
     ports=jaeger_ports,
-    looked_for="jaeger, jaeger-query, *-query with port 16686",
+    service_names="jaeger, jaeger-query, *-query with port 16686",
     prefixes=("", "/jaeger/ui", "/jaeger"),
-    ask=_ask_jaeger,
+    check=_check_jaeger,
 )
 
 
@@ -206,108 +206,106 @@ def discover(
     *,
     prometheus_url: str | None = None,
     jaeger_url: str | None = None,
-    otlp_url: str | None = None,
 ) -> TelemetryServers:
-    """Find Prometheus, Jaeger and a receiver of spans, and make sure that they answer.
+    """Find Prometheus, Jaeger and a span receiver, and check that they answer.
 
     Parameters
     ----------
     prometheus_url, jaeger_url
-        Addresses that the collector can reach, with user and password if need be (or a token in
-        FAULTSET_PROMETHEUS_TOKEN or FAULTSET_JAEGER_TOKEN); or NAMESPACE/SERVICE:PORT/PREFIX in the cluster.
-    otlp_url
-        Where pods send spans, if not to what is found.
-
+        A URL that the collector can reach, or NAMESPACE/SERVICE:PORT/PREFIX in the cluster; None to search. Credentials
+        are part of the URL, or a token in FAULTSET_PROMETHEUS_TOKEN or FAULTSET_JAEGER_TOKEN.
     Raises
     ------
     PlatformError
-        Something is missing; says what was looked for and what to do.
+        No server was found; the message names the searched ones and the remedy.
     """
     services = _services(api)
     choices: list[str] = []
-    prometheus = _prometheus(api, services, prometheus_url, choices)
-    jaeger = _jaeger(api, services, jaeger_url, choices)
+    prometheus = _choose_prometheus(api, services, prometheus_url, choices)
+    jaeger = _choose_jaeger(api, services, jaeger_url, choices)
     return TelemetryServers(
         prometheus=prometheus,
         jaeger=jaeger,
-        otlp_http=otlp_url.rstrip("/") if otlp_url else _receiver(api, services, jaeger, choices),
+        otlp_http=_find_receiver(api, services, jaeger, choices),
         choices=tuple(choices),
     )
 
 
 def find_prometheus(api: Api, url: str | None = None) -> tuple[Endpoint, str]:
-    """Return a Prometheus that answers and why it was chosen; raise PlatformError."""
+    """Return the chosen Prometheus and the reason; raise PlatformError if none answers."""
     choices: list[str] = []
-    return _prometheus(api, _services(api), url, choices), choices[0]
+    return _choose_prometheus(api, _services(api), url, choices), choices[0]
 
 
 def find_jaeger(api: Api, url: str | None = None) -> tuple[Endpoint, str, str]:
-    """Return a Jaeger that answers, where pods send spans, and why both were chosen; raise PlatformError."""
+    """Return the chosen Jaeger, the URL for spans and the reasons; raise PlatformError if none answers."""
     choices: list[str] = []
     services = _services(api)
-    jaeger = _jaeger(api, services, url, choices)
-    return jaeger, _receiver(api, services, jaeger, choices), "; ".join(choices)
+    jaeger = _choose_jaeger(api, services, url, choices)
+    return jaeger, _find_receiver(api, services, jaeger, choices), "; ".join(choices)
 
 
 def _services(api: Api) -> list[dict[str, Any]]:
     return api.get("/api/v1/services")["items"]
 
 
-def _prometheus(api: Api, services: Services, url: str | None, choices: list[str]) -> Endpoint:
+def _choose_prometheus(api: Api, services: Services, url: str | None, choices: list[str]) -> Endpoint:
     if url is not None:
-        return _given(api, services, _PROMETHEUS_SERVER, url, choices)
-    answering = _answering(api, services, _PROMETHEUS_SERVER)
-    with_containers = [one for one in answering if _has_containers(one)]
+        return _use_address(api, services, _PROMETHEUS_SERVER, url, choices)
+    answering = _find_answering(api, services, _PROMETHEUS_SERVER)
+    with_containers = [endpoint for endpoint in answering if _has_containers(endpoint)]
     chosen = (with_containers or answering)[0]
-    why = "it has container metrics" if with_containers else "it answers, but it has no container metrics"
-    choices.append(f"{chosen.name}: {why}{_others(answering, chosen)}")
+    reason = "it has container metrics" if with_containers else "it answers, but has no container metrics"
+    choices.append(f"{chosen.name}: {reason}{_list_others(answering, chosen)}")
     return chosen
 
 
-def _jaeger(api: Api, services: Services, url: str | None, choices: list[str]) -> Endpoint:
+def _choose_jaeger(api: Api, services: Services, url: str | None, choices: list[str]) -> Endpoint:
     if url is not None:
-        return _given(api, services, _JAEGER_SERVER, url, choices)
-    answering = _answering(api, services, _JAEGER_SERVER)
+        return _use_address(api, services, _JAEGER_SERVER, url, choices)
+    answering = _find_answering(api, services, _JAEGER_SERVER)
     chosen = answering[0]
-    choices.append(f"{chosen.name}: it answers{_others(answering, chosen)}")
+    choices.append(f"{chosen.name}: it answers{_list_others(answering, chosen)}")
     return chosen
 
 
-def _given(api: Api, services: Services, server: _Server, url: str, choices: list[str]) -> Endpoint:
-    chosen = _named(api, services, url, server)
-    server.ask(chosen)
-    choices.append(f"{chosen.name}, as given")
+def _use_address(api: Api, services: Services, server: _Server, url: str, choices: list[str]) -> Endpoint:
+    chosen = _open_address(api, services, url, server)
+    server.check(chosen)
+    choices.append(f"{chosen.name}, as configured")
     return chosen
 
 
-def _answering(api: Api, services: Services, server: _Server) -> list[Endpoint]:
-    """Return the servers that answer, at most one for each Service; raise PlatformError when there is none."""
+def _find_answering(api: Api, services: Services, server: _Server) -> list[Endpoint]:
+    """Return the servers that answer, at most one per Service; raise PlatformError if there is none."""
     ports = server.ports(services)
-    made: dict[tuple[str, str], Endpoint] = {}
+    endpoints: dict[tuple[str, str], Endpoint] = {}
     for port in ports:
         for prefix in server.prefixes:
-            place = port.namespace, port.service
-            if place not in made and _answers(server, _endpoint(api, port, server.what, prefix, retry_timeout_s=0.0)):
-                made[place] = _endpoint(api, port, server.what, prefix)
-    if not made:
+            service = port.namespace, port.service
+            if service not in endpoints and _answers(
+                server, _endpoint(api, port, server.kind, prefix, retry_timeout_s=0.0)
+            ):
+                endpoints[service] = _endpoint(api, port, server.kind, prefix)
+    if not endpoints:
         raise PlatformError(
-            f"no {server.what} that answers was found among the cluster's {len(services)} Services "
-            f"({tried(ports, server.looked_for)}); install one with --install-telemetry, or name yours with "
+            f"no answering {server.kind} found among the cluster's {len(services)} Services "
+            f"({describe_search(ports, server.service_names)}); install one with --install-telemetry, or set "
             f"{server.option}"
         )
-    return list(made.values())
+    return list(endpoints.values())
 
 
 def _answers(server: _Server, endpoint: Endpoint) -> bool:
     try:
-        server.ask(endpoint)
+        server.check(endpoint)
     except PlatformError:
         return False
     return True
 
 
-def _receiver(api: Api, services: Services, jaeger: Endpoint, choices: list[str]) -> str:
-    """Return where pods send spans: Jaeger itself, its collector, else an OpenTelemetry collector beside it."""
+def _find_receiver(api: Api, services: Services, jaeger: Endpoint, choices: list[str]) -> str:
+    """Return the URL for spans: Jaeger, its collector, or an OpenTelemetry collector near it."""
     ports = receiver_ports(services, getattr(jaeger, "namespace", None))
     for port in ports:
         if _listens(api, port):
@@ -315,16 +313,16 @@ def _receiver(api: Api, services: Services, jaeger: Endpoint, choices: list[str]
             choices.append(f"pods send spans to {url}")
             return url
     raise PlatformError(
-        "no receiver of spans over OTLP/HTTP was found "
-        f"({tried(ports, 'port 4318 of jaeger, jaeger-collector, otel-collector')}); let Jaeger's collector have port "
-        "4318, or install one with --install-telemetry"
+        "no receiver of spans over OTLP/HTTP found "
+        f"({describe_search(ports, 'port 4318 of jaeger, jaeger-collector, otel-collector')}); open port 4318 of "
+        "Jaeger's collector, or install one with --install-telemetry"
     )
 
 
-def _endpoint(api: Api, port: Port, what: str, prefix: str, retry_timeout_s: float | None = None) -> ProxiedEndpoint:
+def _endpoint(api: Api, port: Port, kind: str, prefix: str, retry_timeout_s: float | None = None) -> ProxiedEndpoint:
     return ProxiedEndpoint(
         api,
-        what=what,
+        kind=kind,
         namespace=port.namespace,
         service=port.service,
         port=port.port,
@@ -334,40 +332,40 @@ def _endpoint(api: Api, port: Port, what: str, prefix: str, retry_timeout_s: flo
     )
 
 
-def _named(api: Api, services: Services, url: str, server: _Server) -> Endpoint:
-    what = server.what
+def _open_address(api: Api, services: Services, url: str, server: _Server) -> Endpoint:
+    kind = server.kind
     if "://" in url:
-        return UrlEndpoint(url, what=what, token_variable=server.token_variable)
-    found = _IN_CLUSTER.fullmatch(url)
-    if found is None:
-        raise UsageError(f'{what} is named by an URL or by NAMESPACE/SERVICE:PORT, not by "{url}"')
-    port: int | str | None = found["port"]
+        return UrlEndpoint(url, kind=kind, token_variable=server.token_variable)
+    match = _IN_CLUSTER.fullmatch(url)
+    if match is None:
+        raise UsageError(f'the address of {kind} must be a URL or NAMESPACE/SERVICE:PORT, got "{url}"')
+    port: int | str | None = match["port"]
     for service in services:
-        place = service["metadata"]["namespace"], service["metadata"]["name"]
-        if port is None and place == (found["namespace"], found["service"]):
+        name = service["metadata"]["namespace"], service["metadata"]["name"]
+        if port is None and name == (match["namespace"], match["service"]):
             port = service["spec"]["ports"][0]["port"]
     if port is None:
-        raise PlatformError(f"{what} was to be service {url}, which does not exist; look at kubectl get services -A")
+        raise PlatformError(f"the service {url} for {kind} does not exist; see `kubectl get services -A`")
     return ProxiedEndpoint(
         api,
-        what=what,
-        namespace=found["namespace"],
-        service=found["service"],
+        kind=kind,
+        namespace=match["namespace"],
+        service=match["service"],
         port=port,
-        prefix=found["prefix"] or "",
+        prefix=match["prefix"] or "",
     )
 
 
 def _has_containers(endpoint: Endpoint) -> bool:
     try:
-        found = endpoint.get("/api/v1/query", {"query": "count(container_cpu_usage_seconds_total)"})
-        return bool(found["data"]["result"])
+        answer = endpoint.get("/api/v1/query", {"query": "count(container_cpu_usage_seconds_total)"})
+        return bool(answer["data"]["result"])
     except (PlatformError, KeyError, TypeError):
         return False
 
 
 def _listens(api: Api, port: Port) -> bool:
-    """Say whether something behind the port speaks HTTP; a receiver refuses a GET, but it answers."""
+    """Return whether the port speaks HTTP; a receiver rejects a GET request with a status."""
     path = f"/api/v1/namespaces/{port.namespace}/services/{port.service}:{port.port}/proxy/v1/traces"
     try:
         api.call("GET", path, retry_timeout_s=0.0, timeout_s=5.0)
@@ -378,6 +376,6 @@ def _listens(api: Api, port: Port) -> bool:
     return True
 
 
-def _others(answering: Sequence[Endpoint], chosen: Endpoint) -> str:
-    others = [one.name.partition(" at ")[2] for one in answering if one is not chosen]
+def _list_others(answering: Sequence[Endpoint], chosen: Endpoint) -> str:
+    others = [endpoint.name.partition(" at ")[2] for endpoint in answering if endpoint is not chosen]
     return f"; also found: {', '.join(others)}" if others else ""

@@ -1,4 +1,4 @@
-"""Web APIs of telemetry servers: through the cluster's API server, or at an address of the user's."""
+"""Connections to telemetry servers, through the cluster's API server or by URL."""
 
 from __future__ import annotations
 
@@ -25,48 +25,48 @@ Parameters = Mapping[str, str | Sequence[str]]
 
 
 class CutAnswer(PlatformError):
-    """An answer that ended too early, or is no JSON."""
+    """An answer that is incomplete or not valid JSON."""
 
 
 class Endpoint(Protocol):
-    """A server whose answers are JSON."""
+    """A server that answers in JSON."""
 
     name: str
-    """For messages: Prometheus at service observe/prometheus-server:80."""
+    """Name for messages, such as `Prometheus at service observe/prometheus-server:80`."""
 
     def body(self, path: str, params: Parameters | None = None) -> bytes:
-        """Return the answer as it was sent.
+        """Return the body of the answer.
 
         Raises
         ------
         CutAnswer
-            The answer is not whole.
+            The answer is incomplete.
         PlatformError
-            The server refuses, or was away for longer than `retry_timeout_s`.
+            The server refuses, or was unreachable for longer than `retry_timeout_s`.
         """
         ...
 
     def get(self, path: str, params: Parameters | None = None) -> Any:
-        """Return the parsed answer; raise CutAnswer or PlatformError as `body` does."""
-        return parsed(self.body(path, params), self.name, path)
+        """Return the parsed answer; raise CutAnswer or PlatformError."""
+        return parse_answer(self.body(path, params), self.name, path)
 
 
 class ProxiedEndpoint(Endpoint):
-    """A Service of the cluster, reached through the API server, so that a kubeconfig is enough.
+    """A Service of the cluster, accessed through the API server, so that a kubeconfig is enough.
 
     Parameters
     ----------
     port
         Number or name of the Service's port.
     prefix
-        Base path under which the server answers, such as /jaeger/ui.
+        Base path of the server, such as /jaeger/ui.
     """
 
     def __init__(
         self,
         api: Api,
         *,
-        what: str,
+        kind: str,
         namespace: str,
         service: str,
         port: int | str,
@@ -74,15 +74,15 @@ class ProxiedEndpoint(Endpoint):
         scheme: str = "http",
         retry_timeout_s: float | None = None,
     ):
-        self.name = f"{what} at service {namespace}/{service}:{port}{prefix.rstrip('/')}"
+        self.name = f"{kind} at service {namespace}/{service}:{port}{prefix.rstrip('/')}"
         self.namespace, self.service, self.prefix = namespace, service, prefix.rstrip("/")
         self._api = api
         self._retry_timeout_s = retry_timeout_s
-        reached = f"https:{service}:{port}" if scheme == "https" else f"{service}:{port}"
-        self._root = f"/api/v1/namespaces/{namespace}/services/{reached}/proxy{self.prefix}"
+        target = f"https:{service}:{port}" if scheme == "https" else f"{service}:{port}"
+        self._root = f"/api/v1/namespaces/{namespace}/services/{target}/proxy{self.prefix}"
 
     def body(self, path: str, params: Parameters | None = None) -> bytes:
-        """Return the answer as it was sent; raise CutAnswer or PlatformError."""
+        """Return the body of the answer; raise CutAnswer or PlatformError."""
         try:
             return self._api.call(
                 "GET",
@@ -93,28 +93,30 @@ class ProxiedEndpoint(Endpoint):
                 retry_timeout_s=self._retry_timeout_s,
             )
         except PlatformError as error:
-            raise type(error)(f"{self.name} does not give {path}: {error}") from None
+            raise type(error)(f"{self.name} did not answer {path}: {error}") from None
 
 
 class UrlEndpoint(Endpoint):
-    """A server at an address that the user names.
+    """A server at a URL of the user.
 
     Parameters
     ----------
     url
-        With a path prefix if the server has one; user and password in it become basic authentication.
+        URL with the server's path prefix, if any; user and password are sent as basic authentication.
     token_variable
-        Environment variable that holds a bearer token, if the server wants one.
+        Environment variable with a bearer token, if the server needs one.
     """
 
-    def __init__(self, url: str, *, what: str, token_variable: str = "", retry_timeout_s: float = RETRY_TIMEOUT_S):
+    def __init__(self, url: str, *, kind: str, token_variable: str = "", retry_timeout_s: float = RETRY_TIMEOUT_S):
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f'an URL such as http://{what.lower()}.example:9090 is needed for {what}, not "{url}"')
+            raise UsageError(
+                f'the address of {kind} must be a URL such as http://{kind.lower()}.example:9090, got "{url}"'
+            )
         host = parts.hostname if ":" not in parts.hostname else f"[{parts.hostname}]"
-        place = f"{host}:{parts.port}" if parts.port else host
-        self._root = urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", ""))
-        self.name = f"{what} at {self._root}"
+        address = f"{host}:{parts.port}" if parts.port else host
+        self._root = urlunsplit((parts.scheme, address, parts.path.rstrip("/"), "", ""))
+        self.name = f"{kind} at {self._root}"
         self._headers = {**_COMPRESSED, "User-Agent": "faultset"}
         token = os.environ.get(token_variable, "") if token_variable else ""
         if token:
@@ -127,9 +129,9 @@ class UrlEndpoint(Endpoint):
         self._pool = urllib3.PoolManager(retries=False)
 
     def body(self, path: str, params: Parameters | None = None) -> bytes:
-        """Return the answer as it was sent; raise CutAnswer or PlatformError."""
+        """Return the body of the answer; raise CutAnswer or PlatformError."""
         url = self._root + path + (f"?{urlencode(params, doseq=True)}" if params else "")
-        # a server that has never answered is more likely misspelt than restarting
+        # a server that has never answered is more likely a wrong address than a restart
         retry_timeout_s = (
             self._retry_timeout_s if self._has_answered else min(FIRST_RETRY_TIMEOUT_S, self._retry_timeout_s)
         )
@@ -138,19 +140,23 @@ class UrlEndpoint(Endpoint):
             try:
                 response = self._pool.request("GET", url, headers=self._headers, timeout=TIMEOUT_S)
             except urllib3.exceptions.IncompleteRead as error:
-                raise CutAnswer(f"{self.name} broke off its answer to {path} ({error})") from None
+                raise CutAnswer(f"{self.name} sent an incomplete answer to {path} ({error})") from None
             except (urllib3.exceptions.HTTPError, OSError) as error:
                 if _is_cut(error):
-                    raise CutAnswer(f"{self.name} broke off its answer to {path}") from None
+                    raise CutAnswer(f"{self.name} sent an incomplete answer to {path}") from None
                 if time.monotonic() + pause_s > deadline:
                     raise PlatformError(
-                        f"{self.name} cannot be reached ({_short(str(error))}); check the address and the network"
+                        f"cannot reach {self.name} ({_shorten(str(error))}); check the address and the network"
                     ) from None
             else:
                 if 200 <= response.status < 300:
                     self._has_answered = True
                     return response.data
-                if response.status not in _BUSY or time.monotonic() + pause_s > deadline or _is_verdict(response.data):
+                if (
+                    response.status not in _BUSY
+                    or time.monotonic() + pause_s > deadline
+                    or _is_query_error(response.data)
+                ):
                     raise self._refusal(response, path)
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, 5.0)
@@ -158,36 +164,38 @@ class UrlEndpoint(Endpoint):
     def _refusal(self, response: Any, path: str) -> PlatformError:
         if response.status in (401, 403):
             return PlatformError(
-                f"{self.name} does not let us in ({response.status}); put user and password in the URL or a token in "
-                "the environment variable"
+                f"{self.name} rejects the credentials ({response.status}); put user and password in the URL or a token "
+                "in the environment variable"
             )
-        said = _short(response.data.decode(errors="replace"))
-        return PlatformError(f"{self.name} answered {response.status} to {path}: {said}")
+        message = _shorten(response.data.decode(errors="replace"))
+        return PlatformError(f"{self.name} answered {response.status} to {path}: {message}")
 
 
 def _is_cut(error: BaseException) -> bool:
     return isinstance(error, urllib3.exceptions.ProtocolError) and "IncompleteRead" in str(error)
 
 
-def _is_verdict(body: bytes) -> bool:
-    """Say whether Prometheus itself refuses a query, which it also does with 503 (timeout)."""
+def _is_query_error(body: bytes) -> bool:
+    """Return whether Prometheus itself rejected a query, for which it also uses status 503."""
     try:
-        said = json.loads(body)
+        answer = json.loads(body)
     except ValueError:
         return False
-    return isinstance(said, dict) and said.get("status") == "error"
+    return isinstance(answer, dict) and answer.get("status") == "error"
 
 
-def parsed(body: bytes, name: str, path: str) -> Any:
-    """Return what an answer's JSON says; raise CutAnswer, which names server and path, where it is not whole."""
+def parse_answer(body: bytes, name: str, path: str) -> Any:
+    """Return the parsed JSON of an answer; raise CutAnswer if it is incomplete."""
     try:
         return json.loads(body)
     except ValueError:
-        start = _short(body[:80].decode(errors="replace"))
-        raise CutAnswer(f"{name} gave no whole JSON for {path} ({len(body)} bytes, beginning with {start!r})") from None
+        start = _shorten(body[:80].decode(errors="replace"))
+        raise CutAnswer(
+            f"{name} sent incomplete JSON for {path} ({len(body)} bytes, starting with {start!r})"
+        ) from None
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return " ".join(text.split())[:300]
 
 
@@ -195,7 +203,7 @@ _Answer = TypeVar("_Answer")
 
 
 def read_ahead(answers: Iterator[_Answer]) -> Generator[_Answer, None, None]:
-    """Yield what an iterator yields, one answer of which a thread fetches beforehand.
+    """Yield the items of an iterator; a thread fetches the next item in advance.
 
     >>> list(read_ahead(iter("abc")))
     ['a', 'b', 'c']

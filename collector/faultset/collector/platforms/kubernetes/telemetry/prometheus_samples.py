@@ -1,7 +1,7 @@
-"""Raw samples of a Prometheus server: range selectors, never `query_range`.
+"""Reads raw samples of a Prometheus server with range selectors.
 
-`query_range` would resample on a grid of its own and keep a dead pod's last value for five minutes. A range selector
-gives what was scraped, with the time at which it was. Prometheus leaves staleness markers out of it.
+`query_range` is not suitable: it resamples to a grid and repeats a deleted pod's last value for five minutes. A range
+selector returns the scraped samples with their times, without staleness markers.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ _MS = 1_000_000
 _TOO_BIG = ("too many samples", "timed out", "timeout", "too large", "exceed", "resource exhausted", "limit")
 
 
-def quoted(text: str) -> str:
-    """Return a string literal of PromQL."""
+def quote(text: str) -> str:
+    """Return a string as a PromQL literal."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
-def one_of(names: Iterable[str]) -> str:
-    """Return the literal of a regular expression that matches exactly these names."""
-    return quoted("|".join(re.escape(name) for name in names))
+def match_any(names: Iterable[str]) -> str:
+    """Return the PromQL literal of a regular expression that matches exactly these names."""
+    return quote("|".join(re.escape(name) for name in names))
 
 
 class SampleReader:
-    """Reads all samples of a window in answers that are small enough to be whole."""
+    """Reads all samples of a window in answers below the server's limits."""
 
     def __init__(self, endpoint: Endpoint, *, samples_per_answer: int = SAMPLES_PER_ANSWER):
         self._endpoint = endpoint
-        self._wanted = samples_per_answer
+        self._samples_per_answer = samples_per_answer
         self.unreadable: dict[str, str] = {}
-        """Native histograms that could not become rows, with the reason."""
+        """Metrics that could not be converted to rows, with the reason."""
 
     def families(self, matchers: Sequence[str], start_ns: int, end_ns: int) -> list[str]:
-        """Return the names of all metrics with samples around the window.
+        """Return the names of all metrics with samples in the window.
 
         Parameters
         ----------
         matchers
-            Selectors without braces, such as `namespace="shop"`; series of any of them count.
+            Selectors without braces, such as `namespace="shop"`; a series must match at least one.
         """
-        found = self._data(
+        names = self._data(
             "/api/v1/label/__name__/values",
             {
                 "match[]": [f"{{{matcher}}}" for matcher in matchers],
@@ -62,61 +62,61 @@ class SampleReader:
                 "end": _seconds(-(-end_ns // _MS)),
             },
         )
-        return sorted(found or ())
+        return sorted(names or ())
 
     def series(self, matcher: str, families: Sequence[str], start_ns: int, end_ns: int) -> list[RawSeries]:
-        """Return every sample with `start_ns <= time < end_ns` of the named metrics.
+        """Return all samples of the metrics in `[start_ns, end_ns)`.
 
         Raises
         ------
         PlatformError
-            The server refuses, or even one metric in a second is more than it gives.
+            The server refuses, or one metric in one second exceeds its limits.
         """
         pieces: dict[tuple[Any, ...], list[RawSeries]] = {}
         for batch in _batches(families):
-            for one in self._windows(matcher, batch, start_ns // _MS, -(-end_ns // _MS)):
-                pieces.setdefault((one.is_histogram, *sorted(one.labels.items())), []).append(one)
+            for piece in self._windows(matcher, batch, start_ns // _MS, -(-end_ns // _MS)):
+                pieces.setdefault((piece.is_histogram, *sorted(piece.labels.items())), []).append(piece)
         joined = []
-        for parts in pieces.values():
-            times = np.concatenate([part.times for part in parts])
-            one = replace(parts[0], times=times, values=np.concatenate([part.values for part in parts]))
-            one = one.select((times >= start_ns) & (times < end_ns))
-            joined.append(one if one.is_histogram else one.select(~np.isnan(one.values)))
-        return self._without_histograms([one for one in joined if len(one.times)])
+        for group in pieces.values():
+            times = np.concatenate([piece.times for piece in group])
+            series = replace(group[0], times=times, values=np.concatenate([piece.values for piece in group]))
+            series = series.select((times >= start_ns) & (times < end_ns))
+            joined.append(series if series.is_histogram else series.select(~np.isnan(series.values)))
+        return self._convert_histograms([series for series in joined if len(series.times)])
 
-    def _without_histograms(self, found: Sequence[RawSeries]) -> list[RawSeries]:
-        """Replace native histograms by series; one that the server keeps in the classic form as well is left out."""
-        made = [one for one in found if not one.is_histogram]
-        names = {tuple(sorted(one.labels.items())) for one in made}
-        for one in found:
-            if one.is_histogram:
+    def _convert_histograms(self, all_series: Sequence[RawSeries]) -> list[RawSeries]:
+        """Replace native histograms by classic series, unless the server also stores the classic series."""
+        converted = [series for series in all_series if not series.is_histogram]
+        names = {tuple(sorted(series.labels.items())) for series in converted}
+        for series in all_series:
+            if series.is_histogram:
                 try:
-                    parts = classic_histogram(one)
+                    classic = classic_histogram(series)
                 except ValueError as error:
-                    self.unreadable[one.labels.get("__name__", "")] = str(error)
+                    self.unreadable[series.labels.get("__name__", "")] = str(error)
                     continue
-                if tuple(sorted(parts[-1].labels.items())) not in names:
-                    made += parts
-        return made
+                if tuple(sorted(classic[-1].labels.items())) not in names:
+                    converted += classic
+        return converted
 
     def latest(self, selector: str, window_s: float) -> list[RawSeries]:
-        """Return the samples of the last seconds by the server's clock."""
-        found = self._query(f"{selector}[{max(1, round(window_s * 1e3))}ms]", None)
-        return [one for one in parsed(found) if len(one.times) and not one.is_histogram]
+        """Return the samples of the last `window_s` seconds by the server's clock."""
+        data = self._query(f"{selector}[{max(1, round(window_s * 1e3))}ms]", None)
+        return [series for series in parse_series(data) if len(series.times) and not series.is_histogram]
 
     def instant(self, expression: str) -> list[tuple[Labels, float]]:
-        """Return the value of an expression now, series by series."""
-        found = self._query(expression, None)
-        if isinstance(found, Mapping) and found.get("resultType") == "scalar":
-            return [({}, float(found["result"][1]))]
-        return [(one.get("metric", {}), float(one["value"][1])) for one in _result(found, "vector")]
+        """Return the current values of an expression with their labels."""
+        data = self._query(expression, None)
+        if isinstance(data, Mapping) and data.get("resultType") == "scalar":
+            return [({}, float(data["result"][1]))]
+        return [(item.get("metric", {}), float(item["value"][1])) for item in _result(data, "vector")]
 
     def _windows(self, matcher: str, families: Sequence[str], start_ms: int, end_ms: int) -> Iterable[RawSeries]:
         step_ms, at_ms = _FIRST_STEP_MS, start_ms
         while at_ms < end_ms:
             until_ms = min(at_ms + step_ms, end_ms)
             try:
-                found = self._range(matcher, families, at_ms, until_ms)
+                series = self._range(matcher, families, at_ms, until_ms)
             except PlatformError as error:
                 if not is_too_big(error):
                     raise
@@ -129,26 +129,26 @@ class SampleReader:
                     yield from self._windows(matcher, families[half:], at_ms, end_ms)
                     return
                 raise PlatformError(
-                    f"{self._endpoint.name} does not give one second of {families[0]} ({error}); raise its limit on "
+                    f"{self._endpoint.name} cannot return one second of {families[0]} ({error}); raise its limit of "
                     "samples per query"
                 ) from None
-            yield from found
-            count = sum(_size(one) for one in found)
-            growth = self._wanted / max(count, 1)
+            yield from series
+            count = sum(_count_samples(piece) for piece in series)
+            growth = self._samples_per_answer / max(count, 1)
             step_ms = int((until_ms - at_ms) * min(max(growth, 0.25), 4.0))
             step_ms = min(max(step_ms, _LEAST_STEP_MS), _MOST_STEP_MS)
             at_ms = until_ms
 
     def _range(self, matcher: str, families: Sequence[str], start_ms: int, end_ms: int) -> list[RawSeries]:
-        """Return the samples of `[start, end)`; one server's ranges contain their start, another's do not."""
-        selector = f"{{__name__=~{one_of(families)},{matcher}}}[{end_ms - start_ms}ms]"
-        made = []
-        for one in parsed(self._query(selector, end_ms - 1)):
-            times = one.times // _MS
-            kept = (times >= start_ms) & (times < end_ms)
-            if kept.any():
-                made.append(one.select(kept))
-        return made
+        """Return the samples of `[start, end)`; servers differ in whether a range includes its start."""
+        selector = f"{{__name__=~{match_any(families)},{matcher}}}[{end_ms - start_ms}ms]"
+        selected = []
+        for series in parse_series(self._query(selector, end_ms - 1)):
+            times = series.times // _MS
+            inside = (times >= start_ms) & (times < end_ms)
+            if inside.any():
+                selected.append(series.select(inside))
+        return selected
 
     def _query(self, expression: str, at_ms: int | None) -> Any:
         params = {"query": expression} | ({} if at_ms is None else {"time": _seconds(at_ms)})
@@ -157,41 +157,41 @@ class SampleReader:
     def _data(self, path: str, params: Mapping[str, str | Sequence[str]]) -> Any:
         answer = self._endpoint.get(path, params)
         if not isinstance(answer, Mapping) or answer.get("status") != "success":
-            said = answer.get("error", "no success") if isinstance(answer, Mapping) else "not an object"
-            raise PlatformError(f"{self._endpoint.name} refuses {path}: {said}")
+            reason = answer.get("error", "no success") if isinstance(answer, Mapping) else "not an object"
+            raise PlatformError(f"{self._endpoint.name} rejected {path}: {reason}")
         warnings = answer.get("warnings")
         if warnings:
-            raise CutAnswer(f"{self._endpoint.name} answers {path} only in part: {warnings[0]}")
+            raise CutAnswer(f"{self._endpoint.name} answered {path} only partially: {warnings[0]}")
         return answer.get("data")
 
 
-def parsed(data: Any) -> list[RawSeries]:
-    """Return the series of the answer to a range selector, NaN and native histograms included."""
-    made = []
-    for one in _result(data, "matrix"):
-        if one.get("values"):
-            made.append(read_pairs(one["metric"], one["values"]))
-        if one.get("histograms"):
-            made.append(read_pairs(one["metric"], one["histograms"], histograms=True))
-    return made
+def parse_series(data: Any) -> list[RawSeries]:
+    """Return the series of the answer to a range selector, including NaN and native histograms."""
+    series = []
+    for item in _result(data, "matrix"):
+        if item.get("values"):
+            series.append(read_pairs(item["metric"], item["values"]))
+        if item.get("histograms"):
+            series.append(read_pairs(item["metric"], item["histograms"], histograms=True))
+    return series
 
 
-def _size(series: RawSeries) -> int:
-    """Return how many samples a series is for limits of answers: a bucket counts as one."""
+def _count_samples(series: RawSeries) -> int:
+    """Return the number of samples that count towards a server's limit; each bucket counts."""
     if not series.is_histogram:
         return len(series.times)
-    return sum(2 + len(one.get("buckets") or ()) if isinstance(one, Mapping) else 1 for one in series.values)
+    return sum(2 + len(item.get("buckets") or ()) if isinstance(item, Mapping) else 1 for item in series.values)
 
 
 def is_too_big(error: PlatformError) -> bool:
-    """Say whether less at a time may help."""
+    """Return whether a smaller request may succeed."""
     text = str(error).lower()
     return isinstance(error, CutAnswer) or any(phrase in text for phrase in _TOO_BIG)
 
 
 def _result(data: Any, kind: str) -> list[Any]:
     if not isinstance(data, Mapping) or data.get("resultType") != kind:
-        raise CutAnswer(f"a Prometheus server was asked for a {kind} and gave something else")
+        raise CutAnswer(f"a Prometheus server did not answer with a {kind}")
     return data.get("result") or []
 
 
@@ -222,7 +222,7 @@ _SUFFIX_KINDS = (("_bucket", "bucket"), ("_sum", "sum"), ("_count", "count"))
 
 
 def duration_s(text: str) -> float:
-    """Return a duration in Prometheus' notation as seconds.
+    """Return a duration in Prometheus notation in seconds.
 
     >>> duration_s("1m30s")
     90.0
@@ -232,22 +232,19 @@ def duration_s(text: str) -> float:
 
 @dataclass(kw_only=True)
 class Targets:
-    """Scraped addresses and the labels that scraping adds to their series.
-
-    What is known of a target that has gone stays known.
-    """
+    """Scrape targets, including former ones, and the labels that scraping adds to their series."""
 
     labels: dict[tuple[str, str], Labels] = field(default_factory=dict)
-    """By job and instance."""
+    """Labels by job and instance."""
     names: dict[str, set[str]] = field(default_factory=dict)
-    """By job: names of the labels that any of its targets has."""
+    """Label names of all targets by job."""
     intervals_s: dict[str, float] = field(default_factory=dict)
-    """By scrape pool."""
+    """Scrape intervals by scrape pool."""
     container_pool: str | None = None
     """Scrape pool of the kubelets' container metrics."""
 
     def learn(self, endpoint: Endpoint) -> None:
-        """Ask the server; a server without this interface (some stores that speak PromQL) leaves it empty."""
+        """Add the server's current targets, if it has this API; some PromQL servers do not."""
         try:
             answer = endpoint.get("/api/v1/targets", {"state": "active"})
             active = answer["data"]["activeTargets"]
@@ -266,12 +263,12 @@ class Targets:
 
 
 def scrape_interval_s(endpoint: Endpoint, targets: Targets) -> float:
-    """Return the time between two scrapes of the containers, else the server's default.
+    """Return the scrape interval of containers, otherwise the server's default.
 
     Raises
     ------
     PlatformError
-        The server says neither.
+        The server shows neither.
     """
     if targets.container_pool in targets.intervals_s:
         return targets.intervals_s[targets.container_pool]
@@ -280,11 +277,11 @@ def scrape_interval_s(endpoint: Endpoint, targets: Targets) -> float:
         return duration_s(str(config["global"]["scrape_interval"]))
     if targets.intervals_s:
         return max(targets.intervals_s.values())
-    raise PlatformError(f"{endpoint.name} does not say how often it scrapes, neither in its targets nor in its config")
+    raise PlatformError(f"{endpoint.name} shows no scrape interval, neither in its targets nor in its configuration")
 
 
 class MetricTypes:
-    """Types and units of metrics as their exporters declare them."""
+    """Types and units of metrics that exporters declare."""
 
     def __init__(self, metadata: Mapping[str, Any]):
         self._types = {name: entries[0].get("type", "") for name, entries in metadata.items() if entries}
@@ -293,25 +290,25 @@ class MetricTypes:
         }
 
     @classmethod
-    def asked(cls, endpoint: Endpoint) -> MetricTypes:
-        """Ask the server; without an answer the names have to tell."""
+    def read(cls, endpoint: Endpoint) -> MetricTypes:
+        """Read the types from the server; if it has none, metric names decide."""
         try:
             return cls(endpoint.get("/api/v1/metadata")["data"] or {})
         except (PlatformError, KeyError, TypeError):
             return cls({})
 
     def declares_histogram(self, metric: str) -> bool:
-        """Return whether a metric is declared to be a histogram of cumulative counts or of present values."""
+        """Return whether a metric is declared as a histogram of cumulative counts or current values."""
         return self._types.get(metric) in ("histogram", "gaugehistogram")
 
     def holds_gauges(self, metric: str) -> bool:
-        """Return whether a metric is a histogram of present values, whose counts may fall."""
+        """Return whether a metric is a histogram of current values, whose counts may decrease."""
         return self._types.get(metric) == "gaugehistogram"
 
     def kind(self, metric: str, labels: Mapping[str, str]) -> str:
         """Return counter, gauge, bucket, sum or count.
 
-        An exporter of OpenMetrics declares `requests` for the counter `requests_total`.
+        OpenMetrics declares the type of `requests_total` under the name `requests`.
         """
         for suffix, kind in _SUFFIX_KINDS:
             family = metric.removesuffix(suffix)
@@ -344,16 +341,16 @@ _NS_PER_MS = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class RawSeries:
-    """One series as the server names it, with its samples in order of time.
+    """A series of the server with its samples in order of time.
 
     Attributes
     ----------
     times
         int64, nanoseconds since 1970.
     values
-        float64, without NaN; objects in a series of native histograms.
+        float64 without NaN, or objects for native histograms.
     kind
-        bucket, sum or count in a part of a native histogram; elsewhere the metric's type decides.
+        bucket, sum or count for a series of a native histogram; None if the metric's type decides.
     """
 
     labels: Labels
@@ -366,13 +363,13 @@ class RawSeries:
         """Whether the samples are native histograms."""
         return self.values.dtype == object
 
-    def select(self, kept: Flags) -> RawSeries:
-        """Return the chosen samples."""
-        return replace(self, times=self.times[kept], values=self.values[kept])
+    def select(self, mask: Flags) -> RawSeries:
+        """Return the samples that a mask selects."""
+        return replace(self, times=self.times[mask], values=self.values[mask])
 
 
 def read_pairs(labels: Labels, pairs: Sequence[Any], *, histograms: bool = False) -> RawSeries:
-    """Return the series of pairs of time and value in an answer of the server's API."""
+    """Return the series of an answer's pairs of time and value."""
     flat = list(chain.from_iterable(pairs))
     milliseconds = np.rint(np.fromiter(flat[0::2], np.float64, len(pairs)) * 1e3).astype(np.int64)
     if histograms:
@@ -383,36 +380,36 @@ def read_pairs(labels: Labels, pairs: Sequence[Any], *, histograms: bool = False
 
 
 def classic_histogram(series: RawSeries) -> list[RawSeries]:
-    """Return buckets, sum and count that a classic histogram of the same observations would have.
+    """Return a native histogram as the buckets, sum and count of a classic one.
 
-    There is a cumulative bucket for each upper bound that occurs in the series. A sample has no value at a bound inside
-    of one of its own buckets, as after a change of resolution.
+    There is a cumulative bucket for each upper bound in the series. A sample has no value at a bound inside one of its
+    buckets, as after a change of resolution.
 
     Raises
     ------
     ValueError
-        A histogram has another form than that of Prometheus' API.
+        A histogram does not have the format of Prometheus' API.
     """
     try:
-        counts = np.array([float(one["count"]) for one in series.values])
-        sums = np.array([float(one["sum"]) for one in series.values])
-        rows: list[list[Any]] = [list(one.get("buckets") or ()) for one in series.values]
+        counts = np.array([float(item["count"]) for item in series.values])
+        sums = np.array([float(item["sum"]) for item in series.values])
+        rows: list[list[Any]] = [list(item.get("buckets") or ()) for item in series.values]
         texts = {float(upper): str(upper) for buckets in rows for _, _, upper, _ in buckets}
         bounds = sorted(bound for bound in texts if np.isfinite(bound))
-        cumulative = np.array([_cumulative(buckets, bounds) for buckets in rows])
+        cumulative = np.array([_accumulate(buckets, bounds) for buckets in rows])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not a histogram of Prometheus' API: {error!r}") from None
-    buckets = [_part(series, "bucket", cumulative[:, row], le=texts[bound]) for row, bound in enumerate(bounds)]
+    buckets = [_build_series(series, "bucket", cumulative[:, row], le=texts[bound]) for row, bound in enumerate(bounds)]
     return [
         *buckets,
-        _part(series, "bucket", counts, le=_INFINITY),
-        _part(series, "sum", sums),
-        _part(series, "count", counts),
+        _build_series(series, "bucket", counts, le=_INFINITY),
+        _build_series(series, "sum", sums),
+        _build_series(series, "count", counts),
     ]
 
 
-def _cumulative(buckets: Sequence[Any], bounds: Sequence[float]) -> Numbers:
-    """Return how many observations were at most each of the bounds, NaN where the buckets do not say."""
+def _accumulate(buckets: Sequence[Any], bounds: Sequence[float]) -> Numbers:
+    """Return the number of observations up to each bound; NaN if a bucket contains the bound."""
     ordered = sorted((float(lower), float(upper), float(count)) for _, lower, upper, count in buckets)
     totals = np.cumsum([0.0, *(count for _, _, count in ordered)])
     ended = np.searchsorted([upper for _, upper, _ in ordered], bounds, side="right")
@@ -420,6 +417,6 @@ def _cumulative(buckets: Sequence[Any], bounds: Sequence[float]) -> Numbers:
     return np.where(begun > ended, np.nan, totals[ended])
 
 
-def _part(series: RawSeries, kind: str, values: Numbers, **labels: str) -> RawSeries:
+def _build_series(series: RawSeries, kind: str, values: Numbers, **labels: str) -> RawSeries:
     labels = {**series.labels, "__name__": f"{series.labels['__name__']}_{kind}", **labels}
     return RawSeries(labels=labels, times=series.times, values=values, kind=kind).select(~np.isnan(values))

@@ -1,4 +1,4 @@
-"""Series as a Prometheus server names them, and native histograms as the series of classic ones."""
+"""Converts series of a Prometheus server to rows of the metrics table."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from faultset.collector.sources.metric_store import (
 )
 
 _CONTAINER_LABELS = frozenset("cpu failure_type interface operation scope state tcp_state udp_state ulimit".split())
-"""Labels that cAdvisor gives to say what is measured, not where."""
+"""Labels of cAdvisor that describe the measurement rather than the container."""
 
 _SCRAPE_LABELS = frozenset("namespace instance id job prometheus prometheus_replica metrics_path __name__".split())
 _STATE_PLACE_LABELS = _SCRAPE_LABELS | {"uid", "pod_uid", "node", "service", "endpoint"}
 _SUMMED_LABELS = frozenset("ip port_name port_number port_protocol device major minor".split())
-"""Labels that split a value by address or device: their parts are added up."""
+"""Labels that split a value by address or device; the values are summed."""
 
 _NO_SIGNAL = re.compile(
     r".*:.*|ALERTS(_FOR_STATE)?|kube_.+_(info|labels|annotations|owner|ips|tolerations|ports|service_account|scheduler)"
     r"|kube_namespace_.+|kube_pod_restart_policy|kube_(configmap|secret)_.*|.+_metadata_resource_version"
     r"|kube_pod_spec_volumes_.+|.+_created|kube_pod_nodeselectors|kube_service_.+|kube_networkpolicy_.+"
 )
-"""Rules' results, alerts, and families that only describe: their value is always 1 or a time of creation."""
-_KEPT = frozenset({"kube_pod_created"})
+"""Rules, alerts and descriptive metrics, whose value is constant or a creation time."""
+_EXCEPTIONS = frozenset({"kube_pod_created"})
 
 _KINDS = {
     "cronjob": "CronJob",
@@ -52,45 +52,45 @@ _KINDS = {
     "resourcequota": "ResourceQuota",
     "statefulset": "StatefulSet",
 }
-"""Label under which kube-state-metrics names an object, and the object's kind."""
+"""Kinds of objects by the label with which kube-state-metrics names them."""
 
 
 def carries_signal(metric: str) -> bool:
-    """Say whether a metric can change with the state of the application.
+    """Return whether a metric can change with the state of the application.
 
     >>> carries_signal("container_cpu_usage_seconds_total"), carries_signal("kube_pod_info")
     (True, False)
     """
-    return metric in _KEPT or _NO_SIGNAL.fullmatch(metric) is None
+    return metric in _EXCEPTIONS or _NO_SIGNAL.fullmatch(metric) is None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Named:
-    """One series of the server under the name of its row.
+class NamedSeries:
+    """A series of the server with the name of its row.
 
     Attributes
     ----------
-    part
-        What tells apart series that are added up under one name.
+    split
+        Labels that distinguish series whose values are summed under one name.
     rank
-        Preference among series that measure the same thing; lower is better.
+        Preference among series of the same measurement; lower is better.
     """
 
     series: SeriesKey
     raw: RawSeries
-    part: tuple[str, ...] = ()
+    split: tuple[str, ...] = ()
     rank: int = 0
 
 
 class Naming:
-    """Names the series of one namespace.
+    """Names the series of a namespace.
 
     Parameters
     ----------
     service_of_pod
-        Workload of a pod, also of one that is gone; None for a stranger's.
+        Returns the workload of a pod, which may have been deleted; None for pods of others.
     service_of_object
-        Workload of an object, by kind and name.
+        Returns the workload of an object by kind and name.
     """
 
     def __init__(
@@ -103,38 +103,38 @@ class Naming:
         self._namespace = namespace
         self._service_of_pod, self._service_of_object = service_of_pod, service_of_object
 
-    def named(self, found: Iterable[RawSeries], targets: Targets, types: MetricTypes) -> list[Named]:
-        """Return the series that are rows, the best of those that measure the same thing."""
-        made = []
-        for raw in found:
+    def name_series(self, all_raw: Iterable[RawSeries], targets: Targets, types: MetricTypes) -> list[NamedSeries]:
+        """Return the named series for rows; of several series of the same measurement only the best."""
+        result = []
+        for raw in all_raw:
             metric = raw.labels.get("__name__", "")
             if metric.startswith("container_"):
-                one = self._of_container(metric, raw, types)
+                named = self._name_container(metric, raw, types)
             elif metric.startswith("kube_"):
-                one = self._of_state(metric, raw, targets, types)
+                named = self._name_state(metric, raw, targets, types)
             else:
-                one = self._of_pod(metric, raw, targets, types)
-            if one is not None:
-                made.append(one)
-        return _with_their_containers(_best(made))
+                named = self._name_pod(metric, raw, targets, types)
+            if named is not None:
+                result.append(named)
+        return _fill_containers(_select_best(result))
 
     def volume(self, name: str) -> str:
-        """Return the name of a volume without the prefix that keeps the volumes of several episodes apart."""
+        """Return the name of a volume without the prefix of its namespace."""
         return name.removeprefix(f"{self._namespace}-")
 
     def owns_volume(self, name: str) -> bool:
-        """Say whether a volume belongs to the application."""
+        """Return whether a volume belongs to the application."""
         return name.startswith(f"{self._namespace}-") or self._service_of_object("PersistentVolume", name) is not None
 
-    def _of_container(self, metric: str, raw: RawSeries, types: MetricTypes) -> Named | None:
-        labels = _unexported(raw.labels)
+    def _name_container(self, metric: str, raw: RawSeries, types: MetricTypes) -> NamedSeries | None:
+        labels = _restore_labels(raw.labels)
         pod, container = labels.get("pod") or labels.get("pod_name"), labels.get("container") or ""
         if container == EPHEMERAL:
             return None
         if labels.get("namespace") != self._namespace or not pod:
             return None
-        kept = {name: value for name, value in labels.items() if name in _CONTAINER_LABELS}
-        part = tuple(labels.get(name, "") for name in ("device", "major", "minor"))
+        row_labels = {name: value for name, value in labels.items() if name in _CONTAINER_LABELS}
+        split = tuple(labels.get(name, "") for name in ("device", "major", "minor"))
         is_sandbox = container == "POD" or (not container and bool(labels.get("name")))
         if metric.startswith("container_network_"):
             if labels.get("interface") == "lo":
@@ -152,82 +152,87 @@ class Naming:
             pod,
             container or None,
             metric,
-            canonical_labels(kept),
-            raw.kind or types.kind(metric, kept),
+            canonical_labels(row_labels),
+            raw.kind or types.kind(metric, row_labels),
         )
-        return Named(series=series, raw=raw, part=part, rank=rank)
+        return NamedSeries(series=series, raw=raw, split=split, rank=rank)
 
-    def _of_state(self, metric: str, raw: RawSeries, targets: Targets, types: MetricTypes) -> Named | None:
-        about = metric.split("_")[1]
-        labels = _unexported(raw.labels)
-        is_volume = about == "persistentvolume"
+    def _name_state(self, metric: str, raw: RawSeries, targets: Targets, types: MetricTypes) -> NamedSeries | None:
+        kind = metric.split("_")[1]
+        labels = _restore_labels(raw.labels)
+        is_volume = kind == "persistentvolume"
         if not is_volume and labels.get("namespace") != self._namespace:
             return None
-        added = _added(raw.labels, targets)
-        kept = {
+        added = _added_labels(raw.labels, targets)
+        row_labels = {
             name: value
             for name, value in labels.items()
-            if name == about or not (name in _STATE_PLACE_LABELS or added.get(name, _ABSENT) in (value, None))
+            if name == kind or not (name in _STATE_PLACE_LABELS or added.get(name, _ABSENT) in (value, None))
         }
         pod = container = service = None
-        if about == "pod":
-            pod = kept.pop("pod", None) or labels.get("pod")
-            held = kept.pop("container", None) or labels.get("container")
-            container = held if "_container_" in metric else None
+        if kind == "pod":
+            pod = row_labels.pop("pod", None) or labels.get("pod")
+            container_label = row_labels.pop("container", None) or labels.get("container")
+            container = container_label if "_container_" in metric else None
             service = self._service_of_pod(pod) if pod else None
         else:
             for name in ("pod", "container"):
-                kept.pop(name, None)
-            name = kept.get(about)
+                row_labels.pop(name, None)
+            name = row_labels.get(kind)
             if is_volume:
                 if name is None or not self.owns_volume(name):
                     return None
-                name = kept[about] = self.volume(name)
-            if name is not None and about in _KINDS:
-                service = self._service_of_object(_KINDS[about], name)
-        part = tuple(kept.pop(name) for name in sorted(_SUMMED_LABELS & kept.keys()))
+                name = row_labels[kind] = self.volume(name)
+            if name is not None and kind in _KINDS:
+                service = self._service_of_object(_KINDS[kind], name)
+        split = tuple(row_labels.pop(name) for name in sorted(_SUMMED_LABELS & row_labels.keys()))
         series = SeriesKey(
-            service, pod, container, metric, canonical_labels(kept), raw.kind or types.kind(metric, kept)
+            service, pod, container, metric, canonical_labels(row_labels), raw.kind or types.kind(metric, row_labels)
         )
-        return Named(series=series, raw=raw, part=part)
+        return NamedSeries(series=series, raw=raw, split=split)
 
-    def _of_pod(self, metric: str, raw: RawSeries, targets: Targets, types: MetricTypes) -> Named | None:
+    def _name_pod(self, metric: str, raw: RawSeries, targets: Targets, types: MetricTypes) -> NamedSeries | None:
         labels = dict(raw.labels)
         if labels.get("namespace") != self._namespace:
             return None
         pod, container = labels.pop("pod", None), labels.pop("container", None)
-        added = _added(raw.labels, targets)
-        kept = {
+        added = _added_labels(raw.labels, targets)
+        row_labels = {
             name: value
             for name, value in labels.items()
             if not (name in _SCRAPE_LABELS or name == "pod_uid" or added.get(name, _ABSENT) in (value, None))
         }
-        for name in [name for name in kept if name.startswith("exported_")]:
-            kept[name.removeprefix("exported_")] = kept.pop(name)
-        claim = kept.get("persistentvolumeclaim")
+        for name in [name for name in row_labels if name.startswith("exported_")]:
+            row_labels[name.removeprefix("exported_")] = row_labels.pop(name)
+        claim = row_labels.get("persistentvolumeclaim")
         service = self._service_of_pod(pod) if pod else None
         if pod is None and claim is not None:
             service = self._service_of_object("PersistentVolumeClaim", claim)
         series = SeriesKey(
-            service, pod, container or None, metric, canonical_labels(kept), raw.kind or types.kind(metric, kept)
+            service,
+            pod,
+            container or None,
+            metric,
+            canonical_labels(row_labels),
+            raw.kind or types.kind(metric, row_labels),
         )
-        return Named(series=series, raw=raw)
+        return NamedSeries(series=series, raw=raw)
 
 
 _ABSENT = ""
 
 
-def _unexported(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels as the exporter gave them, where scraping had to move them aside."""
-    made = {name: value for name, value in labels.items() if not name.startswith("exported_")}
+def _restore_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the exporter's labels, undoing the prefix `exported_` that scraping adds on a conflict."""
+    restored = {name: value for name, value in labels.items() if not name.startswith("exported_")}
     for name, value in labels.items():
         if name.startswith("exported_"):
-            made[name.removeprefix("exported_")] = value
-    return made
+            restored[name.removeprefix("exported_")] = value
+    return restored
 
 
-def _added(labels: Mapping[str, str], targets: Targets) -> Mapping[str, str | None]:
-    """Return the labels that scraping added, with None for a value that is not known any more."""
+def _added_labels(labels: Mapping[str, str], targets: Targets) -> Mapping[str, str | None]:
+    """Return the labels that scraping added; None for an unknown value."""
     job = labels.get("job", "")
     exact = targets.labels.get((job, labels.get("instance", "")))
     if exact is not None:
@@ -237,30 +242,34 @@ def _added(labels: Mapping[str, str], targets: Targets) -> Mapping[str, str | No
     return dict.fromkeys(targets.names.get(job, ()))
 
 
-def _best(found: list[Named]) -> list[Named]:
-    """Leave out what measures a thing less well than another series of the same metric and pod."""
+def _select_best(all_named: list[NamedSeries]) -> list[NamedSeries]:
+    """Return the series of the best rank for each metric and pod."""
     ranks: dict[tuple[str, str | None], int] = {}
-    for one in found:
-        key = (one.series.metric, one.series.pod)
-        ranks[key] = min(ranks.get(key, one.rank), one.rank)
-    return [one for one in found if one.series.pod is None or one.rank == ranks[one.series.metric, one.series.pod]]
+    for named in all_named:
+        key = (named.series.metric, named.series.pod)
+        ranks[key] = min(ranks.get(key, named.rank), named.rank)
+    return [
+        named
+        for named in all_named
+        if named.series.pod is None or named.rank == ranks[named.series.metric, named.series.pod]
+    ]
 
 
-def _with_their_containers(found: list[Named]) -> list[Named]:
-    """Fill in the container of what a pod exports itself, where the pod has only one."""
-    held: dict[str, set[str]] = {}
-    for one in found:
-        if one.series.pod is not None and one.series.container is not None:
-            held.setdefault(one.series.pod, set()).add(one.series.container)
-    made = []
-    for one in found:
-        pod, metric = one.series.pod, one.series.metric
-        if pod and one.series.container is None and not metric.startswith(("container_", "kube_", "kubelet_")):
-            names = held.get(pod, set())
+def _fill_containers(all_named: list[NamedSeries]) -> list[NamedSeries]:
+    """Set the container of a pod's application metrics if the pod has only one container."""
+    containers: dict[str, set[str]] = {}
+    for named in all_named:
+        if named.series.pod is not None and named.series.container is not None:
+            containers.setdefault(named.series.pod, set()).add(named.series.container)
+    result = []
+    for named in all_named:
+        pod, metric = named.series.pod, named.series.metric
+        if pod and named.series.container is None and not metric.startswith(("container_", "kube_", "kubelet_")):
+            names = containers.get(pod, set())
             if len(names) == 1:
-                one = Named(series=one.series._replace(container=next(iter(names))), raw=one.raw)
-        made.append(one)
-    return made
+                named = NamedSeries(series=named.series._replace(container=next(iter(names))), raw=named.raw)
+        result.append(named)
+    return result
 
 
 Times = npt.NDArray[np.int64]
@@ -270,64 +279,65 @@ Values = npt.NDArray[np.float64]
 
 
 ENDPOINT_EXISTS = "kube_endpoint_info"
-"""Family that tells of an Endpoints object even when it has no address."""
+"""Metric that exists for every Endpoints object, even without addresses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """The samples of one row name in order of time."""
+    """The samples of a row name in order of time."""
 
     series: SeriesKey
     times: Times
     values: Values
 
 
-def merged(found: Iterable[Named]) -> list[Samples]:
-    """Return one entry for each name: copies of a series once, parts of a value added up."""
-    groups: dict[SeriesKey, dict[tuple[str, ...], list[Named]]] = {}
-    for one in found:
-        groups.setdefault(one.series, {}).setdefault(one.part, []).append(one)
-    made = []
-    for series, parts in groups.items():
-        pieces = [_newest(copies) for copies in parts.values()]
-        times, values = pieces[0] if len(pieces) == 1 else _added_up(pieces)
-        made.append(Samples(series=series, times=times, values=values))
-    return made
+def merge_series(all_named: Iterable[NamedSeries]) -> list[Samples]:
+    """Return one entry per name, from copies of a series and the sum of split values."""
+    groups: dict[SeriesKey, dict[tuple[str, ...], list[NamedSeries]]] = {}
+    for named in all_named:
+        groups.setdefault(named.series, {}).setdefault(named.split, []).append(named)
+    result = []
+    for series, splits in groups.items():
+        pieces = [_merge_copies(copies) for copies in splits.values()]
+        times, values = pieces[0] if len(pieces) == 1 else _sum_pieces(pieces)
+        result.append(Samples(series=series, times=times, values=values))
+    return result
 
 
-def _newest(copies: Sequence[Named]) -> tuple[Times, Values]:
-    """Return the samples of copies of one series; where several run at the same time, those of the latest to begin.
+def _merge_copies(copies: Sequence[NamedSeries]) -> tuple[Times, Values]:
+    """Return the samples of copies of a series; where copies overlap, the one that started last wins.
 
-    A container that restarts leaves its old series for a moment, and two scrapers may read the same container.
+    The old series of a restarted container remains for a moment, and two scrapers may read the same container.
     """
     if len(copies) == 1:
         return copies[0].raw.times, copies[0].raw.values
-    ordered = sorted(copies, key=lambda one: (one.raw.times[0], one.raw.times[-1], sorted(one.raw.labels.items())))
-    times, values = ordered[-1].raw.times, ordered[-1].raw.values
-    for one in reversed(ordered[:-1]):
-        older = one.raw
-        kept = (older.times < times[0]) | (older.times > times[-1])
-        times, values = np.concatenate([older.times[kept], times]), np.concatenate([older.values[kept], values])
+    raws = [named.raw for named in copies]
+    ordered = sorted(raws, key=lambda raw: (raw.times[0], raw.times[-1], sorted(raw.labels.items())))
+    times, values = ordered[-1].times, ordered[-1].values
+    for older in reversed(ordered[:-1]):
+        outside = (older.times < times[0]) | (older.times > times[-1])
+        times = np.concatenate([older.times[outside], times])
+        values = np.concatenate([older.values[outside], values])
         order = np.argsort(times, kind="stable")
         times, values = times[order], values[order]
     return times, values
 
 
-def _added_up(pieces: Sequence[tuple[Times, Values]]) -> tuple[Times, Values]:
-    times, place = np.unique(np.concatenate([times for times, _ in pieces]), return_inverse=True)
+def _sum_pieces(pieces: Sequence[tuple[Times, Values]]) -> tuple[Times, Values]:
+    times, index = np.unique(np.concatenate([times for times, _ in pieces]), return_inverse=True)
     totals = np.zeros(len(times))
-    np.add.at(totals, place, np.concatenate([values for _, values in pieces]))
+    np.add.at(totals, index, np.concatenate([values for _, values in pieces]))
     return times, totals
 
 
-def with_absent_states(found: Iterable[Samples]) -> list[Samples]:
-    """Write 0 for the states that kube-state-metrics leaves out while they do not hold.
+def add_absent_states(all_samples: Iterable[Samples]) -> list[Samples]:
+    """Add zeros for states that kube-state-metrics omits while they do not hold.
 
-    It has no series for a reason that is not the container's, and none for the addresses of a Service without any.
+    It has a reason series only for the current reason of a container, and none for a Service without addresses.
     """
     by_metric: dict[str, dict[SeriesKey, Samples]] = {}
-    for one in found:
-        by_metric.setdefault(one.series.metric, {})[one.series] = one
+    for samples in all_samples:
+        by_metric.setdefault(samples.series.metric, {})[samples.series] = samples
     for rule in (_addresses, _waiting, _terminated, _unschedulable):
         for series, times in rule(by_metric):
             family = by_metric.setdefault(series.metric, {})
@@ -336,55 +346,56 @@ def with_absent_states(found: Iterable[Samples]) -> list[Samples]:
                 family[series] = Samples(series=series, times=times, values=np.zeros(len(times)))
                 continue
             missing = np.setdiff1d(times, present.times, assume_unique=True)
-            together = np.concatenate([present.times, missing])
-            order = np.argsort(together, kind="stable")
+            all_times = np.concatenate([present.times, missing])
+            order = np.argsort(all_times, kind="stable")
             values = np.concatenate([present.values, np.zeros(len(missing))])
-            family[series] = Samples(series=series, times=together[order], values=values[order])
+            family[series] = Samples(series=series, times=all_times[order], values=values[order])
     by_metric.pop(ENDPOINT_EXISTS, None)
-    return [one for family in by_metric.values() for one in family.values()]
+    return [samples for family in by_metric.values() for samples in family.values()]
 
 
-_Known = dict[str, dict[SeriesKey, Samples]]
+_ByMetric = dict[str, dict[SeriesKey, Samples]]
 
 
 _Absent = Iterator[tuple[SeriesKey, Times]]
 
 
-def _addresses(known: _Known) -> _Absent:
-    for series, one in known.get(ENDPOINT_EXISTS, {}).items():
+def _addresses(by_metric: _ByMetric) -> _Absent:
+    for series, samples in by_metric.get(ENDPOINT_EXISTS, {}).items():
         endpoint = json.loads(series.labels).get("endpoint")
         for ready in ("false", "true"):
             labels = canonical_labels({"endpoint": endpoint, "ready": ready})
-            yield SeriesKey(series.service, None, None, "kube_endpoint_address", labels, "gauge"), one.times
+            yield SeriesKey(series.service, None, None, "kube_endpoint_address", labels, "gauge"), samples.times
 
 
-def _waiting(known: _Known) -> _Absent:
-    yield from _reasons(known, "kube_pod_container_status_waiting", "_reason", WAITING_REASONS)
+def _waiting(by_metric: _ByMetric) -> _Absent:
+    yield from _reasons(by_metric, "kube_pod_container_status_waiting", "_reason", WAITING_REASONS)
 
 
-def _terminated(known: _Known) -> _Absent:
+def _terminated(by_metric: _ByMetric) -> _Absent:
     metric = "kube_pod_container_status_last_terminated_reason"
-    yield from _reasons(known, "kube_pod_container_status_ready", metric, TERMINATED_REASONS)
+    yield from _reasons(by_metric, "kube_pod_container_status_ready", metric, TERMINATED_REASONS)
 
 
-def _reasons(known: _Known, base: str, metric: str, reasons: Sequence[str]) -> _Absent:
+def _reasons(by_metric: _ByMetric, base: str, metric: str, reasons: Sequence[str]) -> _Absent:
     name = base + metric if metric.startswith("_") else metric
-    for series, one in known.get(base, {}).items():
+    for series, samples in by_metric.get(base, {}).items():
         for reason in reasons:
             labels = canonical_labels({"reason": reason})
-            yield series._replace(metric=name, labels=labels, kind="gauge"), one.times
+            yield series._replace(metric=name, labels=labels, kind="gauge"), samples.times
 
 
-def _unschedulable(known: _Known) -> _Absent:
+def _unschedulable(by_metric: _ByMetric) -> _Absent:
     running = canonical_labels({"phase": "Running"})
-    for series, one in known.get("kube_pod_status_phase", {}).items():
+    for series, samples in by_metric.get("kube_pod_status_phase", {}).items():
         if series.labels == running:
-            yield series._replace(metric="kube_pod_status_unschedulable", labels="{}"), one.times
+            yield series._replace(metric="kube_pod_status_unschedulable", labels="{}"), samples.times
 
 
-def rows(found: Sequence[Samples]) -> pa.Table:
+def build_table(all_samples: Sequence[Samples]) -> pa.Table:
     """Return the rows of the metrics table in order of time."""
-    numbers = np.repeat(np.arange(len(found), dtype=np.int32), [len(one.times) for one in found])
-    times = np.concatenate([one.times for one in found]) if found else np.empty(0, np.int64)
-    values = np.concatenate([one.values for one in found]) if found else np.empty(0)
-    return MetricWindow(times, numbers, values, tuple(one.series for one in found)).table({})
+    lengths = [len(samples.times) for samples in all_samples]
+    numbers = np.repeat(np.arange(len(all_samples), dtype=np.int32), lengths)
+    times = np.concatenate([samples.times for samples in all_samples]) if all_samples else np.empty(0, np.int64)
+    values = np.concatenate([samples.values for samples in all_samples]) if all_samples else np.empty(0)
+    return MetricWindow(times, numbers, values, tuple(samples.series for samples in all_samples)).table({})

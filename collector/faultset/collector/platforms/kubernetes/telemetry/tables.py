@@ -1,4 +1,4 @@
-"""The source of every table of an episode on a cluster."""
+"""The telemetry sources of an episode on a cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from faultset.collector.platforms.kubernetes.telemetry.discovery import Telemetr
 from faultset.collector.platforms.kubernetes.telemetry.jaeger_source import JaegerSource
 from faultset.collector.platforms.kubernetes.telemetry.prometheus_source import PrometheusSource
 from faultset.collector.platforms.kubernetes.watches import Observer
-from faultset.collector.platforms.observation.sources import EventSource, LogSource, ObjectSource
+from faultset.collector.platforms.sources import EventSource, LogSource, ObjectSource
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 
@@ -17,18 +17,18 @@ from faultset.collector.spec.app import AppSpec
 def cluster_sources(
     app: AppSpec, servers: TelemetryServers, namespace: str, observer: Observer, load: LoadPod, *, logs: Path
 ) -> dict[str, Source]:
-    """Return the sources of an application on a cluster, by the names of their tables.
+    """Return the sources of an application on a cluster by table name.
 
     Parameters
     ----------
     servers
-        The Prometheus and the Jaeger that are asked.
+        The Prometheus and Jaeger servers.
     namespace
-        The application's.
+        The application's namespace.
     observer
-        Gives events and objects, and says which service a pod or an object belongs to.
+        Provides events, objects, and the workloads of pods and objects.
     logs
-        The folder into which log lines are written as they come in.
+        Folder of the received log lines.
     """
     reported_names = app.deployed.reported if app.deployed else {}
 

@@ -1,1 +1,1 @@
-"""The node of an embedded cluster: containers, their limits, logs and resource use."""
+"""The node process of the embedded platform: containers with limits, logs and resource usage."""

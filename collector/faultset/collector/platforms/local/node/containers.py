@@ -1,4 +1,4 @@
-"""One container on the node: a process group of its own, its log file, its limits."""
+"""Containers on the node: processes, log files, limits and reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from faultset.collector.ipc.processes import DeferredAnswer
 from faultset.collector.platforms.cluster.context import ContainerExited
-from faultset.collector.platforms.local.node.messages import JobExited, PollExits
+from faultset.collector.platforms.local.messages import JobExited, PollExits, SpawnContainer
 from faultset.collector.platforms.local.node.resource_usage import (
     PERIOD_S,
     ProcessTable,
@@ -22,49 +22,54 @@ from faultset.collector.platforms.local.node.resource_usage import (
     process_use,
     resident_bytes,
 )
-from faultset.collector.platforms.observation.objects import rfc3339_ns
+from faultset.collector.platforms.objects import rfc3339_ns
 
 _LONGEST_LINE = 16_384
 
 
 class LogFile:
-    """Writes what a container prints in the format of container runtimes, one stamped line at a time."""
+    """Writes the output of a container in the format of container runtimes."""
 
     def __init__(self, path: Path):
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._partial: dict[str, bytes] = {}
 
-    def feed(self, stream: str, data: bytes) -> None:
-        """Take what was read from `stdout` or `stderr`; an unfinished line waits for its end."""
+    def write(self, stream: str, data: bytes) -> None:
+        """Write output of `stdout` or `stderr`; an incomplete line is kept until it is complete."""
         *lines, rest = (self._partial.get(stream, b"") + data).split(b"\n")
         stamp_ns = time.time_ns()
-        made: list[bytes] = []
+        entries: list[bytes] = []
         while len(rest) > _LONGEST_LINE:
-            made.append(self._line(stamp_ns, stream, "P", rest[:_LONGEST_LINE]))
+            entries.append(self._format_line(stamp_ns, stream, "P", rest[:_LONGEST_LINE]))
             rest = rest[_LONGEST_LINE:]
         self._partial[stream] = rest
-        made[:0] = [self._line(stamp_ns + n, stream, "F", line) for n, line in enumerate(lines)]
-        if made:
-            os.write(self._file, b"".join(made))
+        entries[:0] = [self._format_line(stamp_ns + n, stream, "F", line) for n, line in enumerate(lines)]
+        if entries:
+            os.write(self._file, b"".join(entries))
 
     def close(self) -> None:
-        """Write unfinished lines and close the file; may be called twice."""
+        """Write incomplete lines and close the file; may be called twice."""
         if self._file < 0:
             return
         for stream, rest in self._partial.items():
             if rest:
-                os.write(self._file, self._line(time.time_ns(), stream, "F", rest))
+                os.write(self._file, self._format_line(time.time_ns(), stream, "F", rest))
         os.close(self._file)
         self._file = -1
 
     @staticmethod
-    def _line(stamp_ns: int, stream: str, flag: str, text: bytes) -> bytes:
+    def _format_line(stamp_ns: int, stream: str, flag: str, text: bytes) -> bytes:
         return f"{rfc3339_ns(stamp_ns)} {stream} {flag} ".encode() + text + b"\n"
 
 
+def container_mark(request: SpawnContainer) -> str:
+    """Return the value of the environment variable `MARK` in a container's processes."""
+    return f"{request.uid}/{request.container}/{request.attempt}"
+
+
 def send(call: Callable[[int, int], None], target: int, number: int) -> bool:
-    """Send a signal; return False when nobody is there to receive it."""
+    """Send a signal; return False if the process does not exist."""
     try:
         call(target, number)
     except ProcessLookupError:
@@ -73,37 +78,24 @@ def send(call: Callable[[int, int], None], target: int, number: int) -> bool:
 
 
 class Container:
-    """A running container; its processes are the group that its first one leads, and those that left it.
+    """A running container: the process group of its main process, and processes that left the group.
 
     Parameters
     ----------
-    uid, pod, name, attempt
-        Whose container it is, and which of its starts.
+    request
+        The request that started it.
     pid
-        First process and process group.
-    memory_limit
-        Bytes; the container is killed above it. None for no limit.
+        Main process and process group.
+    oom_events
+        How often earlier containers of that name were killed for their memory.
     """
 
-    def __init__(
-        self,
-        *,
-        uid: str,
-        pod: str,
-        name: str,
-        attempt: int,
-        pid: int,
-        log: LogFile,
-        env: Mapping[str, str],
-        folder: Path,
-        cpu_limit: float | None,
-        memory_limit: int | None,
-        oom_events: int = 0,
-    ):
-        self.uid, self.pod, self.name, self.attempt, self.pid = uid, pod, name, attempt, pid
-        self.log, self.env, self.folder = log, dict(env), folder
-        self.quota = Quota(limit=cpu_limit, cores=len(os.sched_getaffinity(0)))
-        self.memory_limit = memory_limit
+    def __init__(self, request: SpawnContainer, pid: int, *, oom_events: int = 0):
+        self.uid, self.pod, self.name, self.attempt = request.uid, request.pod, request.container, request.attempt
+        self.pid = pid
+        self.log, self.env, self.folder = LogFile(request.log), dict(request.env), request.folder
+        self.quota = Quota(limit=request.cpu_limit, cores=len(os.sched_getaffinity(0)))
+        self.memory_limit = request.memory_limit
         self.near_memory_limit = False
         self.started_ns = time.time_ns()
         self.oom_events = oom_events
@@ -111,7 +103,7 @@ class Container:
         self.exit_code: int | None = None
         self.exited_ns = 0
         self.members: list[int] = [pid]
-        self.mark = f"{uid}/{name}/{attempt}"
+        self.mark = container_mark(request)
         self._ended_user_s = self._ended_system_s = 0.0
         self._clocks: dict[int, int] = {}
         self._ended_clocks_ns = 0
@@ -127,7 +119,7 @@ class Container:
                 send(os.kill, pid, number)
 
     def exists(self) -> bool:
-        """Say whether any of its processes is left."""
+        """Return whether any of its processes exists."""
         return send(os.killpg, self.pid, 0) or any(send(os.kill, pid, 0) for pid in self.members)
 
     def _has_left(self, pid: int) -> bool:
@@ -136,19 +128,19 @@ class Container:
         except ProcessLookupError:
             return False
 
-    def ended_process(self, user_s: float, system_s: float) -> None:
-        """Count the CPU time of a process of the container that has ended and was reaped by the node."""
+    def add_ended_process(self, user_s: float, system_s: float) -> None:
+        """Add the CPU time of an ended process."""
         self._ended_user_s += user_s
         self._ended_system_s += system_s
 
     def set_members(self, members: list[int]) -> None:
-        """Take over which processes belong to the container now."""
+        """Replace the list of processes."""
         self.members = members
         for pid in self._clocks.keys() - set(members):
             self._ended_clocks_ns += self._clocks.pop(pid)
 
     def quick_cpu_s(self, clock: Callable[[int], int]) -> float:
-        """Return the CPU seconds of all processes so far, from their process clocks alone; never falls."""
+        """Return the CPU seconds of all processes so far, from their process clocks; never decreases."""
         for pid in self.members:
             used_ns = clock(pid)
             if used_ns < self._clocks.get(pid, 0):
@@ -161,7 +153,7 @@ class Container:
         return sum(resident_bytes(pid)[0] for pid in self.members)
 
     def samples(self) -> list[tuple[str, dict[str, str], str, float]]:
-        """Return `(metric, labels, kind, value)` under cAdvisor's names."""
+        """Return `(metric, labels, kind, value)` with cAdvisor's metric names."""
         uses = {pid: use for pid in self.members if (use := process_use(pid)) is not None}
         self._count_disk(uses)
         resident = sum(use.resident for use in uses.values())
@@ -169,10 +161,10 @@ class Container:
         user = self._ended_user_s + sum(use.user_s for use in uses.values())
         system = self._ended_system_s + sum(use.system_s for use in uses.values())
         cpu = self._ended_user_s + self._ended_system_s + sum(use.cpu_s for use in uses.values())
-        made: list[tuple[str, dict[str, str], str, float]] = [
-            ("container_cpu_usage_seconds_total", {"cpu": "total"}, "counter", self._grow("cpu", cpu)),
-            ("container_cpu_user_seconds_total", {}, "counter", self._grow("user", user)),
-            ("container_cpu_system_seconds_total", {}, "counter", self._grow("system", system)),
+        samples: list[tuple[str, dict[str, str], str, float]] = [
+            ("container_cpu_usage_seconds_total", {"cpu": "total"}, "counter", self._keep_highest("cpu", cpu)),
+            ("container_cpu_user_seconds_total", {}, "counter", self._keep_highest("user", user)),
+            ("container_cpu_system_seconds_total", {}, "counter", self._keep_highest("system", system)),
             ("container_memory_working_set_bytes", {}, "gauge", resident),
             ("container_memory_usage_bytes", {}, "gauge", resident),
             ("container_memory_rss", {}, "gauge", anonymous),
@@ -187,7 +179,7 @@ class Container:
             ("container_spec_memory_limit_bytes", {}, "gauge", self.memory_limit or 0),
         ]
         if self.quota.limit is not None:
-            made += [
+            samples += [
                 ("container_spec_cpu_period", {}, "gauge", 100_000),
                 ("container_spec_cpu_quota", {}, "gauge", round(self.quota.limit * 100_000)),
                 ("container_cpu_cfs_periods_total", {}, "counter", self.quota.periods),
@@ -199,10 +191,10 @@ class Container:
                     self.quota.throttled_so_far(time.monotonic()),
                 ),
             ]
-        return made
+        return samples
 
-    def _grow(self, name: str, value: float) -> float:
-        """Keep a counter from falling when a process ends between two looks."""
+    def _keep_highest(self, name: str, value: float) -> float:
+        """Keep a counter from decreasing when a process ends between two samples."""
         self._highest[name] = max(self._highest.get(name, 0.0), value)
         return self._highest[name]
 
@@ -213,8 +205,8 @@ class Container:
             self._ended_disk[1] += written
         self._disk |= {pid: (use.read_bytes, use.written_bytes) for pid, use in uses.items()}
 
-    def _disk_total(self, which: int) -> float:
-        return float(self._ended_disk[which] + sum(values[which] for values in self._disk.values()))
+    def _disk_total(self, direction: int) -> float:
+        return float(self._ended_disk[direction] + sum(values[direction] for values in self._disk.values()))
 
 
 _MEMBERS_EVERY = 10
@@ -224,14 +216,14 @@ _NEAR_LIMIT = 0.5
 
 
 class Limiter:
-    """Holds the limits of all containers of a node; its loop calls `run` at least every `timeout_s`.
+    """Enforces the limits of a node's containers; the node calls `run` again within `timeout_s`.
 
     Parameters
     ----------
     table
         Finds the processes of containers.
     containers
-        The node's containers by process group, kept current by the node.
+        The node's containers by process group, updated by the node.
     """
 
     def __init__(self, table: ProcessTable, containers: Mapping[int, Container]):
@@ -242,7 +234,7 @@ class Limiter:
         self._oom_events: dict[tuple[str, str], int] = {}
 
     def run(self, now: float) -> None:
-        """Begin a period when it is time, and look at containers that may have used up their quota."""
+        """Start a new period if due, and check containers that may have used up their quota."""
         if now < self._next_at:
             return
         if now >= self._period_at:
@@ -250,7 +242,7 @@ class Limiter:
         else:
             for container in self._containers.values():
                 if container.quota.hot:
-                    _obey(container, container.quota.check(now, container.quick_cpu_s(cpu_ns)))
+                    _apply(container, container.quota.check(now, container.quick_cpu_s(cpu_ns)))
         self._next_at = self._period_at
         for container in self._containers.values():
             if container.quota.hot and not container.quota.stopped:
@@ -259,29 +251,33 @@ class Limiter:
                     self._next_at = min(self._next_at, now + check_s)
 
     def timeout_s(self, now: float) -> float:
-        """Return in how many seconds `run` has to be called again."""
+        """Return in how many seconds `run` must be called again."""
         return self._next_at - now
 
     def find_members(self) -> None:
-        """Find out which processes belong to which container."""
-        found = self._table.members({group: container.mark for group, container in self._containers.items()})
+        """Update the processes of all containers."""
+        members = self._table.members({group: container.mark for group, container in self._containers.items()})
         for group, container in self._containers.items():
-            container.set_members(found[group])
+            container.set_members(members[group])
 
     def oom_events(self, uid: str, container: str) -> int:
-        """Return how often a pod's container was ended for its memory, over all its restarts."""
+        """Return how often a pod's container was killed for its memory, across restarts."""
         return self._oom_events.get((uid, container), 0)
 
     def _begin_period(self, now: float) -> None:
         self._periods += 1
         self._period_at = max(self._period_at + PERIOD_S, now)
-        if self._periods % _MEMBERS_EVERY == 0 or any(found.quota.stopped for found in self._containers.values()):
+        if self._periods % _MEMBERS_EVERY == 0 or any(
+            container.quota.stopped for container in self._containers.values()
+        ):
             self.find_members()
         for container in self._containers.values():
-            _obey(container, container.quota.begin(now, container.quick_cpu_s(cpu_ns)))
+            _apply(container, container.quota.begin(now, container.quick_cpu_s(cpu_ns)))
         if self._periods % _NEAR_LIMIT_EVERY == 0:
-            everyone = self._periods % _MEMORY_EVERY == 0
-            self._check_memory(found for found in self._containers.values() if everyone or found.near_memory_limit)
+            check_all = self._periods % _MEMORY_EVERY == 0
+            self._check_memory(
+                container for container in self._containers.values() if check_all or container.near_memory_limit
+            )
 
     def _check_memory(self, containers: Iterable[Container]) -> None:
         for container in containers:
@@ -300,7 +296,7 @@ class Limiter:
                 container.signal(signal.SIGKILL)
 
 
-def _obey(container: Container, stop: bool | None) -> None:
+def _apply(container: Container, stop: bool | None) -> None:
     if stop is not None:
         container.signal(signal.SIGSTOP if stop else signal.SIGCONT)
 
@@ -309,12 +305,12 @@ _READ = 1 << 16
 
 
 class Outputs:
-    """Pipes of all containers, read as soon as something comes.
+    """Reads the output pipes of containers.
 
     Parameters
     ----------
     selector
-        Loop of the node.
+        Selector of the node's event loop.
     """
 
     def __init__(self, selector: selectors.BaseSelector):
@@ -322,14 +318,14 @@ class Outputs:
         self._pipes: dict[int, tuple[Container, str]] = {}
 
     def open(self, container: Container, *, stdout: int, stderr: int) -> None:
-        """Read from the file descriptors into the container's log, until both have ended or `close` is called."""
+        """Read file descriptors into the container's log until they end or `close` is called."""
         for stream, descriptor in (("stdout", stdout), ("stderr", stderr)):
             os.set_blocking(descriptor, False)
             self._pipes[descriptor] = (container, stream)
             self._selector.register(descriptor, selectors.EVENT_READ, lambda _, fd=descriptor: self._read(fd))
 
     def close(self, container: Container) -> None:
-        """Read what is left of a container's output and close its log."""
+        """Read the rest of a container's output and close its log."""
         for descriptor in [fd for fd, (owner, _) in self._pipes.items() if owner is container]:
             self._read(descriptor)
             self._close_pipe(descriptor)
@@ -345,7 +341,7 @@ class Outputs:
             if not data:
                 self._close_pipe(descriptor)
                 return
-            container.log.feed(stream, data)
+            container.log.write(stream, data)
             if len(data) < _READ:
                 return
 
@@ -356,25 +352,25 @@ class Outputs:
 
 
 class Reports:
-    """Reports that nobody has asked for yet, and polls that wait for one."""
+    """Buffers exit reports until they are polled."""
 
     def __init__(self) -> None:
         self._reports: list[ContainerExited | JobExited] = []
         self._polls: list[tuple[float, DeferredAnswer[tuple[ContainerExited | JobExited, ...]]]] = []
 
     def add(self, report: ContainerExited | JobExited) -> None:
-        """Keep a report until the next `answer`."""
+        """Add a report for the next `answer`."""
         self._reports.append(report)
 
     def poll(self, request: PollExits) -> DeferredAnswer[tuple[ContainerExited | JobExited, ...]]:
-        """Answer with what has happened since the last poll, at once or when something does."""
+        """Answer with the reports since the last poll, once there is one."""
         reply = DeferredAnswer(request)
         self._polls.append((time.monotonic() + request.timeout_s, reply))
         self.answer(time.monotonic())
         return reply
 
     def answer(self, now: float) -> None:
-        """Answer polls that have waited for a report, or long enough; `now` is in monotonic seconds."""
+        """Answer polls if there are reports or their timeout has passed; `now` is in monotonic seconds."""
         waiting, self._polls = self._polls, []
         for deadline, reply in waiting:
             if self._reports or now >= deadline:
@@ -384,5 +380,5 @@ class Reports:
                 self._polls.append((deadline, reply))
 
     def timeout_s(self, now: float) -> float:
-        """Return in how many seconds `answer` has to be called again; infinity without polls."""
+        """Return in how many seconds `answer` must be called again; infinity without polls."""
         return min((deadline for deadline, _ in self._polls), default=math.inf) - now

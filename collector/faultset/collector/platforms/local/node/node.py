@@ -1,7 +1,7 @@
-"""The node of the local platform: starts containers, watches over them and reports their end.
+"""The node of the embedded platform: starts containers, enforces their limits and reports their end.
 
-One thread, one selector loop, no asyncio and no grpc, so that forking is safe at any time. Programs are imported
-before the first fork; a container starts in milliseconds and shares their pages.
+It has one thread and one selector loop, without asyncio or gRPC, so that it can fork safely. It imports programs before
+the first fork, so a container starts in milliseconds and shares the memory of their modules.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from typing import Any
 from faultset.collector.ipc.channel import Handlers
 from faultset.collector.ipc.processes import DeferredAnswer, Server, call
 from faultset.collector.platforms.cluster.context import ContainerExited, LimitContainer, SignalContainer
-from faultset.collector.platforms.local.node.containers import Container, Limiter, LogFile, Outputs, Reports, send
-from faultset.collector.platforms.local.node.messages import (
+from faultset.collector.platforms.local.messages import (
     ContainerProcess,
     ContainerSample,
     Execute,
@@ -34,14 +33,22 @@ from faultset.collector.platforms.local.node.messages import (
     SignalJob,
     SpawnContainer,
 )
+from faultset.collector.platforms.local.node.containers import (
+    Container,
+    Limiter,
+    Outputs,
+    Reports,
+    container_mark,
+    send,
+)
 from faultset.collector.platforms.local.node.processes import (
     PRELOADED,
     PROGRAMS,
-    Ended,
+    ChildExit,
     Execution,
     Reaper,
-    end_all,
     find_program,
+    kill_descendants,
     spawn,
 )
 from faultset.collector.platforms.local.node.resource_usage import MARK, ProcessTable
@@ -49,12 +56,12 @@ from faultset.core.processes import adopt_orphans, die_with_parent
 
 
 class Node:
-    """All containers of one episode.
+    """The containers of one episode.
 
     Parameters
     ----------
     socket_path
-        Where requests are answered.
+        Socket for requests.
     """
 
     def __init__(self, socket_path: Path):
@@ -68,7 +75,7 @@ class Node:
         self._stopping = False
         self._table = ProcessTable(os.getpid())
         self._limiter = Limiter(self._table, self._by_group)
-        self._reaper = Reaper(self._selector, self._ended, self._finish_containers)
+        self._reaper = Reaper(self._selector, self._handle_exit, self._finish_containers)
         handlers: Handlers = {
             SpawnContainer: self.spawn,
             SignalContainer: self.signal,
@@ -83,7 +90,7 @@ class Node:
         Server(socket_path, self._selector, handlers)
 
     def serve(self) -> None:
-        """Run until `shut_down` or SIGTERM, then end all processes."""
+        """Run until `shut_down` or SIGTERM, then kill all processes."""
         signal.signal(signal.SIGTERM, lambda *_: self.shut_down(ShutDown()))
         while not self._stopping:
             for key, mask in self._selector.select(self._timeout()):
@@ -93,77 +100,65 @@ class Node:
             self._reports.answer(now)
             for execution in self._executions.values():
                 execution.expire(now)
-        end_all(self._table)
+        kill_descendants(self._table)
 
     def spawn(self, request: SpawnContainer) -> ContainerProcess:
-        """Fork a container; return its first process, or why there is none."""
+        """Start a container; return its first process or the reason of a failure."""
         argv = request.argv
         program = self._program(argv, request.env)
         if program is None:
             return ContainerProcess(error=f'exec: "{argv[0] if argv else ""}": executable file not found in $PATH')
         out, err = os.pipe(), os.pipe()
-        marked = {**request.env, MARK: f"{request.uid}/{request.container}/{request.attempt}"}
+        env = {**request.env, MARK: container_mark(request)}
         ends = (out[1], err[1])
-        pid = spawn(program, argv, group=0, output=ends, env=marked, folder=request.folder, begins_s=request.program_s)
-        made = Container(
-            uid=request.uid,
-            pod=request.pod,
-            name=request.container,
-            attempt=request.attempt,
-            pid=pid,
-            log=LogFile(request.log),
-            env=request.env,
-            folder=request.folder,
-            cpu_limit=request.cpu_limit,
-            memory_limit=request.memory_limit,
-            oom_events=self._limiter.oom_events(request.uid, request.container),
-        )
-        self._containers[(request.uid, request.container)] = self._by_group[pid] = made
-        self._outputs.open(made, stdout=out[0], stderr=err[0])
-        return ContainerProcess(pid=pid, started_ns=made.started_ns)
+        pid = spawn(program, argv, group=0, output=ends, env=env, folder=request.folder, delay_s=request.program_s)
+        container = Container(request, pid, oom_events=self._limiter.oom_events(request.uid, request.container))
+        self._containers[(request.uid, request.container)] = self._by_group[pid] = container
+        self._outputs.open(container, stdout=out[0], stderr=err[0])
+        return ContainerProcess(pid=pid, started_ns=container.started_ns)
 
     def signal(self, request: SignalContainer) -> bool:
-        """Send a signal to a container, or to its first process only; return whether it runs."""
-        found = self._containers.get((request.uid, request.container))
-        if found is None:
+        """Send a signal to a container or only its main process; return whether it runs."""
+        container = self._containers.get((request.uid, request.container))
+        if container is None:
             return False
         number = getattr(signal, f"SIG{request.signal}")
         if request.main_only:
-            os.kill(found.pid, number)
+            os.kill(container.pid, number)
         else:
-            found.signal(number)
+            container.signal(number)
         return True
 
     def limit(self, request: LimitContainer) -> bool:
         """Change the limits of a running container; return whether it runs."""
-        found = self._containers.get((request.uid, request.container))
-        if found is not None:
-            found.quota.limit, found.memory_limit = request.cpu_limit, request.memory_limit
-        return found is not None
+        container = self._containers.get((request.uid, request.container))
+        if container is not None:
+            container.quota.limit, container.memory_limit = request.cpu_limit, request.memory_limit
+        return container is not None
 
     def execute(self, request: Execute) -> DeferredAnswer[ExecutionResult]:
-        """Run a command in a container's process group; answer with its exit code and output when it ends."""
+        """Run a command in a container; the answer is resolved when it ends."""
         reply = DeferredAnswer(request)
-        found = self._containers.get((request.uid, request.container))
-        if found is None or found.exit_code is not None:
-            reply.fail(f"container {request.container} does not run")
+        container = self._containers.get((request.uid, request.container))
+        if container is None or container.exit_code is not None:
+            reply.fail(f"container {request.container} is not running")
             return reply
-        program = find_program(list(request.argv), found.env.get("PATH", ""))
+        program = find_program(list(request.argv), container.env.get("PATH", ""))
         if program is None:
             reply.fail(f'exec: "{request.argv[0]}": executable file not found in $PATH')
             return reply
         output = os.pipe()
-        env, ends = {**found.env, MARK: found.mark}, (output[1], output[1])
-        pid = spawn(program, request.argv, group=found.pid, output=ends, env=env, folder=found.folder)
-        found.members.append(pid)
+        env, ends = {**container.env, MARK: container.mark}, (output[1], output[1])
+        pid = spawn(program, request.argv, group=container.pid, output=ends, env=env, folder=container.folder)
+        container.members.append(pid)
         deadline = time.monotonic() + request.timeout_s
         self._executions[pid] = Execution(
-            pid, found, reply, deadline=deadline, output=output[0], selector=self._selector
+            pid, container, reply, deadline=deadline, output=output[0], selector=self._selector
         )
         return reply
 
     def samples(self, request: ReadSamples) -> tuple[ContainerSample, ...]:
-        """Return samples of every running container under cAdvisor's names."""
+        """Return samples of all running containers with cAdvisor's metric names."""
         self._limiter.find_members()
         return tuple(
             ContainerSample(
@@ -179,7 +174,7 @@ class Node:
         )
 
     def run_job(self, request: RunJob) -> int:
-        """Fork a process that belongs to no pod, such as the load; its end is reported under its name."""
+        """Start a process outside pods, such as the load; its end is reported by name."""
         output = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         pid = spawn(
             lambda arguments: call(request.function, [arguments]),
@@ -193,14 +188,14 @@ class Node:
         return pid
 
     def signal_job(self, request: SignalJob) -> bool:
-        """Send a signal to a process that belongs to no pod; return whether it runs."""
+        """Send a signal to a process outside pods; return whether it runs."""
         pids = [pid for pid, job in self._jobs.items() if job == request.name]
         for pid in pids:
             send(os.kill, pid, getattr(signal, f"SIG{request.signal}"))
         return bool(pids)
 
     def shut_down(self, request: ShutDown) -> bool:
-        """Leave the loop; all processes are ended then."""
+        """Leave the loop, after which all processes are killed."""
         self._stopping = True
         return True
 
@@ -211,22 +206,22 @@ class Node:
             return lambda arguments: call(PROGRAMS[argv[0]], [arguments])
         return find_program(list(argv), env.get("PATH", ""))
 
-    def _ended(self, ended: Ended) -> None:
-        pid, code = ended.pid, ended.code
+    def _handle_exit(self, child: ChildExit) -> None:
+        pid, code = child.pid, child.code
         if pid in self._jobs:
             self._reports.add(JobExited(job=self._jobs.pop(pid), exit_code=code, time_ns=time.time_ns()))
             return
-        container = self._by_group.get(ended.group) or next(
-            (found for found in self._containers.values() if pid in found.members), None
+        container = self._by_group.get(child.group) or next(
+            (candidate for candidate in self._containers.values() if pid in candidate.members), None
         )
         if container is None:
             return
-        container.ended_process(ended.user_s, ended.system_s)
+        container.add_ended_process(child.user_s, child.system_s)
         if pid in container.members:
             container.members.remove(pid)
         execution = self._executions.pop(pid, None)
         if execution is not None:
-            execution.ended(code)
+            execution.finish(code)
         if pid == container.pid:
             container.exit_code = 128 - code if code < 0 else code
             container.exited_ns = time.time_ns()
@@ -234,13 +229,13 @@ class Node:
             container.signal(signal.SIGKILL)
 
     def _finish_containers(self) -> None:
-        """Report containers once the last of their processes is gone, so that their addresses are free again."""
+        """Report containers whose last process has ended, so that their addresses are free again."""
         for key, container in list(self._containers.items()):
             if container.exit_code is None or container.exists():
                 continue
             del self._containers[key], self._by_group[container.pid]
             self._outputs.close(container)
-            for execution in [found for found in self._executions.values() if found.container is container]:
+            for execution in [entry for entry in self._executions.values() if entry.container is container]:
                 del self._executions[execution.pid]
                 execution.fail(f"container {container.name} ended")
             self._reports.add(
@@ -262,12 +257,12 @@ class Node:
 
 
 def main(socket_path: str, preload: Sequence[str] = PRELOADED) -> None:
-    """Import the programs, then serve until told to shut down or the parent ends.
+    """Import the programs, then serve until `ShutDown` or the end of the parent.
 
     Parameters
     ----------
     socket_path
-        Where requests are answered; exists once the node is ready.
+        Socket for requests; exists once the node is ready.
     preload
         Modules to import before the first fork.
     """

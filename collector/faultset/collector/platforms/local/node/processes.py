@@ -1,4 +1,4 @@
-"""Processes of containers: programs, starting, commands run inside, and their exit."""
+"""Starts the processes of containers, runs commands in them and reaps children."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from faultset.collector.ipc.processes import DeferredAnswer
+from faultset.collector.platforms.local.messages import ExecutionResult
 from faultset.collector.platforms.local.node.containers import Container, send
-from faultset.collector.platforms.local.node.messages import ExecutionResult
 from faultset.collector.platforms.local.node.resource_usage import ProcessTable
 from faultset.core.processes import die_with_parent, name_process
 
@@ -32,24 +32,24 @@ def spawn(
     output: tuple[int, int],
     env: Mapping[str, str],
     folder: Path,
-    begins_s: float = 0.0,
+    delay_s: float = 0.0,
 ) -> int:
     """Fork a process that becomes a program; return its pid.
 
     Parameters
     ----------
     program
-        A function that takes the arguments after the program's name, or the file to execute.
+        A function of the arguments after the program's name, or the file to execute.
     group
-        Process group to join, in which the child is when this returns; 0 to lead a new one.
+        Process group that the child has joined on return; 0 for a new group.
     output
-        File descriptors for stdout and stderr, which are closed here.
-    begins_s
-        How long the child waits before the program begins.
+        File descriptors for stdout and stderr; closed here.
+    delay_s
+        Delay before the program starts.
     """
     node, pid = os.getpid(), os.fork()
     if pid == 0:
-        _become(program, argv, parent=node, group=group, output=output, env=env, folder=folder, begins_s=begins_s)
+        _become(program, argv, parent=node, group=group, output=output, env=env, folder=folder, delay_s=delay_s)
     _join(pid, group or pid)
     for descriptor in set(output):
         os.close(descriptor)
@@ -65,28 +65,19 @@ def _become(
     output: tuple[int, int],
     env: Mapping[str, str],
     folder: Path,
-    begins_s: float,
+    delay_s: float,
 ) -> None:
-    """Turn a forked child into a program; never returns."""
+    """Run a program in a forked child; never returns."""
     code = 1
     try:
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _detach(output)
         os.setpgid(0, group)
         die_with_parent(parent)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(output[0], 1)
-        os.dup2(output[1], 2)
-        os.closerange(3, 4096)
-        sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
-        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(env)
-        if begins_s:
-            time.sleep(begins_s)
+        if delay_s:
+            time.sleep(delay_s)
         if isinstance(program, str):
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execve(program, list(argv), dict(env))
@@ -109,16 +100,30 @@ def _become(
         os._exit(code & 0xFF)
 
 
+def _detach(output: tuple[int, int]) -> None:
+    """Reset the signal handlers of the node and replace its standard streams and files."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output[0], 1)
+    os.dup2(output[1], 2)
+    os.closerange(3, 4096)
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+
+
 def _join(pid: int, group: int) -> None:
-    """Put a child into its group from this side too, so that it is there when fork returns."""
+    """Put a child into its group, in case it has not joined yet."""
     try:
         os.setpgid(pid, group)
     except (PermissionError, ProcessLookupError):
         return
 
 
-class Ended(NamedTuple):
-    """A child that has ended; `group` is 0 when it can no longer be known."""
+class ChildExit(NamedTuple):
+    """The exit of a child; `group` is 0 if it is unknown."""
 
     pid: int
     group: int
@@ -128,20 +133,22 @@ class Ended(NamedTuple):
 
 
 class Reaper:
-    """Wakes the loop when children end, adopted ones too.
+    """Wakes the event loop when children end, including adopted ones.
 
     Parameters
     ----------
     selector
-        Loop of the node.
-    ended
-        Called for each of them.
-    done
-        Called once all that had ended have been told.
+        Selector of the node's event loop.
+    on_exit
+        Called for each ended child.
+    on_done
+        Called after a round of `on_exit` calls.
     """
 
-    def __init__(self, selector: selectors.BaseSelector, ended: Callable[[Ended], None], done: Callable[[], None]):
-        self._ended, self._done = ended, done
+    def __init__(
+        self, selector: selectors.BaseSelector, on_exit: Callable[[ChildExit], None], on_done: Callable[[], None]
+    ):
+        self._on_exit, self._on_done = on_exit, on_done
         reader, writer = socket.socketpair()
         for end in (reader, writer):
             end.setblocking(False)
@@ -154,23 +161,23 @@ class Reaper:
         self._wakeup[0].recv(_READ)
         while True:
             try:
-                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 break
-            if ended is None:
+            if child is None:
                 break
-            pid = ended.si_pid
+            pid = child.si_pid
             try:
                 group = os.getpgid(pid)
             except ProcessLookupError:
                 group = 0
             _, status, used = os.wait4(pid, 0)
-            self._ended(Ended(pid, group, os.waitstatus_to_exitcode(status), used.ru_utime, used.ru_stime))
-        self._done()
+            self._on_exit(ChildExit(pid, group, os.waitstatus_to_exitcode(status), used.ru_utime, used.ru_stime))
+        self._on_done()
 
 
-def end_all(table: ProcessTable) -> None:
-    """Kill every descendant, also those that have left their groups."""
+def kill_descendants(table: ProcessTable) -> None:
+    """Kill all descendants, in any process group."""
     while remaining := table.descendants():
         for pid in remaining:
             send(os.kill, pid, signal.SIGKILL)
@@ -184,22 +191,22 @@ def end_all(table: ProcessTable) -> None:
 
 
 class Execution:
-    """One command; its answer waits for its end, not for that of what it leaves in the background.
+    """A command in a container; answered when its process ends, even if background processes remain.
 
     Parameters
     ----------
     pid
         Its process.
     container
-        Where it runs.
+        The container in which it runs.
     reply
-        What is answered.
+        Resolved with its result.
     deadline
-        When it is ended, in monotonic seconds.
+        When it is killed, in monotonic seconds.
     output
-        What it prints comes out of this file descriptor, which is closed here.
+        File descriptor of its output; closed here.
     selector
-        Loop of the node.
+        Selector of the node's event loop.
     """
 
     def __init__(
@@ -217,21 +224,21 @@ class Execution:
         os.set_blocking(output, False)
         selector.register(output, selectors.EVENT_READ, lambda _: self._capture())
 
-    def ended(self, code: int) -> None:
+    def finish(self, code: int) -> None:
         """Answer with the exit code and the output so far."""
         self._capture()
         self._close()
         self._reply.resolve(ExecutionResult(code=code, output=self._text.decode(errors="replace")))
 
-    def fail(self, why: str) -> None:
-        """Answer that it could not be done."""
+    def fail(self, reason: str) -> None:
+        """Answer with an error."""
         self._close()
-        self._reply.fail(why)
+        self._reply.fail(reason)
 
     def expire(self, now: float) -> None:
-        """End the command when its time is over."""
+        """Kill the command if its deadline has passed."""
         if now >= self._deadline:
-            self._reply.fail("the command did not end in time")
+            self._reply.fail("the command did not end before its timeout")
             send(os.kill, self.pid, signal.SIGKILL)
 
     def _capture(self) -> None:
@@ -256,13 +263,13 @@ PROGRAMS: dict[str, str] = {
     "faultset-store": "faultset.collector.runtime.stores.server:main",
     "faultset-wait": "faultset.collector.runtime.http.waiting:main",
 }
-"""Programs that a container's process becomes by forking a parent that has imported them already."""
+"""Programs that run as a fork of the node, which has already imported them."""
 
 SCRIPTS: dict[str, str] = {
     **PROGRAMS,
     "faultset-work": "faultset.collector.runtime.background.work:main",
 }
-"""Programs that `exec` finds in a container beside those of the system."""
+"""Programs that `exec` finds in a container in addition to those of the system."""
 
 PRELOADED = (
     "faultset.collector.runtime.service",
@@ -275,14 +282,14 @@ PAUSE = ("/bin/sh", "-c", 'trap "exit 0" TERM INT; while :; do sleep 3600 & wait
 
 
 def write_scripts(folder: Path, redis: Mapping[str, str]) -> None:
-    """Fill a folder with the commands that containers have: ours, and those of the store.
+    """Create the commands of containers in a folder: scripts for our programs and links to Redis.
 
     Parameters
     ----------
     folder
-        Made if need be; goes first on the containers' PATH.
+        Created if missing; comes first in the containers' PATH.
     redis
-        Path of each Redis program by name.
+        Paths of Redis programs by name.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, function in SCRIPTS.items():
@@ -304,5 +311,5 @@ def search_path(folder: Path) -> str:
 
 
 def find_program(argv: tuple[str, ...] | list[str], path: str) -> str | None:
-    """Return the file that a command runs, or None when there is none on `path`."""
+    """Return the file that a command executes, or None if `path` does not contain it."""
     return shutil.which(argv[0], path=path)

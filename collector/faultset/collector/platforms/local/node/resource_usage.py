@@ -1,8 +1,9 @@
-"""CPU and memory of containers: usage from /proc, and CPU quotas kept without privileges.
+"""CPU and memory usage of containers from /proc, and CPU quotas without privileges.
 
 Quotas have periods of 100 ms, like the kernel's CFS bandwidth control. A container that has used up its quota is
-suspended with SIGSTOP until the period ends. What it used beyond the quota is taken from its next periods, so that
-the mean never exceeds the limit."""
+suspended with SIGSTOP until the period ends. Usage beyond the quota is deducted from later periods, so that the mean
+never exceeds the limit.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ _SHORTEST_CHECK_S = 0.002
 
 @dataclass
 class Quota:
-    """The quota of one container; decides, and leaves stopping and continuing to its caller.
+    """The CPU quota of a container; the caller stops and continues the container.
 
     Parameters
     ----------
     limit
         Cores that the container may use; None for no limit.
     cores
-        Cores of the machine: a container cannot use more, and is not watched when its limit is not lower.
+        Cores of the machine; a limit of at least as many is not enforced.
     """
 
     limit: float | None
@@ -41,7 +42,7 @@ class Quota:
     _stopped_at: float = 0.0
 
     def begin(self, now: float, used_s: float) -> bool | None:
-        """Close a period and begin the next; return True to stop the container, False to continue it, or None.
+        """Start the next period; return True to stop the container, False to continue it, or None.
 
         Parameters
         ----------
@@ -63,17 +64,17 @@ class Quota:
         return self._stop(now) if self._balance <= 0 else self._resume(now)
 
     def check(self, now: float, used_s: float) -> bool | None:
-        """Look at the container within a period; return True to stop it, or None."""
+        """Check usage within a period; return True to stop the container, or None."""
         if not self.hot or self.stopped or self.limit is None or self.limit >= self.cores:
             return None
         return self._stop(now) if used_s - self._used_at_start >= self._balance else None
 
     def next_check_s(self, used_s: float) -> float | None:
-        """Return in how many seconds the quota can be used up at the earliest; None when it need not be watched."""
+        """Return the earliest time in seconds when the quota can be used up; None if no check is needed."""
         if not self.hot or self.stopped or self.limit is None or self.limit >= self.cores:
             return None
-        left = self._balance - (used_s - self._used_at_start)
-        return max(_SHORTEST_CHECK_S, left / self.cores)
+        remaining_s = self._balance - (used_s - self._used_at_start)
+        return max(_SHORTEST_CHECK_S, remaining_s / self.cores)
 
     def throttled_so_far(self, now: float) -> float:
         """Return how many seconds the container has been stopped."""
@@ -99,11 +100,11 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _CPUCLOCK_SCHED = 2
 
 MARK = "FAULTSET_CONTAINER"
-"""Environment variable that names the container a command was executed in."""
+"""Environment variable that names the container of a process."""
 
 
 def cpu_ns(pid: int) -> int:
-    """Return the CPU time of a process and its threads so far, to the nanosecond; 0 when it is gone."""
+    """Return the CPU time of a process in nanoseconds; 0 if it has ended."""
     try:
         return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)
     except OSError:
@@ -111,12 +112,12 @@ def cpu_ns(pid: int) -> int:
 
 
 class ProcessTable:
-    """Finds the processes of containers: the members of their groups, and those that left for another group.
+    """Finds the processes of containers, including processes that changed their group.
 
     Parameters
     ----------
     root
-        Process whose descendants may belong to a container; it adopts their orphans.
+        Process whose descendants may belong to a container; it adopts orphans.
     """
 
     def __init__(self, root: int):
@@ -129,9 +130,9 @@ class ProcessTable:
         Parameters
         ----------
         groups
-            Process group of each container, with the mark that its processes carry in their environment.
+            Process group of each container, with the mark in the environment of its processes.
         """
-        found: dict[int, list[int]] = {group: [] for group in groups}
+        members: dict[int, list[int]] = {group: [] for group in groups}
         by_mark = {mark: group for group, mark in groups.items()}
         present = _processes()
         for pid in present:
@@ -139,19 +140,19 @@ class ProcessTable:
                 group = os.getpgid(pid)
             except OSError:
                 continue
-            if group in found:
-                found[group].append(pid)
+            if group in members:
+                members[group].append(pid)
             elif pid not in self._foreign:
-                mark = container_mark(pid) if self._is_ours(pid) else None
+                mark = read_mark(pid) if self._is_ours(pid) else None
                 if mark in by_mark:
-                    found[by_mark[mark]].append(pid)
+                    members[by_mark[mark]].append(pid)
                 else:
                     self._foreign.add(pid)
         self._foreign &= set(present)
-        return found
+        return members
 
     def descendants(self) -> list[int]:
-        """Return all processes that the root or its descendants have started."""
+        """Return all descendants of the root process."""
         return [pid for pid in _processes() if pid != self._root and self._is_ours(pid)]
 
     def _is_ours(self, pid: int) -> bool:
@@ -174,8 +175,8 @@ def _parent(pid: int) -> int:
         return 0
 
 
-def container_mark(pid: int) -> str | None:
-    """Return the mark that a process was given in its environment when it was executed, or None."""
+def read_mark(pid: int) -> str | None:
+    """Return the container mark in the environment of a process, or None."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             variables = file.read().split(b"\0")
@@ -186,7 +187,7 @@ def container_mark(pid: int) -> str | None:
 
 
 def resident_bytes(pid: int) -> tuple[int, int]:
-    """Return the resident memory of a process and the part of it that is not backed by files."""
+    """Return the resident memory of a process, and how much of it is not backed by files."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             _, resident, shared, *_ = file.read().split()
@@ -196,21 +197,21 @@ def resident_bytes(pid: int) -> tuple[int, int]:
 
 
 def leftover_processes(folder: Path) -> list[int]:
-    """Return the processes that were executed in a container and work below `folder`."""
-    found = []
+    """Return the processes of containers whose working folder is below `folder`."""
+    pids = []
     for pid in _processes():
         try:
             inside = Path(os.readlink(f"/proc/{pid}/cwd")).is_relative_to(folder)
         except OSError:
             continue
-        if inside and container_mark(pid) is not None:
-            found.append(pid)
-    return found
+        if inside and read_mark(pid) is not None:
+            pids.append(pid)
+    return pids
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessUse:
-    """What one process has used so far and holds now."""
+    """Resource usage of a process."""
 
     cpu_s: float
     user_s: float
@@ -224,7 +225,7 @@ class ProcessUse:
 
 
 def process_use(pid: int) -> ProcessUse | None:
-    """Return the use of a process including its children that have ended; None when it is gone."""
+    """Return the usage of a process and its ended children; None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()

@@ -1,9 +1,5 @@
-"""The relay of the local platform: what kube-proxy and the network are on a cluster.
+"""The relay process of the embedded platform, which takes the role of kube-proxy and the network.
 
-It listens on the address of every Service, forwards to the pods behind it, counts what each pod sends and
-receives, and is where loss, delay and partition happen.
+It listens on the address of every Service, forwards connections to the pods behind it, counts the traffic of each pod
+and applies network impairments.
 """
-
-from faultset.collector.platforms.local.relay.process import main
-
-__all__ = ["main"]

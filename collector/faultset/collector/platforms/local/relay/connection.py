@@ -1,7 +1,7 @@
-"""Set-up of a connection from a client to a pod: two kernel connections that together are one.
+"""A connection from a client to a pod, made of two kernel connections.
 
-The kernel accepts the client's half at once, so `connect` of an impaired pod returns early and the wait shows in
-the first answer instead; who gives up before the set-up is through never reaches the target.
+The kernel accepts the client's connection immediately. With an impairment `connect` therefore returns early, and the
+delay appears in the first response. A client that gives up earlier never reaches the target.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from faultset.collector.platforms.local.relay.pods import (
 )
 
 HELD_BYTES = 256 * 1024
-"""What one end may have on the way before it has to wait, as its socket buffer would make it."""
+"""Maximum bytes in flight from one end, like the size of a socket buffer."""
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -47,10 +47,10 @@ class _Pause(enum.IntFlag):
 
 
 class End(asyncio.Protocol):
-    """The socket at one end: what arrives here was sent by `pod` and goes to `other`."""
+    """The socket at one end; data that arrives was sent by `pod` and goes to `other`."""
 
     __slots__ = (
-        "_flow", "_held", "_held_bytes", "_late", "_loop", "_on_early_close", "_on_end", "_pauses", "_rng",
+        "_delayed", "_flow", "_held", "_held_bytes", "_loop", "_on_early_close", "_on_end", "_pauses", "_rng",
         "_timer", "finished", "lost", "other", "pod", "transport",
     )  # fmt: skip
 
@@ -74,13 +74,13 @@ class End(asyncio.Protocol):
         self._pauses = _Pause.SET_UP
         self._on_early_close: Callable[[], None] | None = None
         self._on_end = on_end
-        self._late: list[bytes | _Close] | None = None
+        self._delayed: list[bytes | _Close] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         transport.set_write_buffer_limits(high=HELD_BYTES)
-        # early releases of Python 3.11 begin to read after this call, even if it has paused reading
+        # early releases of Python 3.11 start reading after this call, even if it has paused reading
         self._loop.call_soon(self._hold_back)
 
     def _hold_back(self) -> None:
@@ -88,7 +88,7 @@ class End(asyncio.Protocol):
             self.transport.pause_reading()
 
     def start(self) -> None:
-        """Let data flow, once both ends exist."""
+        """Start forwarding once both ends exist."""
         early = self._on_early_close is not None
         self._on_early_close = None
         if early:
@@ -101,13 +101,13 @@ class End(asyncio.Protocol):
         self._resume(_Pause.SET_UP)
 
     def await_set_up(self, on_close: Callable[[], None]) -> None:
-        """Keep what the client sends while the set-up takes its time, and tell when the client gives up."""
+        """Buffer the client's data during the set-up; call `on_close` if the client gives up."""
         if self._on_early_close is None:
             self._on_early_close = on_close
             self.transport.resume_reading()
 
     def reset(self) -> None:
-        """End this connection as a reset by the other side, dropping what was not sent."""
+        """Reset this connection and drop unsent data."""
         if not self.lost:
             self.lost = True
             endpoint = self.transport.get_extra_info("socket")
@@ -116,7 +116,7 @@ class End(asyncio.Protocol):
         self._forget()
 
     def data_received(self, data: bytes) -> None:
-        if (self.other.pod.rules or self._late is not None) and self._on_end is None and self._meets_rule(data):
+        if (self.other.pod.rules or self._delayed is not None) and self._on_end is None and self._apply_rules(data):
             return
         if self._flow is None and self._on_early_close is None:
             pod, other = self.pod, self.other
@@ -132,22 +132,22 @@ class End(asyncio.Protocol):
                 return
         self._send(data)
 
-    def _meets_rule(self, data: bytes) -> bool:
-        """Do to a request of a client what a rule says; return whether there is nothing more to do with the data."""
-        if self._late is not None:
-            self._late.append(data)
+    def _apply_rules(self, data: bytes) -> bool:
+        """Impair a request of a client if a rule applies; return whether the data was handled."""
+        if self._delayed is not None:
+            self._delayed.append(data)
             return True
         if self._on_early_close is not None:
             return False
         pod = self.other.pod
         for rule in pod.rules:
-            if not rule.concerns(self.pod.name, data, self._rng, self._loop.time()):
+            if not rule.applies_to(self.pod.name, data, self._rng, self._loop.time()):
                 continue
             pod.disturbed += 1
             match rule.impairment:
                 case Hold(latency_s=latency_s):
-                    self._late = [data]
-                    self._loop.call_later(latency_s, self._let_pass)
+                    self._delayed = [data]
+                    self._loop.call_later(latency_s, self._release)
                 case Abort():
                     self.transport.write(REFUSAL)
                     self.lost = True
@@ -159,9 +159,9 @@ class End(asyncio.Protocol):
             return True
         return False
 
-    def _let_pass(self) -> None:
-        late, self._late = self._late, None
-        for item in late or ():
+    def _release(self) -> None:
+        delayed, self._delayed = self._delayed, None
+        for item in delayed or ():
             if not self.lost:
                 self._send(item)
 
@@ -171,20 +171,20 @@ class End(asyncio.Protocol):
             self._on_end()
         if self._on_early_close is not None:
             self._on_early_close()
-        elif self._late is not None:
-            self._late.append(_Close.FINISH)
+        elif self._delayed is not None:
+            self._delayed.append(_Close.FINISH)
         else:
             self._send(_Close.FINISH)
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        known, self.lost = self.lost, True
-        if known:
+        was_lost, self.lost = self.lost, True
+        if was_lost:
             return
         if self._on_early_close is not None:
             self._on_early_close()
         elif exc is not None:
-            self._vanished()
+            self._close_other()
 
     def pause_writing(self) -> None:
         self.other._pause(_Pause.WRITER)
@@ -192,8 +192,8 @@ class End(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.other._resume(_Pause.WRITER)
 
-    def _vanished(self) -> None:
-        """Pass on that the process at this end reset the connection or is gone."""
+    def _close_other(self) -> None:
+        """Reset the other end, since this end was reset or its process has ended."""
         if self._on_end is not None:
             self._on_end()
         self.other._forget()
@@ -213,7 +213,7 @@ class End(asyncio.Protocol):
             self._flow = Flow(self._rng)
         self._hold(item, size)
         now_s = self._loop.time()
-        self._count(self._flow.send(now_s, packets(size), self._road(), self.pod.queue_s(now_s, size)))
+        self._count(self._flow.send(now_s, packets(size), self._link(), self.pod.queue_s(now_s, size)))
         self._advance()
 
     def _hold(self, item: bytes | _Close, size: int) -> None:
@@ -229,7 +229,7 @@ class End(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        step = flow.step(self._loop.time(), self._road())
+        step = flow.step(self._loop.time(), self._link())
         self._count(step)
         for _ in range(step.delivered):
             if not self._held:
@@ -264,16 +264,16 @@ class End(asyncio.Protocol):
             try:
                 other.transport.write_eof()
             except OSError:
-                # After it closed its side nobody reads from it, so a reset by it shows here first.
+                # a closed end is no longer read, so its reset is noticed only here
                 other.lost = True
                 other.transport.abort()
-                other._vanished()
+                other._close_other()
                 return
             if other.finished:
                 self.transport.close()
                 other.transport.close()
 
-    def _road(self) -> Link:
+    def _link(self) -> Link:
         return self.pod.link.towards(self.other.pod.link)
 
     def _count(self, step: FlowStep) -> None:
@@ -305,7 +305,7 @@ _BIND_ADDRESS_NO_PORT = getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24)
 
 
 class Connection:
-    """Set-up of one connection: the client is accepted, the target is dialled, then data flows."""
+    """Sets up a connection: accepts the client, connects to the target, then forwards data."""
 
     def __init__(
         self,
@@ -324,12 +324,14 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
 
     async def run(self, accepted: socket.socket, client_ip: str, address: tuple[str, int]) -> bool:
-        """Set up the connection; return False when the target refused it."""
+        """Set up the connection; return False if the target refused it."""
         self._task = asyncio.current_task()
         client = self._client
         await self._loop.connect_accepted_socket(lambda: client, accepted)
         try:
-            if (client.pod.link is not CLEAR or self._target.pod.link is not CLEAR) and not await self._pass():
+            if (
+                client.pod.link is not CLEAR or self._target.pod.link is not CLEAR
+            ) and not await self._await_handshake():
                 client.reset()
                 return True
             timer = self._loop.call_later(_TIMEOUT_S, client.await_set_up, self._give_up)
@@ -354,20 +356,20 @@ class Connection:
         if self._task is not None:
             self._task.cancel()
 
-    async def _pass(self) -> bool:
-        """Wait until an attempt to set up the connection gets through both ways."""
+    async def _await_handshake(self) -> bool:
+        """Wait until a connection attempt gets through both ways; return False if none does."""
         client, target = self._client.pod, self._target.pod
         self._client.await_set_up(self._give_up)
         for wait_s in SET_UP_RETRIES_S:
-            there, back = client.link.towards(target.link), target.link.towards(client.link)
-            if there.lost(self._rng, 1):
+            forward, backward = client.link.towards(target.link), target.link.towards(client.link)
+            if forward.lost(self._rng, 1):
                 drop(client, target, 1)
-            elif back.lost(self._rng, 1):
+            elif backward.lost(self._rng, 1):
                 client.transmit_packets += 1
                 target.receive_packets += 1
                 drop(target, client, 1)
             else:
-                await asyncio.sleep(there.travel_s(self._rng) + back.travel_s(self._rng))
+                await asyncio.sleep(forward.travel_s(self._rng) + backward.travel_s(self._rng))
                 return True
             await asyncio.sleep(wait_s)
         return False

@@ -1,4 +1,4 @@
-"""What the relay knows about one pod: its counters and the state of its network."""
+"""The relay's model of a pod's network: counters, impairments and retransmissions."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from dataclasses import dataclass, fields, replace
 from random import Random
 
 from faultset.collector.platforms.impairments import Abort, Bandwidth, Delay, Hold, Impairment, Loss, Partition, Reset
-from faultset.collector.platforms.local.relay.messages import PodCounters
+from faultset.collector.platforms.local.messages import PodCounters
 
 PACKET_BYTES = 1448
-"""Payload of one packet: an Ethernet frame without IP and TCP headers and the time stamp option."""
+"""Payload of a packet: an Ethernet frame without IP and TCP headers and the timestamp option."""
 
 FIRST_RETRY_S = 0.2
 LAST_RETRY_S = 120.0
-"""Retransmission time-outs of data start at the first, double, and stop at the second (Linux)."""
+"""First and longest retransmission timeout of data; it doubles in between (Linux)."""
 
 SET_UP_RETRIES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-"""Waits between the attempts to set up a connection; after the last one the client gives up (Linux)."""
+"""Delays between attempts to open a connection; after the last one the client gives up (Linux)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """How what one pod sends fares on its way.
+    """Network conditions of a pod's outgoing traffic.
 
     Attributes
     ----------
     loss
-        Probability that a packet is lost, each by itself.
+        Probability that a packet is lost; packets are independent.
     latency_s, jitter_s
-        Time a packet takes, uniform within `latency_s` plus or minus `jitter_s`.
+        Delay of a packet, uniform in `latency_s` plus or minus `jitter_s`.
     cut
-        Whether nothing gets through at all.
+        Whether all packets are lost.
     bytes_per_s
-        What the pod may send at most; zero without a limit.
+        Bandwidth limit; 0 for no limit.
     """
 
     loss: float = 0.0
@@ -45,7 +45,7 @@ class Link:
     bytes_per_s: float = 0.0
 
     def towards(self, receiver: Link) -> Link:
-        """Return the link to a pod with a link of its own: only a cut there stops what arrives."""
+        """Return the link to a receiver, which is cut if the receiver's link is cut."""
         return replace(self, cut=True) if receiver.cut and not self.cut else self
 
     def lost(self, rng: Random, packets: int) -> int:
@@ -57,7 +57,7 @@ class Link:
         return sum(rng.random() < self.loss for _ in range(packets))
 
     def travel_s(self, rng: Random) -> float:
-        """Draw how long one chunk is under way."""
+        """Draw the travel time of a chunk."""
         jitter_s = rng.uniform(-self.jitter_s, self.jitter_s) if self.jitter_s else 0.0
         return max(0.0, self.latency_s + jitter_s)
 
@@ -79,7 +79,7 @@ class _Chunk:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlowStep:
-    """What happened on a flow at one instant."""
+    """The packets and chunks of a flow that were handled in one step."""
 
     passed: int = 0
     lost: int = 0
@@ -89,9 +89,9 @@ class FlowStep:
 class Flow:
     """One direction of a connection: chunks that were sent and have not arrived yet, in order.
 
-    Each packet of a chunk is lost or not by itself. All missing packets are sent again when the time-out ends,
-    which doubles until the first chunk in line is complete. A chunk arrives when it is complete, has travelled,
-    and all before it have arrived.
+    Packets of a chunk are lost independently. After a timeout all missing packets are sent again; the timeout doubles
+    until the first chunk is complete. A chunk arrives once it is complete, its travel time has passed and all earlier
+    chunks have arrived.
     """
 
     __slots__ = ("_chunks", "_last_arrival_s", "_retry_at_s", "_retry_s", "_rng")
@@ -107,7 +107,7 @@ class Flow:
         return len(self._chunks)
 
     def send(self, now_s: float, count: int, link: Link, queued_s: float = 0.0) -> FlowStep:
-        """Put one chunk of `count` packets on the link, which waits `queued_s` before it."""
+        """Send a chunk of `count` packets, which is queued for `queued_s` first."""
         chunk = _Chunk(missing=count, queued_s=queued_s)
         self._chunks.append(chunk)
         lost = self._transmit(chunk, now_s, link)
@@ -117,7 +117,7 @@ class Flow:
         return FlowStep(passed=count - lost, lost=lost)
 
     def due_s(self) -> float | None:
-        """Return the instant at which `step` has something to do, or None."""
+        """Return when `step` is due, or None."""
         if not self._chunks:
             return None
         head = self._chunks[0]
@@ -126,7 +126,7 @@ class Flow:
         return head.arrival_s if self._retry_at_s is None else min(head.arrival_s, self._retry_at_s)
 
     def step(self, now_s: float, link: Link) -> FlowStep:
-        """Send again what is due and count the chunks that have arrived."""
+        """Retransmit missing packets if due, and count the chunks that have arrived."""
         passed = lost = 0
         if self._retry_at_s is not None and self._retry_at_s <= now_s:
             head = self._chunks[0]
@@ -158,48 +158,43 @@ REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 19\r\n"
     b"Connection: close\r\n\r\nservice unavailable"
 )
-"""The answer to a request that is refused."""
+"""The response to an aborted request."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequestRule:
-    """What happens to requests to one pod.
+    """Impairs requests to a pod.
 
     Attributes
     ----------
     impairment
-        Share of the requests over time, from which caller, and to which path.
-    begun_s
-        When it began, by the clock that `concerns` is given the time of.
+        The affected share over time, caller and path.
+    start_s
+        Start on the same clock as `now_s` of `applies_to`.
     """
 
     impairment: Abort | Hold | Reset
-    begun_s: float = 0.0
+    start_s: float = 0.0
 
-    def concerns(self, caller: str, data: bytes, rng: Random, now_s: float) -> bool:
-        """Say whether what arrived begins a request that the rule is drawn for.
+    def applies_to(self, caller: str, data: bytes, rng: Random, now_s: float) -> bool:
+        """Return whether data starts a request that the rule selects at random.
 
         Parameters
         ----------
         caller
-            Name of the pod that sent it.
+            Name of the sending pod.
         """
         rule = self.impairment
         if rule.caller and rule.caller not in owners(caller):
             return False
-        begun = _REQUEST.match(data)
-        if begun is None or (rule.path and begun[1].partition(b"?")[0] != rule.path.encode()):
+        match = _REQUEST.match(data)
+        if match is None or (rule.path and match[1].partition(b"?")[0] != rule.path.encode()):
             return False
-        return rng.random() < rule.share_at(now_s - self.begun_s)
-
-
-def request_rule(impairment: Impairment, now_s: float) -> RequestRule | None:
-    """Return the rule of an impairment of requests; None for one of packets."""
-    return RequestRule(impairment=impairment, begun_s=now_s) if isinstance(impairment, Abort | Hold | Reset) else None
+        return rng.random() < rule.share_at(now_s - self.start_s)
 
 
 def owners(pod: str) -> tuple[str, str]:
-    """Return the workloads that may own a pod, by its name: of a Deployment, or of a StatefulSet.
+    """Return the Deployment or StatefulSet that may own a pod, by the pod's name.
 
     >>> owners("user-timeline-5d4f7-abcde")
     ('user-timeline', 'user-timeline-5d4f7')
@@ -212,7 +207,7 @@ COUNTERS = tuple(field.name for field in fields(PodCounters))
 
 
 class Pod:
-    """One end of connections, known by its address; counters grow from its start."""
+    """The network state and counters of a pod."""
 
     __slots__ = (*COUNTERS, "busy_until_s", "disturbed", "link", "name", "rules")
 
@@ -227,7 +222,7 @@ class Pod:
         self.receive_packets_dropped = self.transmit_packets_dropped = 0
 
     def queue_s(self, now_s: float, size: int) -> float:
-        """Take the time to send `size` bytes at the pod's limit; return how long they wait, with their own time."""
+        """Queue `size` bytes at the pod's bandwidth limit; return the time until they are sent."""
         if not self.link.bytes_per_s:
             return 0.0
         self.busy_until_s = max(self.busy_until_s, now_s) + size / self.link.bytes_per_s
@@ -239,25 +234,28 @@ class Pod:
         return PodCounters(**{counter: getattr(self, counter) for counter in COUNTERS})
 
 
-def rules_of(
+def build_rules(
     impairments: Iterable[Impairment], before: tuple[RequestRule, ...], now_s: float
 ) -> tuple[RequestRule, ...]:
-    """Return what happens to requests to a pod; a rule that was there before goes on."""
-    known = {rule.impairment: rule for rule in before}
-    rules = (known.get(one) or request_rule(one, now_s) for one in impairments)  # type: ignore[arg-type]
-    return tuple(rule for rule in rules if rule)
+    """Return the rules of request impairments; unchanged rules keep their start time."""
+    existing = {rule.impairment: rule for rule in before}
+    return tuple(
+        existing.get(impairment) or RequestRule(impairment=impairment, start_s=now_s)
+        for impairment in impairments
+        if isinstance(impairment, Abort | Hold | Reset)
+    )
 
 
 def drop(sender: Pod, receiver: Pod, packets: int) -> None:
-    """Count lost packets where they were lost: at the sender, or before a receiver that is cut off."""
+    """Count lost packets at the sender, or at the receiver if only its link is cut."""
     if sender.link.cut or sender.link.loss:
         sender.transmit_packets_dropped += packets
     else:
         receiver.receive_packets_dropped += packets
 
 
-def link_of(impairments: Iterable[tuple[Impairment, float]]) -> Link:
-    """Combine the impairments of one pod, each with its age in seconds: delays add up, losses are independent."""
+def combine_impairments(impairments: Iterable[tuple[Impairment, float]]) -> Link:
+    """Combine a pod's impairments and their ages in seconds; delays add up, losses are independent."""
     passing, latency_s, jitter_s, cut, bytes_per_s = 1.0, 0.0, 0.0, False, 0.0
     for impairment, age_s in impairments:
         intensity = impairment.intensity_at(age_s)

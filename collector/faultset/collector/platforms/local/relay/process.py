@@ -1,4 +1,4 @@
-"""The relay as a process: configured over its socket, it holds one state for all addresses of an episode."""
+"""The relay process: forwards connections for all addresses of an episode."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from random import Random
 
 from faultset.collector.ipc.channel import serve
 from faultset.collector.platforms.impairments import Impairment
-from faultset.collector.platforms.local.relay.connection import Connection
-from faultset.collector.platforms.local.relay.messages import (
+from faultset.collector.platforms.local.messages import (
     ConfigureRelay,
     PodCounters,
     ReadCounters,
@@ -27,7 +26,8 @@ from faultset.collector.platforms.local.relay.messages import (
     RelayState,
     Target,
 )
-from faultset.collector.platforms.local.relay.pods import CLEAR, Link, Pod, link_of, rules_of
+from faultset.collector.platforms.local.relay.connection import Connection
+from faultset.collector.platforms.local.relay.pods import CLEAR, Link, Pod, build_rules, combine_impairments
 from faultset.core.processes import die_with_parent
 
 _NETLINK_SOCK_DIAG = 4
@@ -45,8 +45,8 @@ _PROBE_TIMEOUT_S = 0.05
 class ListeningSockets:
     """Looks up listening TCP sockets by address.
 
-    A look-up in the kernel's own table (inet_diag, open to every user) takes microseconds and leaves no trace in
-    the process that listens. Where the kernel does not offer it, a short connection is made instead.
+    A look-up in the kernel's socket table (inet_diag, open to every user) takes microseconds and is invisible to the
+    listening process. If the kernel does not support it, a short connection is made instead.
     """
 
     def __init__(self, *, silent: bool = True):
@@ -54,21 +54,21 @@ class ListeningSockets:
         if silent:
             try:
                 self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)
-                # The kernel answers within send(), so a receive never has to wait.
+                # the kernel answers within send(), so recv() never has to wait
                 self._netlink.setblocking(False)
-                _ask(self._netlink, "127.0.0.1", 1)
+                _look_up(self._netlink, "127.0.0.1", 1)
             except (OSError, AttributeError, struct.error):
                 self.close()
 
     @property
     def silent(self) -> bool:
-        """Whether looking does not disturb the process that listens."""
+        """Whether a look-up is invisible to the listening process."""
         return self._netlink is not None
 
-    def accepting(self, ip: str, port: int) -> bool:
-        """Say whether some process listens at an address."""
+    def is_listening(self, ip: str, port: int) -> bool:
+        """Return whether a process listens at an address."""
         if self._netlink is not None:
-            return _ask(self._netlink, ip, port)
+            return _look_up(self._netlink, ip, port)
         with socket.socket() as probe:
             probe.settimeout(_PROBE_TIMEOUT_S)
             return probe.connect_ex((ip, port)) == 0
@@ -80,24 +80,24 @@ class ListeningSockets:
             self._netlink = None
 
 
-def _ask(netlink: socket.socket, ip: str, port: int) -> bool:
-    netlink.send(_request(ip, port))
+def _look_up(netlink: socket.socket, ip: str, port: int) -> bool:
+    netlink.send(_build_request(ip, port))
     answer = netlink.recv(1 << 12)
     if _HEADER.unpack_from(answer)[1] == _NLMSG_ERROR:
         code = -_ERROR.unpack_from(answer, _HEADER.size)[0]
         if code == errno.ENOENT:
             return False
-        raise OSError(code, "the kernel does not look up sockets")
+        raise OSError(code, "the kernel cannot look up sockets")
     return answer[_HEADER.size + 1] == _TCP_LISTEN
 
 
 @functools.lru_cache(maxsize=4096)
-def _request(ip: str, port: int) -> bytes:
+def _build_request(ip: str, port: int) -> bytes:
     source = socket.inet_aton(ip) + bytes(12)
-    anyone, any_interface, any_cookie = bytes(16), bytes(4), b"\xff" * 8
+    any_target, any_interface, any_cookie = bytes(16), bytes(4), b"\xff" * 8
     ports = struct.pack("!HH", port, 0)
     body = _SELECTION.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _ALL_STATES)
-    body += ports + source + anyone + any_interface + any_cookie
+    body += ports + source + any_target + any_interface + any_cookie
     return _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0) + body
 
 
@@ -108,7 +108,7 @@ logger = logging.getLogger(__name__)
 
 
 class Forward:
-    """Listens on one address as long as some target accepts; otherwise the kernel refuses connections."""
+    """Listens on an address while a target accepts connections; otherwise the kernel refuses them."""
 
     def __init__(
         self,
@@ -136,32 +136,32 @@ class Forward:
 
     @property
     def listening(self) -> bool:
-        """Whether connections are accepted now."""
+        """Whether it accepts connections."""
         return self._listener is not None
 
     def retarget(self, targets: tuple[Target, ...]) -> None:
-        """Lead new connections to other targets; established ones stay where they are."""
+        """Change the targets of new connections; open connections are kept."""
         if targets != self._targets:
             self._targets = targets
             self._accepting &= set(targets)
             self.probe()
 
     def probe(self) -> None:
-        """Look which targets accept, and listen or stop listening accordingly.
+        """Check which targets accept connections, and start or stop listening accordingly.
 
-        To be called often while not listening, and when a connection ended at the target's side.
+        Called often while not listening, and when a target has closed a connection.
         """
         for target in self._targets:
             if target in self._accepting and not self._kernel.silent:
                 continue
-            if self._kernel.accepting(target.ip, target.port):
+            if self._kernel.is_listening(target.ip, target.port):
                 self._accepting.add(target)
             else:
                 self._accepting.discard(target)
         self._adjust()
 
     def close(self) -> None:
-        """Stop listening; established connections live on."""
+        """Stop listening; open connections are kept."""
         self._targets = ()
         self._accepting.clear()
         self._adjust()
@@ -223,14 +223,14 @@ class Forward:
 
 
 PROBE_INTERVAL_S = 0.05
-"""How often the targets of addresses that refuse are looked at."""
+"""How often the targets of addresses without a listener are probed."""
 
-LISTENING_PROBE_SHARE = 5
-"""Addresses that accept are looked at in one of so many rounds: their connections tell earlier."""
+LISTENING_PROBE_ROUNDS = 5
+"""Listening addresses are probed only once in this many rounds, since their connections notice failures earlier."""
 
 
 class Relay:
-    """All forwards and pods of one episode. Needs a running event loop."""
+    """The forwarded addresses and the pods of one episode. Needs a running event loop."""
 
     def __init__(self, seed: int = 0):
         self._rng = Random(seed)
@@ -240,27 +240,28 @@ class Relay:
         self._by_ip: dict[str, Pod] = {}
         self._forwards: dict[tuple[str, int], Forward] = {}
         self._impairments: dict[tuple[str, Impairment], float] = {}
-        self._stranger = Pod("")
+        self._outside = Pod("")
         self._probing = asyncio.get_running_loop().create_task(self._probe())
 
-    def configure(self, wanted: ConfigureRelay) -> RelayState:
-        """Take over a full state; what it says already is left alone, and connections stay."""
-        if wanted.seed is not None and wanted.seed != self._seed:
-            self._seed = wanted.seed
-            self._rng.seed(wanted.seed)
+    def configure(self, request: ConfigureRelay) -> RelayState:
+        """Replace the configuration; unchanged routes and open connections are kept."""
+        if request.seed is not None and request.seed != self._seed:
+            self._seed = request.seed
+            self._rng.seed(request.seed)
         now_s = asyncio.get_running_loop().time()
-        # one that was there before goes on
+        # an unchanged impairment keeps its start time
         before = self._impairments
-        keys = [(one.pod, one.impairment) for one in wanted.impairments]
+        keys = [(entry.pod, entry.impairment) for entry in request.impairments]
         self._impairments = {key: before.get(key, now_s) for key in keys}
-        for name in self._pods.keys() - set(wanted.pods.values()):
+        for name in self._pods.keys() - set(request.pods.values()):
             self._pods.pop(name).link = CLEAR
-        for name in wanted.pods.values():
+        for name in request.pods.values():
             pod = self._pods.setdefault(name, Pod(name))
             pod.link = self._link(name, now_s)
-            pod.rules = rules_of((one.impairment for one in wanted.impairments if one.pod == name), pod.rules, now_s)
-        self._by_ip = {ip: self._pods[name] for ip, name in wanted.pods.items()}
-        routes = {(route.ip, route.port): route for route in wanted.routes}
+            impairments = (entry.impairment for entry in request.impairments if entry.pod == name)
+            pod.rules = build_rules(impairments, pod.rules, now_s)
+        self._by_ip = {ip: self._pods[name] for ip, name in request.pods.items()}
+        routes = {(route.ip, route.port): route for route in request.routes}
         for address in self._forwards.keys() - routes.keys():
             self._forwards.pop(address).close()
         for address, route in routes.items():
@@ -268,11 +269,11 @@ class Relay:
         return self._state()
 
     def counters(self, request: ReadCounters) -> dict[str, PodCounters]:
-        """Return the counters of every configured pod since it was first configured."""
+        """Return the counters of all configured pods."""
         return {name: pod.counters() for name, pod in self._pods.items()}
 
     def disturbed(self, request: ReadDisturbed) -> dict[str, int]:
-        """Return how many requests or packets rules have met, for each pod."""
+        """Return by pod how many requests or packets were impaired."""
         return {name: pod.disturbed for name, pod in self._pods.items()}
 
     async def close(self) -> None:
@@ -289,8 +290,8 @@ class Relay:
                 address,
                 rng=self._rng,
                 kernel=self._kernel,
-                by_ip=lambda ip: self._by_ip.get(ip, self._stranger),
-                by_name=lambda pod: self._pods.get(pod or "", self._stranger),
+                by_ip=lambda ip: self._by_ip.get(ip, self._outside),
+                by_name=lambda pod: self._pods.get(pod or "", self._outside),
             )
         return self._forwards[address]
 
@@ -301,20 +302,20 @@ class Relay:
         )
 
     def _link(self, name: str, now_s: float) -> Link:
-        found = [(one, now_s - begun_s) for (pod, one), begun_s in self._impairments.items() if pod == name]
-        return link_of(found) if found else CLEAR
+        ages = [(entry, now_s - start_s) for (pod, entry), start_s in self._impairments.items() if pod == name]
+        return combine_impairments(ages) if ages else CLEAR
 
-    def _follow_courses(self) -> None:
-        """Bring the links of pods up to date whose impairments change over time."""
+    def _update_links(self) -> None:
+        """Update the links of pods whose impairments vary over time."""
         now_s = asyncio.get_running_loop().time()
-        for name in {pod for pod, one in self._impairments if one.changes and pod in self._pods}:
+        for name in {pod for pod, impairment in self._impairments if impairment.changes and pod in self._pods}:
             self._pods[name].link = self._link(name, now_s)
 
     async def _probe(self) -> None:
         for round_ in itertools.count():
-            self._follow_courses()
-            for place, forward in enumerate(self._forwards.values()):
-                if not forward.listening or (place + round_) % LISTENING_PROBE_SHARE == 0:
+            self._update_links()
+            for index, forward in enumerate(self._forwards.values()):
+                if not forward.listening or (index + round_) % LISTENING_PROBE_ROUNDS == 0:
                     forward.probe()
             await asyncio.sleep(PROBE_INTERVAL_S)
 
@@ -338,14 +339,14 @@ def main(socket_path: Path, seed: int = 0, parent: int | None = None) -> None:
     Parameters
     ----------
     socket_path
-        Where to listen for requests.
+        Socket for requests.
     seed
-        Seed of the draws that decide which packets are lost.
+        Seed of the random packet losses.
     parent
-        Process id that must still be the parent; the present parent when None.
+        Process id that must still be the parent; None for the current parent.
     """
     die_with_parent(os.getppid() if parent is None else parent)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     gc.freeze()
     asyncio.run(run(Path(socket_path), seed))

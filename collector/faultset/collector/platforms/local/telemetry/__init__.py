@@ -1,9 +1,5 @@
-"""The telemetry process of the local platform: what Prometheus and Jaeger are on a cluster.
+"""The telemetry process of the embedded platform, which takes the role of Prometheus and Jaeger.
 
-It scrapes every pod, the node and the relay once an interval, receives spans, keeps both in memory, and writes
-a window of them as Arrow files when asked.
+It scrapes all pods, the node and the relay at a fixed interval, receives spans, keeps both in memory and writes a
+requested time window as Arrow files.
 """
-
-from faultset.collector.platforms.local.telemetry.process import main
-
-__all__ = ["main"]

@@ -1,4 +1,4 @@
-"""The telemetry process: scraper, receiver and snapshots behind one socket."""
+"""The telemetry process: scrapes metrics, receives spans and writes snapshots."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _LARGEST_BODY = 64 << 20
 
 
 class Receiver:
-    """An HTTP server that takes `POST /v1/traces` in protobuf, plain or compressed."""
+    """An HTTP server for `POST /v1/traces` in protobuf, plain or compressed."""
 
     def __init__(self, store: SpanStore):
         self._store = store
-        self._accepted = ExportTraceServiceResponse().SerializeToString()
+        self._response = ExportTraceServiceResponse().SerializeToString()
         self._runner: web.AppRunner | None = None
 
     async def start(self, ip: str, port: int) -> None:
         """Listen on an address."""
         app = web.Application(client_max_size=_LARGEST_BODY)
-        app.router.add_post("/v1/traces", self._take)
+        app.router.add_post("/v1/traces", self._receive)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
         await self._runner.setup()
         await web.TCPSite(self._runner, ip, port, backlog=256).start()
@@ -53,22 +53,22 @@ class Receiver:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    async def _take(self, request: web.Request) -> web.Response:
+    async def _receive(self, request: web.Request) -> web.Response:
         if request.content_type != _PROTOBUF:
-            return web.Response(status=415, text=f"send {_PROTOBUF}, not {request.content_type}")
+            return web.Response(status=415, text=f"the content type must be {_PROTOBUF}, got {request.content_type}")
         try:
             for span in read_spans(await request.read()):
                 self._store.add(span)
         except ValueError as error:
             return web.Response(status=400, text=str(error))
-        return web.Response(body=self._accepted, content_type=_PROTOBUF)
+        return web.Response(body=self._response, content_type=_PROTOBUF)
 
 
 _BATCH_ROWS = 1 << 16
 
 
 class TelemetryServer:
-    """What the process does. Needs a running event loop."""
+    """Handles the requests of the telemetry process. Needs a running event loop."""
 
     def __init__(self, *, node: Peer | None, relay: Peer | None, interval_s: float, folder: Path, phase: float):
         self._metrics = MetricStore()
@@ -78,7 +78,7 @@ class TelemetryServer:
         self._receiver = Receiver(self._spans)
 
     async def run(self, otlp_ip: str, otlp_port: int, socket_path: Path) -> None:
-        """Receive, scrape and serve until cancelled."""
+        """Receive spans, scrape metrics and serve requests until cancelled."""
         await self._receiver.start(otlp_ip, otlp_port)
         server = await serve(
             socket_path,
@@ -97,15 +97,15 @@ class TelemetryServer:
                 await self._receiver.close()
 
     def configure(self, request: ConfigureTelemetry) -> None:
-        """Take over the full list of pods."""
+        """Replace the list of pods."""
         self._scraper.configure(request.targets)
 
     def replace_state(self, request: ReplaceState) -> None:
-        """Replace the samples of the state of objects."""
+        """Replace the samples of object states."""
         self._scraper.set_state(request.samples)
 
     async def snapshot(self, request: WriteSnapshot) -> dict[str, int]:
-        """Write the rows of `[start_ns, end_ns)` as `<table>.arrow` and return how many there are."""
+        """Write the rows of `[start_ns, end_ns)` to `<table>.arrow`; return their number by table."""
         target = request.folder or self._folder
         services = dict(self._scraper.services)
         stores = {"metrics": self._metrics, "spans": self._spans}
@@ -116,9 +116,9 @@ class TelemetryServer:
         return rows
 
     def health(self, request: ReadHealth) -> TelemetryHealth:
-        """Return what has arrived so far and how late the scraper was at worst."""
+        """Return counts of received telemetry and the worst delay of a scrape."""
         health = self._scraper.health
-        found = TelemetryHealth(
+        answer = TelemetryHealth(
             spans=len(self._spans),
             samples=len(self._metrics),
             scrapes=health.scrapes,
@@ -128,11 +128,11 @@ class TelemetryServer:
         )
         if request.forget_lag:
             health.worst_lag_ns = 0
-        return found
+        return answer
 
 
 def write_window(window: MetricWindow | SpanWindow, services: Mapping[str, str | None], path: Path) -> int:
-    """Write the rows of a window as an Arrow file, whole or not at all, and return how many there are."""
+    """Write the rows of a window to an Arrow file atomically; return their number."""
     table = window.table(services)
     path.parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -176,17 +176,17 @@ def main(
     Parameters
     ----------
     socket_path
-        Where to listen for requests; exists once spans are received.
+        Socket for requests; exists once spans are received.
     node_socket, relay_socket
-        Processes to ask for samples; None, or not there yet, leaves their samples out.
+        Sockets of the node and the relay. Without them, or until they exist, their samples are missing.
     otlp_ip, otlp_port
-        Where to receive spans.
+        Address that receives spans.
     interval_s
         Time between two scrapes.
     folder
-        Where snapshots go that name no folder.
+        Default folder of snapshots.
     parent
-        Process id that must still be the parent; the present parent when None.
+        Process id that must still be the parent; None for the current parent.
     """
     die_with_parent(os.getppid() if parent is None else parent)
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Samples of everything once an interval, all stamped with the same instant of a regular grid."""
+"""Scrapes all metrics at a fixed interval; all samples of a scrape have the same timestamp."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 import aiohttp
 
 from faultset.collector.ipc.channel import AnswerT, Peer, Request
-from faultset.collector.platforms.local.node.messages import ReadSamples
-from faultset.collector.platforms.local.relay.messages import ReadCounters
+from faultset.collector.platforms.local.messages import ReadCounters, ReadSamples
 from faultset.collector.platforms.local.telemetry.source import ScrapeTarget, StateSample
 from faultset.collector.sources.exposition import ExpositionReader
 from faultset.collector.sources.metric_store import MetricStore, SeriesKey, canonical_labels
@@ -28,8 +27,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
-class Scraped:
-    """One pod as the scraper knows it."""
+class ScrapedPod:
+    """The scraper's state of a pod."""
 
     pod: str
     service: str | None
@@ -41,7 +40,7 @@ class Scraped:
 
 @dataclass(kw_only=True)
 class ScrapeHealth:
-    """How scraping has gone so far."""
+    """Counts of scrapes and failures, and the worst delay."""
 
     scrapes: int = 0
     failures: dict[str, int] = field(default_factory=dict)
@@ -50,15 +49,15 @@ class ScrapeHealth:
 
 
 class Scraper:
-    """Fills a store from the pods' metrics, the node, the relay and the state of the objects.
+    """Fills a store with samples of the pods, the node, the relay and object states.
 
-    A pod that does not answer within the interval misses its own samples and nobody else's; its `up` is 0.
+    A pod that does not answer within the interval has no samples except `up`, which is 0.
 
     Parameters
     ----------
     phase
-        Share of the interval by which instants lie behind its whole multiples. Episodes that run beside each other
-        have different ones, so that their pods are not all asked at the same moment.
+        Offset of the scrapes as a share of the interval; it differs between concurrent episodes, so that their scrapes
+        do not coincide.
     """
 
     def __init__(
@@ -68,38 +67,45 @@ class Scraper:
         self._interval_s, self._phase = interval_s, phase
         self._node = node
         self._relay = relay
-        self._pods: dict[str, Scraped] = {}
+        self._pods: dict[str, ScrapedPod] = {}
         self._session: aiohttp.ClientSession | None = None
         self._state: tuple[list[int], list[float]] = ([], [])
-        self._container_numbers: dict[tuple[Any, ...], int] = {}
+        self._series_numbers: dict[tuple[Any, ...], int] = {}
         self._ticks: set[asyncio.Task[None]] = set()
         self.services: dict[str, str | None] = {}
         self.health = ScrapeHealth()
 
     def configure(self, targets: Iterable[ScrapeTarget]) -> None:
-        """Take over the full list of pods; what is known of a pod that stays is kept."""
-        known, self._pods = self._pods, {}
+        """Replace the list of pods; the state of pods that remain is kept."""
+        before, self._pods = self._pods, {}
         for target in targets:
             name = target.pod
             self.services[name] = target.service
-            before = known.get(name)
-            if before is None or before.container != target.container:
-                before = self._scraped(name, target.service, target.container)
-            before.url = None if target.address is None else "http://{}:{}/metrics".format(*target.address)
-            self._pods[name] = before
+            pod = before.get(name)
+            if pod is None or pod.container != target.container:
+                pod = self._add_pod(name, target.service, target.container)
+            pod.url = None if target.address is None else "http://{}:{}/metrics".format(*target.address)
+            self._pods[name] = pod
 
     def set_state(self, samples: Iterable[StateSample]) -> None:
-        """Replace the samples of the objects' state, which are repeated at every scrape."""
+        """Replace the samples of object states, which are repeated at every scrape."""
         numbers: list[int] = []
         values: list[float] = []
-        for one in samples:
-            series = SeriesKey(one.service, one.pod, one.container, one.metric, canonical_labels(one.labels), one.kind)
+        for sample in samples:
+            series = SeriesKey(
+                sample.service,
+                sample.pod,
+                sample.container,
+                sample.metric,
+                canonical_labels(sample.labels),
+                sample.kind,
+            )
             numbers.append(self._store.number(series))
-            values.append(one.value)
+            values.append(sample.value)
         self._state = (numbers, values)
 
     async def run(self) -> None:
-        """Scrape for ever, once an interval."""
+        """Scrape at every interval until cancelled."""
         interval_ns = round(self._interval_s * 1e9)
         phase_ns = round(self._phase * interval_ns)
 
@@ -118,20 +124,20 @@ class Scraper:
             tick_ns = max(tick_ns + interval_ns, latest_ns())
 
     async def scrape(self, tick_ns: int) -> None:
-        """Take all samples of one instant."""
+        """Take all samples of one scrape."""
         self._store.add(tick_ns, *self._state)
         pods = [pod for pod in self._pods.values() if pod.url is not None]
         pause_s = self._interval_s * _SPREAD_SHARE / max(len(pods), 1)
         await asyncio.gather(
-            self._from_node(tick_ns),
-            self._from_relay(tick_ns),
-            *(self._from_pod(tick_ns, pod, pause_s * place) for place, pod in enumerate(pods)),
+            self._scrape_node(tick_ns),
+            self._scrape_relay(tick_ns),
+            *(self._scrape_pod(tick_ns, pod, pause_s * index) for index, pod in enumerate(pods)),
         )
         self.health.scrapes += 1
         self.health.last_scrape_ns = tick_ns
 
     async def close(self) -> None:
-        """End the scrapes that are under way and close all connections."""
+        """Cancel running scrapes and close all connections."""
         for task in self._ticks:
             task.cancel()
         await asyncio.gather(*self._ticks, return_exceptions=True)
@@ -141,11 +147,11 @@ class Scraper:
             if peer is not None:
                 peer.close()
 
-    def _scraped(self, name: str, service: str | None, container: str | None) -> Scraped:
+    def _add_pod(self, name: str, service: str | None, container: str | None) -> ScrapedPod:
         def register(metric: str, labels: str, kind: str) -> int:
             return self._store.number(SeriesKey(service, name, container, metric, labels, kind))
 
-        return Scraped(
+        return ScrapedPod(
             pod=name,
             service=service,
             container=container,
@@ -154,7 +160,7 @@ class Scraper:
             up=register("up", canonical_labels({}), "gauge"),
         )
 
-    async def _from_pod(self, tick_ns: int, pod: Scraped, pause_s: float) -> None:
+    async def _scrape_pod(self, tick_ns: int, pod: ScrapedPod, pause_s: float) -> None:
         await asyncio.sleep(pause_s)
         if self._session is None:
             self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=_HEADERS)
@@ -165,7 +171,7 @@ class Scraper:
                 response.raise_for_status()
                 numbers, values = pod.reader.read(await response.text("utf-8"))
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            logger.debug("no samples from %s: %s", pod.pod, error)
+            logger.debug("cannot scrape pod %s: %s", pod.pod, error)
             self.health.failures[pod.pod] = self.health.failures.get(pod.pod, 0) + 1
             self._store.add(tick_ns, (pod.up,), (0.0,))
             return
@@ -173,31 +179,33 @@ class Scraper:
         values.append(1.0)
         self._store.add(tick_ns, numbers, values)
 
-    async def _from_node(self, tick_ns: int) -> None:
+    async def _scrape_node(self, tick_ns: int) -> None:
         numbers: list[int] = []
         values: list[float] = []
-        known = self._container_numbers
-        for one in await self._ask(self._node, ReadSamples()) or ():
-            key = (one.pod, one.container, one.metric, *one.labels.items())
-            number = known.get(key)
+        series_numbers = self._series_numbers
+        for sample in await self._ask(self._node, ReadSamples()) or ():
+            key = (sample.pod, sample.container, sample.metric, *sample.labels.items())
+            number = series_numbers.get(key)
             if number is None:
-                series = SeriesKey(None, one.pod, one.container, one.metric, canonical_labels(one.labels), one.kind)
-                number = known[key] = self._store.number(series)
+                series = SeriesKey(
+                    None, sample.pod, sample.container, sample.metric, canonical_labels(sample.labels), sample.kind
+                )
+                number = series_numbers[key] = self._store.number(series)
             numbers.append(number)
-            values.append(one.value)
+            values.append(sample.value)
         self._store.add(tick_ns, numbers, values)
 
-    async def _from_relay(self, tick_ns: int) -> None:
+    async def _scrape_relay(self, tick_ns: int) -> None:
         numbers: list[int] = []
         values: list[float] = []
-        known = self._container_numbers
+        series_numbers = self._series_numbers
         for pod, counters in (await self._ask(self._relay, ReadCounters()) or {}).items():
             for counter, value in asdict(counters).items():
-                number = known.get((pod, counter))
+                number = series_numbers.get((pod, counter))
                 if number is None:
                     metric = f"container_network_{counter}_total"
                     series = SeriesKey(None, pod, None, metric, _NETWORK_LABELS, "counter")
-                    number = known[pod, counter] = self._store.number(series)
+                    number = series_numbers[pod, counter] = self._store.number(series)
                 numbers.append(number)
                 values.append(float(value))
         self._store.add(tick_ns, numbers, values)
@@ -208,5 +216,5 @@ class Scraper:
         try:
             return await peer.call(request, timeout_s=self._interval_s * _TIMEOUT_SHARE)
         except (OSError, PlatformError, ValueError) as error:
-            logger.debug("no statistics: %s", error)
+            logger.debug("cannot read statistics: %s", error)
             return None

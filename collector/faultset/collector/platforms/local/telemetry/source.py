@@ -1,4 +1,4 @@
-"""The telemetry process as a source of metrics and spans, and what can be asked of it."""
+"""Messages of the telemetry process, and the source that reads its metrics and spans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TABLES = ("metrics", "spans")
 
 @dataclass(frozen=True, kw_only=True)
 class ScrapeTarget(Message):
-    """A pod that the telemetry process knows; `address` leads to its metrics, if it has any."""
+    """A pod that telemetry observes; `address` serves its metrics, if it has any."""
 
     pod: str
     service: str | None
@@ -26,14 +26,14 @@ class ScrapeTarget(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigureTelemetry(Request[None]):
-    """Take over the full list of pods."""
+    """Replace the list of pods."""
 
     targets: tuple[ScrapeTarget, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StateSample(Message):
-    """One sample of the state of an object under the name of kube-state-metrics; `kind` is counter or gauge."""
+    """A sample of an object's state with a metric name of kube-state-metrics; `kind` is counter or gauge."""
 
     metric: str
     service: str | None
@@ -46,19 +46,19 @@ class StateSample(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplaceState(Request[None]):
-    """Replace the samples of the state of objects, which are repeated at every scrape."""
+    """Replace the samples of object states, which are repeated at every scrape."""
 
     samples: tuple[StateSample, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class WriteSnapshot(Request[dict[str, int]]):
-    """Write the rows of `[start_ns, end_ns)` as `<table>.arrow` in a folder; answered by their number for each table.
+    """Write the rows of `[start_ns, end_ns)` to `<table>.arrow` in a folder; return the number of rows by table.
 
     Attributes
     ----------
     folder
-        None for the process's own.
+        None for the default folder of the process.
     """
 
     start_ns: int
@@ -69,7 +69,7 @@ class WriteSnapshot(Request[dict[str, int]]):
 
 @dataclass(frozen=True, kw_only=True)
 class TelemetryHealth(Message):
-    """What has arrived so far, and how late the scraper was at worst."""
+    """Counts of received telemetry and the worst delay of a scrape."""
 
     spans: int
     samples: int
@@ -81,28 +81,28 @@ class TelemetryHealth(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadHealth(Request[TelemetryHealth]):
-    """Return how telemetry fares.
+    """Return the health of telemetry.
 
     Attributes
     ----------
     forget_lag
-        Begin again with the worst lag, for instance when the load starts.
+        Reset the worst delay, for example when the load starts.
     """
 
     forget_lag: bool = False
 
 
 class TelemetrySource:
-    """One table of the telemetry process.
+    """The source of one table of the telemetry process.
 
     Parameters
     ----------
     table
         metrics or spans.
     channel
-        The telemetry process; it belongs to the platform and is not closed here.
+        Connection to the telemetry process; not closed here.
     folder
-        Where the process writes what is read here; removed by `close`.
+        Folder for snapshots; removed by `close`.
     interval_s
         Time between two samples of a series; None for spans.
     """
@@ -114,7 +114,7 @@ class TelemetrySource:
         self._folder = Path(folder) / table
 
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of `[start_ns, end_ns)` in order of time."""
+        """Yield the rows in `[start_ns, end_ns)` in order of time."""
         self._channel.call(WriteSnapshot(folder=self._folder, start_ns=start_ns, end_ns=end_ns, tables=(self.table,)))
         with (
             pa.memory_map(str(self._folder / f"{self.table}.arrow")) as file,

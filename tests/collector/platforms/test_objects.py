@@ -1,8 +1,12 @@
-"""What an operator sees of an object, whenever it changes."""
+"""Recorded object states, quantities and timestamps."""
 
 from __future__ import annotations
 
 import json
+
+import pytest
+
+from faultset.collector.platforms.objects import parse_rfc3339_ns, quantity, rfc3339_ns
 
 SECOND = 1_000_000_000
 
@@ -58,3 +62,20 @@ def test_a_config_map_that_is_too_long_has_a_digest_alone(bench):
     (seen,) = observed(bench, "ConfigMap")
     assert seen.data is None
     assert set(json.loads(seen.state)) == {"digest"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("250m", 0.25), ("2", 2.0), ("64Mi", 67_108_864.0), ("1Gi", 2.0**30), ("5k", 5000.0), (3, 3.0)]
+)
+def test_quantities_are_read_as_kubernetes_does(text, value):
+    assert quantity(text) == value
+
+
+def test_a_wrong_quantity_is_refused():
+    with pytest.raises(ValueError, match="'a lot' is not a Kubernetes quantity"):
+        quantity("a lot")
+
+
+@pytest.mark.parametrize("time_ns", [0, 1_700_000_000_123_456_789, 951_782_400 * SECOND, 4_102_444_799_999_999_999])
+def test_stamps_survive_a_round_trip(time_ns):
+    assert parse_rfc3339_ns(rfc3339_ns(time_ns)) == time_ns

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.collector.platforms.observation.logs import read_records
-from faultset.collector.platforms.observation.objects import rfc3339_ns
+from faultset.collector.platforms.objects import rfc3339_ns
+from faultset.collector.platforms.sources import read_records
 
 SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND

@@ -6,8 +6,8 @@ import json
 
 import pyarrow as pa
 
-from faultset.collector.platforms.observation.objects import rfc3339_ns
-from faultset.collector.platforms.observation.sources import EventSource, LogSource, ObjectSource
+from faultset.collector.platforms.objects import rfc3339_ns
+from faultset.collector.platforms.sources import EventSource, LogSource, ObjectSource
 from faultset.datasets.format.schemas import TABLES
 
 SECOND = 1_000_000_000

@@ -1,1 +1,0 @@
-"""What an operator would see of an application, recorded in the tables' form: objects, events, log lines."""
