@@ -200,8 +200,8 @@ class CampaignOptions(TypedDict, total=False):
     rollouts: Annotated[
         int | None,
         Option(
-            help="Healthy builds rolled out in each episode, to services without a fault; 1 by default, 6 with "
-            "--profile long, none with quick.",
+            help="Mean number of harmless changes in each episode, such as rollouts and scale-outs of random services; "
+            "4 by default, 3 with --profile quick, 10 with long; 0 for none.",
             metavar="N",
             least=0,
             most=MOST_ROLLOUTS,

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 from opentelemetry.trace import StatusCode
 
-from faultset.collector.runtime.builds import Defects
+from faultset.collector.runtime.builds import HEALTHY, Defects
 from faultset.collector.runtime.context import RequestContext, ServiceContext
 from faultset.collector.runtime.http.caller import earliest, now, time_left, within
 from faultset.collector.runtime.http.server import Handler, HttpRequest, Response
@@ -216,12 +216,13 @@ def _body_values(request: HttpRequest) -> dict[str, Any]:
     return {}
 
 
-def with_defects(served: ServedOperation, wrong: Defects) -> ServedOperation:
-    """Return an operation as a build with these defects carries it out; the same one when there are none."""
-    if not wrong.waiting_share and not wrong.failing_share:
+def with_defects(served: ServedOperation, wrong: Defects, has_served: asyncio.Event) -> ServedOperation:
+    """Return an operation as a build with these defects carries it out; its first request sets `has_served`."""
+    if wrong == HEALTHY:
         return served
 
     async def run(request: RequestContext) -> Any:
+        has_served.set()
         if random.random() < wrong.failing_share:
             raise RpcError(Code.INTERNAL, "runtime error: index out of range")
         if random.random() < wrong.waiting_share:

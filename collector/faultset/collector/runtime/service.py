@@ -20,9 +20,14 @@ import uvloop
 from faultset.collector.runtime.app_code import persona_of, read_app
 from faultset.collector.runtime.background.consumers import MessageConsumer
 from faultset.collector.runtime.background.work import run_task
-from faultset.collector.runtime.builds import defects
 from faultset.collector.runtime.context import FlagValues, ServiceContext, follow_flags
-from faultset.collector.runtime.environment import Environment, absent_variables, allow_many_files, environment
+from faultset.collector.runtime.environment import (
+    Environment,
+    absent_variables,
+    allow_many_files,
+    environment,
+    read_defects,
+)
 from faultset.collector.runtime.http.caller import Breakers, Caller, ConnectionPool
 from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.http.server import Handler, HttpRequest, HttpServer, Response
@@ -95,6 +100,7 @@ class _RunningService:
     def __init__(self, app: AppSpec, service: ServiceSpec, given: Environment):
         self.app, self.service, self.given = app, service, given
         self.persona = persona_of(app)
+        self.defects = read_defects(given.build)
         self.log = Log(self.persona, app.log_level)
         self.start_log = StartLog(self.persona, self.log, app, service, given.telemetry)
         self.names = Names(
@@ -106,6 +112,7 @@ class _RunningService:
         self.tracing = Tracing(sender, sampling=app.trace_sampling)
         self.servers: list[HttpServer] = []
         self.leak: list[bytearray] = []
+        self.has_served = asyncio.Event()
         self.background: list[asyncio.Task[None]] = []
         self.flags = FlagValues(app.flags, lambda line: self.log.write("info", service.location or service.name, line))
         self.caller: Caller | None = None
@@ -113,7 +120,7 @@ class _RunningService:
     async def start(self) -> None:
         """Go through the start-up sequence; return when requests are served."""
         app, service, given, start_log = self.app, self.service, self.given, self.start_log
-        wrong = defects(given.build)
+        wrong = self.defects
         await self._serve(METRICS_PORT, self._exposition)
         start_log.report("starting")
         for variable in absent_variables(service):
@@ -179,7 +186,7 @@ class _RunningService:
 
     async def _listen(self, context: ServiceContext) -> None:
         operations = {
-            name: with_defects(compile_operation(name, operation, context), defects(self.given.build))
+            name: with_defects(compile_operation(name, operation, context), self.defects, self.has_served)
             for name, operation in self.service.operations.items()
         }
         make = http_handler if self.service.kind == "frontend" else rpc_handler
@@ -221,6 +228,9 @@ class _RunningService:
         self.start_log.report("registered", **facts)
 
     async def _leak(self, mib_s: float) -> None:
+        """Allocate memory from the first request on, so that a new pod is in use before it reaches its limit."""
+        if self.service.port:
+            await self.has_served.wait()
         while True:
             await asyncio.sleep(_LEAK_PAUSE_S)
             self.leak.append(bytearray(os.urandom(4096) * max(1, round(mib_s * 64))))

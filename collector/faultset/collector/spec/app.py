@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PrivateAttr
 
 from faultset.collector.spec.collections import Collection
 from faultset.collector.spec.features.behaviour import BackgroundWork, CircuitBreaker, Consumer, FlagSettings, Task
@@ -14,9 +14,11 @@ from faultset.collector.spec.features.configuration import ConfigTexts, SecretTe
 from faultset.collector.spec.features.operators import OperatorSettings
 from faultset.collector.spec.features.pods import ContainerFields, InitContainer, Probe, Storage
 from faultset.collector.spec.steps import CalledOperation, FrozenModel, Place, StepModel, Steps, all_steps
+from faultset.collector.spec.variation import Variation
 from faultset.collector.spec.workload import Mix, RequestSpec
 from faultset.core.suggestions import unknown_name
 
+DEFAULT_IMAGE = "faultset/app:1.0.0"
 Kind = Literal["frontend", "logic", "cache", "database", "broker", "infrastructure"]
 
 
@@ -243,7 +245,7 @@ class AppSpec(FrozenModel):
     name: str
     title: str
     version: str
-    image: str = "faultset/app:1.0.0"
+    image: str = DEFAULT_IMAGE
     code: str | None = None
     deployed: Deployed | None = None
     label_key: str = "app"
@@ -260,6 +262,18 @@ class AppSpec(FrozenModel):
     requests: dict[str, RequestSpec]
     mixes: dict[str, Mix] = Field(min_length=1)
     default_mix: str
+    _variation: Variation = PrivateAttr(default=Variation())
+
+    @property
+    def variation(self) -> Variation:
+        """What differs between episodes; it is not written into files."""
+        return self._variation
+
+    def with_variation(self, variation: Variation, image: str) -> AppSpec:
+        """Return the application as it runs in one episode, with the image that is deployed first."""
+        varied = self.model_copy(update={"image": image})
+        varied._variation = variation
+        return varied
 
     @cached_property
     def calls(self) -> tuple[tuple[str, str], ...]:

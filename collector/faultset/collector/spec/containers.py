@@ -17,6 +17,9 @@ CREDENTIALS_PATH = "/var/run/secrets/faultset"
 ADMINISTRATOR = "administrator"
 """File with the password of a store's administrator, in the store's container only."""
 
+BUILD_SEED = "build-seed"
+"""File with the number that decides which build has which defect, in the containers of services."""
+
 APPLICATION = "application"
 """File with the password of the application's account, in the store's container; elsewhere it has the store's name."""
 

@@ -1,8 +1,8 @@
 """Secrets of an application: those of its spec, and passwords of its stores, drawn anew for each episode.
 
-Every store has a Secret of its own with both passwords. The application's services share one that holds the passwords
-of their accounts and no administrator's. Containers find them as files: neither the environment nor the arguments of a
-process hold a password.
+Every store has a Secret with both passwords. The services share one that holds the passwords of their accounts, not
+those of administrators, and the number that decides which build has which defect. Containers find them as files:
+neither the environment nor the arguments of a process hold a password.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from faultset.collector.spec.app import AppSpec, ServiceSpec
-from faultset.collector.spec.containers import ADMINISTRATOR, APPLICATION, CREDENTIALS_PATH
+from faultset.collector.spec.containers import ADMINISTRATOR, APPLICATION, BUILD_SEED, CREDENTIALS_PATH
 from faultset.collector.spec.features.configuration import secret_data
 
 _PASSWORD_BYTES = 24
@@ -26,7 +26,7 @@ def new_password() -> str:
 
 
 def credential_secrets(app: AppSpec, draw: Callable[[], str] = new_password) -> list[dict[str, Any]]:
-    """Return the Secrets of an application; those without stores of ours have none.
+    """Return the Secrets of an application: the one that services share, and one for each store of ours.
 
     Parameters
     ----------
@@ -34,11 +34,9 @@ def credential_secrets(app: AppSpec, draw: Callable[[], str] = new_password) -> 
         Returns another password at each call.
     """
     stores = [service for service in app.services.values() if service.store_driver is not None]
-    if not stores:
-        return []
     passwords = {store.name: draw() for store in stores}
     own = (_secret(_name(store), {ADMINISTRATOR: draw(), APPLICATION: passwords[store.name]}) for store in stores)
-    return [_secret(_shared_name(app), passwords), *own]
+    return [_secret(_shared_name(app), {**passwords, BUILD_SEED: str(app.variation.seed)}), *own]
 
 
 def secrets_of_spec(app: AppSpec, draw: Callable[[], str] = new_password) -> list[dict[str, Any]]:
@@ -47,11 +45,10 @@ def secrets_of_spec(app: AppSpec, draw: Callable[[], str] = new_password) -> lis
 
 
 def credential_volume(app: AppSpec, service: ServiceSpec) -> dict[str, Any] | None:
-    """Return the volume with the passwords that a service's container may know; None when it needs none."""
+    """Return the volume with what a service's container may know; None for programs that are not ours."""
     if service.store_driver is not None:
         return {"name": _VOLUME, "secret": {"secretName": _name(service)}}
-    uses_stores = any(other.store_driver is not None for other in app.services.values())
-    if uses_stores and service.program[:1] == ("faultset-service",):
+    if service.program[:1] == ("faultset-service",):
         return {"name": _VOLUME, "secret": {"secretName": _shared_name(app)}}
     return None
 
