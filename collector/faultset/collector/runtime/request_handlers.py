@@ -145,6 +145,10 @@ def http_handler(
         route = find_route(request.path, operations, method)
         if route is None:
             log.warning(request.path, f"no operation serves {method} {request.path}")
+            attributes = {**persona.spans.endpoint_attributes, "http.method": method, "http.url": request.url}
+            span, _ = tracing.server(f"HTTP {method}", request.headers, {**attributes, "http.status_code": 404})
+            span.end()
+            metrics.server("unknown", method, "404").observe(0.0)
             return Response(404, b"404 page not found\n")
         served = operations[route.operation]
         path = route.operation.removeprefix(f"{method} ")
@@ -159,6 +163,8 @@ def http_handler(
             return response
         finally:
             status = _CLIENT_GONE if response is None else response.status
+            if response is None:
+                log.warning(served.location, f"client closed the connection before the answer to {method} {path}")
             active.dec()
             span.set_attribute("http.status_code", status)
             if persona.spans.is_endpoint_error(status):
@@ -214,6 +220,16 @@ def _body_values(request: HttpRequest) -> dict[str, Any]:
             raise BadRequest(400, "the body is not a JSON object")
         return values
     return {}
+
+
+def with_delay(served: ServedOperation, delay: Callable[[], Awaitable[None]]) -> ServedOperation:
+    """Return an operation that waits before it begins."""
+
+    async def run(request: RequestContext) -> Any:
+        await delay()
+        return await served.run(request)
+
+    return replace(served, run=run)
 
 
 def with_defects(served: ServedOperation, wrong: Defects, has_served: asyncio.Event) -> ServedOperation:

@@ -19,6 +19,7 @@ import uvloop
 
 from faultset.collector.runtime.app_code import persona_of, read_app
 from faultset.collector.runtime.background.consumers import MessageConsumer
+from faultset.collector.runtime.background.errors import HealthyErrors
 from faultset.collector.runtime.background.work import run_task
 from faultset.collector.runtime.context import FlagValues, ServiceContext, follow_flags
 from faultset.collector.runtime.environment import (
@@ -33,7 +34,13 @@ from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.http.server import Handler, HttpRequest, HttpServer, Response
 from faultset.collector.runtime.http.span_sender import SpanSender, pod_resource
 from faultset.collector.runtime.persona import Registration, RegistrationError, StartLog
-from faultset.collector.runtime.request_handlers import compile_operation, http_handler, rpc_handler, with_defects
+from faultset.collector.runtime.request_handlers import (
+    compile_operation,
+    http_handler,
+    rpc_handler,
+    with_defects,
+    with_delay,
+)
 from faultset.collector.runtime.signals import Log, Metrics
 from faultset.collector.runtime.store_startup import open_databases, read_indexes, store_clients
 from faultset.collector.runtime.stores.driver import ClientContext
@@ -102,6 +109,8 @@ class _RunningService:
         self.persona = persona_of(app)
         self.defects = read_defects(given.build)
         self.log = Log(self.persona, app.log_level)
+        location = service.location or service.name
+        self.errors = HealthyErrors(app.background_errors, self.log, location, given.listen)
         self.start_log = StartLog(self.persona, self.log, app, service, given.telemetry)
         self.names = Names(
             given.hosts, {name: host for name in app.services if (host := given.host_instead(name)) is not None}
@@ -145,6 +154,10 @@ class _RunningService:
             pool=ConnectionPool(wrong.pool_size, kept_share=wrong.kept_share, kept_s=wrong.kept_s)
             if wrong.pool_size
             else None,
+            hasty_share=app.background_errors.hasty_calls,
+            report_retry=lambda callee, error: self.log.warning(
+                service.location or service.name, f"call of {callee} failed, trying again: {error}"
+            ),
             breakers=Breakers(service.breakers, self.metrics, self._tell_breaker),
         )
         context = ServiceContext(
@@ -174,7 +187,10 @@ class _RunningService:
         service = self.service
         work = [run_task(name, task, context) for name, task in service.tasks.items()]
         for name, consumer in service.consumers.items():
-            found = MessageConsumer(name, consumer, context, member=self.given.pod, group=service.name)
+            rebalances = self.app.background_errors.rebalances
+            found = MessageConsumer(
+                name, consumer, context, member=self.given.pod, group=service.name, rebalances=rebalances
+            )
             work.append(found.run())
         if self.app.flags is not None:
 
@@ -182,11 +198,16 @@ class _RunningService:
                 return await context.caller.call(provider, operation, {}, NO_PARENT, timeout_s=_FLAGS_TIMEOUT_S)
 
             work.append(follow_flags(self.app, service.name, self.flags, ask))
-        self.background += [asyncio.create_task(one) for one in work]
+        work += self.errors.tasks()
+        self.background += [asyncio.ensure_future(one) for one in work]
 
     async def _listen(self, context: ServiceContext) -> None:
         operations = {
-            name: with_defects(compile_operation(name, operation, context), self.defects, self.has_served)
+            name: with_defects(
+                with_delay(compile_operation(name, operation, context), self.errors.delay),
+                self.defects,
+                self.has_served,
+            )
             for name, operation in self.service.operations.items()
         }
         make = http_handler if self.service.kind == "frontend" else rpc_handler
@@ -203,6 +224,8 @@ class _RunningService:
         self.servers.append(server)
 
     async def _exposition(self, request: HttpRequest) -> Response:
+        if request.path == "/healthz":
+            return Response(200, b"ok\n") if self.errors.is_healthy() else Response(503, b"overloaded\n")
         if request.path != "/metrics":
             return Response(404)
         return Response(200, self.metrics.exposition(), "text/plain; version=0.0.4; charset=utf-8")

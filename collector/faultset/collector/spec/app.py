@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, PrivateAttr
 
+from faultset.collector.spec.background_errors import BackgroundErrors
 from faultset.collector.spec.collections import Collection
 from faultset.collector.spec.features.behaviour import BackgroundWork, CircuitBreaker, Consumer, FlagSettings, Task
 from faultset.collector.spec.features.configuration import ConfigTexts, SecretTexts
@@ -240,6 +241,8 @@ class AppSpec(FrozenModel):
         An operator that makes some of its services from a custom resource; none when left out.
     configs, secrets
         ConfigMaps and Secrets by name, which services refer to in `environment` and `files`.
+    background_errors
+        How often it errs without a fault; each episode of a campaign draws these rates anew.
     """
 
     name: str
@@ -257,6 +260,7 @@ class AppSpec(FrozenModel):
     configs: dict[str, ConfigTexts] = Field(default_factory=dict)
     secrets: dict[str, SecretTexts] = Field(default_factory=dict)
     load: LoadSpec = LoadSpec()
+    background_errors: BackgroundErrors = BackgroundErrors()
     entry: AppEntry
     services: Annotated[dict[str, ServiceSpec], BeforeValidator(_named)]
     requests: dict[str, RequestSpec]
