@@ -42,7 +42,8 @@ def test_a_rollout_lasts_from_the_first_sight_of_the_new_pod_to_the_last_of_the_
 
 
 def test_a_rollout_under_way_lasts_to_the_end_of_the_view(observe: Observe) -> None:
-    view, alarm_ns = observe(pods(seen(READY, 0), [(105, STARTING), (115, STARTING)]))
+    # a slow start is no failure, however long it takes
+    view, alarm_ns = observe(pods(seen(READY, 0), seen(STARTING, 75)))
     assert planned_rollouts(view, alarm_ns)["geo"].end_ns == view.window[1]
 
 
@@ -59,11 +60,10 @@ def test_a_rollout_that_was_over_before_the_reference_ended_is_none(observe: Obs
         ([*seen(READY, 0, 70), (70, ENDING)], [(71, STARTING), (95, READY), *seen(READY, 100)]),
         (seen(READY, 0), [(75, STARTING), *seen(NO_IMAGE, 76)]),
         (seen(READY, 0), [(75, STARTING), *seen(CRASHED, 85)]),
-        (seen(READY, 0), seen(STARTING, 75)),
         (seen(READY, 0), [(75, STARTING), *seen(READY, 80)]),
         (seen(READY, 0), []),
     ],
-    ids=["failed", "deleted", "no-image", "crash-loop", "never-ready", "scaled-up", "steady"],
+    ids=["failed", "deleted", "no-image", "crash-loop", "scaled-up", "steady"],
 )
 def test_pods_that_fail_or_are_added_are_no_rollout(observe: Observe, old: Seen, new: Seen) -> None:
     view, alarm_ns = observe(pods(old, new))

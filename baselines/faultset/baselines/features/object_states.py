@@ -177,8 +177,8 @@ def _number(value: object) -> int | None:
 
 _UNSEEN_NS = 2.5 * SAMPLING_NS
 """From when on a pod that is seen no more is gone."""
-_STARTING_NS = 30 * SECOND_NS
-"""How long new pods may take to become ready."""
+_PROGRESS_DEADLINE_NS = 600 * SECOND_NS
+"""Kubernetes' default for `progressDeadlineSeconds`: a rollout without progress for longer counts as failed."""
 _STARTING_SIGNS = frozenset({"pod Pending", "pod not ready"})
 
 
@@ -209,7 +209,7 @@ class _Pod:
     def starts_without_failure(self, end_ns: int) -> bool:
         """Whether it is ready at the end or will soon be, and nothing of it has failed."""
         found = frozenset[str]().union(*(signs("Pod", state) for state in self.states))
-        soon = self.is_ready_at(end_ns) or end_ns - self.times_ns[0] <= _STARTING_NS
+        soon = self.is_ready_at(end_ns) or end_ns - self.times_ns[0] <= _PROGRESS_DEADLINE_NS
         return soon and not self.has_ended_by(end_ns) and found <= _STARTING_SIGNS and not restarts(self.states[-1])
 
     @property
