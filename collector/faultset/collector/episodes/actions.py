@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from faultset.collector.episodes.ageing import age_application
 from faultset.collector.episodes.harmless_changes import DecoySchedule, disturb, imitate_fault
 from faultset.collector.episodes.health import (
     SETTLE_NS,
@@ -102,6 +105,9 @@ class EpisodeActions:
 
         timeout_s = self._pressure.scaled_s(self.platform.ready_timeout_s)
         self.platform.wait(is_ready, timeout_s=timeout_s, what=f"{self.plan.app} to become ready")
+        if age_application(self.platform, np.random.default_rng([self.plan.seed, 4])):
+            self.platform.wait(is_ready, timeout_s=timeout_s, what=f"{self.plan.app} to become ready again")
+            self.journal.accept()
         _log.info("%s is ready", self.plan.app)
         self.machine.warm_grace_s = self._pressure.scaled_s(self.machine.warm_grace_s)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from faultset.collector.apps import load_app
 from faultset.collector.plans.background_errors import with_background_errors
+from faultset.collector.plans.heaps import with_heaps
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.hosts import PlatformHost, load_host_class
 from faultset.collector.runtime.builds import draw_builds
@@ -96,7 +97,7 @@ def planned_app(plan: Plan) -> AppSpec:
     seed = int(np.random.SeedSequence([plan.seed, 1]).generate_state(1)[0]) or 1
     longest_s = min(LONGEST_START_S, plan.phases.fault_s / 3)
     repository = app.image.rpartition(":")[0]
-    return with_background_errors(app, plan.seed).with_variation(
+    return with_background_errors(with_heaps(app, plan.seed), plan.seed).with_variation(
         Variation(seed=seed, longest_start_s=max(longest_s, 2 * SHORTEST_START_S)),
         f"{repository}:{draw_builds(seed).healthy[0]}" if app.image == DEFAULT_IMAGE else app.image,
     )

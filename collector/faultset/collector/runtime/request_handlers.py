@@ -154,7 +154,7 @@ def http_handler(
         path = route.operation.removeprefix(f"{method} ")
         attributes = {**persona.spans.endpoint_attributes, "http.method": method, "http.url": request.url}
         span, context = tracing.server(served.span or f"HTTP {method} {path}", request.headers, attributes)
-        log.trace(served.location, f"{served.log} {ids_of(span)}")
+        log.write(persona.request_level, served.location, f"{served.log} {ids_of(span)}")
         start, response = time.perf_counter(), None
         active = metrics.active(method)
         active.inc()

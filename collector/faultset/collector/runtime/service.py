@@ -20,6 +20,7 @@ import uvloop
 from faultset.collector.runtime.app_code import persona_of, read_app
 from faultset.collector.runtime.background.consumers import MessageConsumer
 from faultset.collector.runtime.background.errors import HealthyErrors
+from faultset.collector.runtime.background.heap import Heap
 from faultset.collector.runtime.background.work import run_task
 from faultset.collector.runtime.context import FlagValues, ServiceContext, follow_flags
 from faultset.collector.runtime.environment import (
@@ -116,6 +117,7 @@ class _RunningService:
             given.hosts, {name: host for name in app.services if (host := given.host_instead(name)) is not None}
         )
         self.metrics = Metrics()
+        self.heap = None if service.heap is None else Heap(service.heap, self.metrics, service.language)
         resource = pod_resource(service.name, given.pod, given.namespace)
         sender = SpanSender(resource, given.telemetry, given.address) if given.telemetry else None
         self.tracing = Tracing(sender, sampling=app.trace_sampling)
@@ -204,7 +206,7 @@ class _RunningService:
     async def _listen(self, context: ServiceContext) -> None:
         operations = {
             name: with_defects(
-                with_delay(compile_operation(name, operation, context), self.errors.delay),
+                with_delay(compile_operation(name, operation, context), self._before_request),
                 self.defects,
                 self.has_served,
             )
@@ -213,6 +215,11 @@ class _RunningService:
         make = http_handler if self.service.kind == "frontend" else rpc_handler
         handler = make(operations, log=self.log, tracing=self.tracing, metrics=self.metrics, persona=self.persona)
         await self._serve(self.service.port, handler)
+
+    async def _before_request(self) -> None:
+        if self.heap is not None:
+            self.heap.allocate()
+        await self.errors.delay()
 
     async def _serve(self, port: int, handler: Handler) -> None:
         server = HttpServer(handler)

@@ -12,6 +12,7 @@ from faultset.collector.spec.background_errors import BackgroundErrors
 from faultset.collector.spec.collections import Collection
 from faultset.collector.spec.features.behaviour import BackgroundWork, CircuitBreaker, Consumer, FlagSettings, Task
 from faultset.collector.spec.features.configuration import ConfigTexts, SecretTexts
+from faultset.collector.spec.features.heap import HeapUse, Language
 from faultset.collector.spec.features.operators import OperatorSettings
 from faultset.collector.spec.features.pods import ContainerFields, InitContainer, Probe, Storage
 from faultset.collector.spec.steps import CalledOperation, FrozenModel, Place, StepModel, Steps, all_steps
@@ -136,6 +137,10 @@ class ServiceSpec(ContainerFields):
         File of the modelled source that the log lines of its start name.
     registry_name
         Name under which it registers with the application's registry.
+    language
+        Language of the original program, which decides the names of its runtime metrics; none without such metrics.
+    heap
+        Memory that it allocates; each episode of a campaign draws it anew.
     connect_timeout_s
         Of a database: how many seconds its clients try to reach it; as many as its driver says when left out.
     """
@@ -169,6 +174,8 @@ class ServiceSpec(ContainerFields):
     operations: dict[str, Operation] = Field(default_factory=dict)
     consumers: dict[str, Consumer] = Field(default_factory=dict)
     tasks: dict[str, Task] = Field(default_factory=dict)
+    language: Language | None = None
+    heap: HeapUse | None = None
 
     @cached_property
     def calls(self) -> tuple[str, ...]:
