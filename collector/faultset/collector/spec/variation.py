@@ -22,7 +22,8 @@ class Variation:
     seed
         Decides which image tag has which defect, and how long each rollout takes.
     longest_start_s
-        Upper bound of the readiness delays, for views that are too short for longer ones.
+        Upper bound of the readiness delays, for views that are too short for longer ones; without any, pods are asked
+        at once.
     """
 
     seed: int = 0
@@ -33,6 +34,8 @@ class Variation:
 
         Healthy and faulty rollouts draw from the same distribution: a truncated log-normal one.
         """
+        if self.longest_start_s < SHORTEST_START_S:
+            return 0
         position = random.Random(f"{self.seed}/{workload}/{generation}").random()
         lowest, highest = (_LOG_DELAY.cdf(math.log(delay_s)) for delay_s in (SHORTEST_START_S, self.longest_start_s))
         return round(math.exp(_LOG_DELAY.inv_cdf(lowest + position * (highest - lowest))))
