@@ -1,82 +1,138 @@
-"""Rollouts beside a fault: of healthy builds, away from the fault, and such that clients notice nothing."""
+"""Decoys: harmless changes that look like faults and say nothing about them."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from faultset.collector.apps import load_apps
-from faultset.collector.episodes.harmless_changes import (
-    LEAST_READINESS_DELAY_S,
-    MOST_READINESS_DELAY_S,
-    disturb,
-    roll_out,
-)
+from faultset.collector.episodes.harmless_changes import REPLACING, DecoySchedule, disturb
 from faultset.collector.episodes.health import unready_workloads
 from faultset.collector.faults.deployments import container_of
+from faultset.collector.faults.registry import get_fault
+from faultset.collector.plans.decoys import DECOY_KINDS, Decoy, draw_decoys, eligible_services
 from faultset.collector.platforms.fake import FakePlatform
+from faultset.collector.platforms.hosts import QUICK, Phases
 from faultset.collector.platforms.journal import Journal
-from faultset.collector.runtime.builds import GOOD
+from faultset.collector.runtime.builds import HEALTHY, draw_builds
+from faultset.collector.spec.variation import Variation
 
 APPS = {name: app for name, app in load_apps().items() if app.deployed is None}
+LONG_VIEW = Phases(warmup_s=8, baseline_s=1000, fault_s=1000, cooldown_s=5)
 
 
-def deployed_platform(name: str, folder: Path) -> FakePlatform:
-    platform = FakePlatform(APPS[name], Journal(folder / "journal.jsonl"))
+def deployed_platform(name: str, folder: Path, seed: int = 7) -> FakePlatform:
+    app = APPS[name]
+    if app.operator is None:
+        app = app.with_variation(Variation(seed=seed), f"faultset/app:{draw_builds(seed).healthy[0]}")
+    platform = FakePlatform(app, Journal(folder / "journal.jsonl"))
     platform.deploy()
     return platform
 
 
+def decoy_of(kind: str, service: str, app: Any, number: int = 0) -> Decoy:
+    """Return a decoy of a kind and service, made at once."""
+    kinds = [kind for kind in DECOY_KINDS if eligible_services(kind, app)]
+    services = eligible_services(kind, app)  # type: ignore[arg-type]
+    return Decoy(
+        number=number,
+        times_s=(100.0, 110.0, 120.0),
+        kind_position=(kinds.index(kind) + 0.5) / len(kinds),  # type: ignore[arg-type]
+        service_position=(services.index(service) + 0.5) / len(services),
+        seed=5,
+    )
+
+
+def every_decoy(platform: FakePlatform) -> list[Decoy]:
+    return [
+        decoy_of(kind, service, platform.app, number)
+        for number, (kind, service) in enumerate(
+            (kind, service) for kind in DECOY_KINDS for service in eligible_services(kind, platform.app)
+        )
+    ]
+
+
 @pytest.mark.parametrize("name", APPS)
-def test_no_target_and_no_service_that_calls_one_is_rolled_out(name: str, tmp_path: Path) -> None:
-    platform, rng = deployed_platform(name, tmp_path), np.random.default_rng(0)
-    for target in platform.app.services:
-        for _ in range(20):
-            service = roll_out(platform, rng, [target]).get("service")
-            assert service != target
-            assert service not in platform.app.consumers(target)
+def test_decoys_of_every_kind_and_service_are_made_and_undone(name: str, tmp_path: Path) -> None:
+    platform = deployed_platform(name, tmp_path)
+    decoys = every_decoy(platform)
+    steps = list(DecoySchedule(platform, decoys, onset_s=500.0, targets=[]).take_due(1000.0))
+    assert {step["number"] for step in steps} == {decoy.number for decoy in decoys}
+    assert {step["decoy"] for step in steps} == {kind for kind in DECOY_KINDS if eligible_services(kind, platform.app)}
+    platform.undo()
+    assert platform.journal.open_undo_operations() == []
+    if not platform.app.components:  # in memory no operator brings its components back
+        platform.wait(lambda: not unready_workloads(platform), timeout_s=600, what="the undo")
 
 
-@pytest.mark.parametrize("name", [name for name, app in APPS.items() if not app.components])
-def test_what_is_rolled_out_is_another_good_build_that_is_asked_later_whether_it_is_ready(
-    name: str, tmp_path: Path
-) -> None:
-    platform, rng = deployed_platform(name, tmp_path), np.random.default_rng(0)
-    before = {service: container_of(platform, service) for service in platform.app.services}
-    seen = set()
-    for _ in range(60):
-        made = roll_out(platform, rng, [])
-        container = container_of(platform, made["service"])
-        assert container["image"] == made["image"] != before[made["service"]]["image"]
-        assert made["image"].rpartition(":")[2] in GOOD
-        for port in before[made["service"]].get("ports", [])[:1]:
-            probe = container["readinessProbe"]
-            assert LEAST_READINESS_DELAY_S <= probe["initialDelaySeconds"] <= MOST_READINESS_DELAY_S
-            assert "httpGet" in probe or probe["tcpSocket"]["port"] == port["containerPort"]
-        before[made["service"]] = container
-        seen.add(made["service"])
-    assert len(seen) > 4
+@pytest.mark.parametrize("name", APPS)
+def test_services_of_every_application_are_hit_by_several_kinds(name: str) -> None:
+    app, rng = APPS[name], np.random.default_rng(0)
+    choices = {decoy.choose(app) for _ in range(600) for decoy in draw_decoys(QUICK, 3, rng)}
+    assert len({kind for kind, _ in choices}) >= 6
+    assert {service for _, service in choices} == set(app.services)
+    assert len({service for kind, service in choices if kind in REPLACING}) >= 2
 
 
-def test_a_rollout_in_place_of_a_fault_is_asked_for_its_readiness_too(tmp_path: Path) -> None:
-    platform, rng = deployed_platform("hotel", tmp_path), np.random.default_rng(0)
-    seen = 0
-    for _ in range(20):
-        made = disturb(platform, rng)
-        if made["harmless_change"] == "rollout":
-            container = container_of(platform, made["service"])
-            assert container["image"] == made["image"]
-            assert container["readinessProbe"]["initialDelaySeconds"] >= LEAST_READINESS_DELAY_S
-            seen += 1
-    assert 0 < seen < 20
-
-
-def test_where_every_service_is_spared_nothing_is_rolled_out(tmp_path: Path) -> None:
+def test_a_target_gets_decoys_that_replace_pods_before_the_onset_and_settings_after_it(tmp_path: Path) -> None:
     platform = deployed_platform("hotel", tmp_path)
-    assert roll_out(platform, np.random.default_rng(0), list(platform.app.services)) == {}
-    assert not [call for call in platform.calls if call[0] == "patch"]
+    decoy = decoy_of("rollout", "geo", platform.app)
+    for onset_s, kind in ((300.0, "rollout"), (150.0, "setting"), (50.0, "setting")):
+        (step,) = DecoySchedule(platform, [decoy], onset_s=onset_s, targets=["geo"]).take_due(1000.0)
+        assert (step["decoy"], step["service"]) == (kind, "geo")
+    (step,) = DecoySchedule(platform, [decoy], onset_s=50.0, targets=["search"]).take_due(1000.0)
+    assert step["decoy"] == "rollout"
+
+
+def test_rollouts_use_healthy_tags_each_only_once(tmp_path: Path) -> None:
+    platform = deployed_platform("hotel", tmp_path)
+    builds = draw_builds(platform.app.variation.seed)
+    decoys = [decoy_of("rollout", "geo", platform.app, number) for number in range(10)]
+    images = [step["image"] for step in DecoySchedule(platform, decoys, onset_s=0.0, targets=[]).take_due(1000.0)]
+    tags = [image.rpartition(":")[2] for image in images]
+    assert len(set(tags)) == 10
+    assert set(tags) <= set(builds.healthy[1:])
+    assert all(builds.defects_of(tag) == HEALTHY for tag in tags)
+
+
+def readiness_delay_s(platform: FakePlatform, service: str) -> int:
+    return container_of(platform, service)["readinessProbe"]["initialDelaySeconds"]
+
+
+@pytest.mark.parametrize("fault", ["slow-build", "short-timeout"])
+def test_healthy_and_faulty_rollouts_take_equally_long(fault: str, tmp_path: Path) -> None:
+    delays: dict[str, list[int]] = {"healthy": [], "faulty": []}
+    rng = np.random.default_rng(0)
+    for seed in range(1, 21):
+        for kind, sample in delays.items():
+            folder = tmp_path / f"{kind}{seed}"
+            folder.mkdir()
+            platform = deployed_platform("hotel", folder, seed if kind == "healthy" else 1000 + seed)
+            if kind == "healthy":
+                decoy = decoy_of("rollout", "search", platform.app)
+                list(DecoySchedule(platform, [decoy], onset_s=0.0, targets=[]).take_due(1000.0))
+            else:
+                get_fault(fault).inject_with(platform, "search", rng, None)
+            sample.append(readiness_delay_s(platform, "search"))
+    assert stats.ks_2samp(delays["healthy"], delays["faulty"]).pvalue > 0.001
+    assert max(delays["faulty"]) > 2 * np.median(delays["faulty"]) > 8
+
+
+def test_delays_fit_into_short_views() -> None:
+    short = [Variation(seed=seed, longest_start_s=15.0).readiness_delay_s("geo", 1) for seed in range(1000)]
+    assert (min(short), max(short)) == (2, 15)
+
+
+def test_the_rollout_of_a_disturbed_episode_is_of_a_healthy_build(tmp_path: Path) -> None:
+    platform, rng = deployed_platform("hotel", tmp_path), np.random.default_rng(0)
+    healthy = draw_builds(platform.app.variation.seed).healthy
+    rollouts = [change for _ in range(20) if (change := disturb(platform, rng))["harmless_change"] == "rollout"]
+    assert 0 < len(rollouts) < 20
+    assert {change["image"].rpartition(":")[2] for change in rollouts} <= set(healthy)
 
 
 def test_a_service_that_is_rolled_out_does_not_count_as_unready(tmp_path: Path) -> None:

@@ -142,19 +142,21 @@ def test_a_no_fault_episode_has_no_instants(tmp_path: Path) -> None:
     assert label.verdict == "none"
 
 
-def test_rollouts_beside_the_fault_are_in_the_evidence_and_undone(tmp_path: Path) -> None:
-    subject = runner(tmp_path, replace(SHORT_PLAN, rollouts=2))
+def test_decoys_beside_the_fault_are_in_the_journal_and_undone(tmp_path: Path) -> None:
+    subject = runner(tmp_path, replace(SHORT_PLAN, rollouts=12))
     assert subject.run().failure == ""
-    evidence = read_evidence(tmp_path / "data" / "episodes" / "abc")
-    rolled_out = evidence[evidence["check"] == "rollout"]
-    assert len(rolled_out) == 2
-    assert set(rolled_out["subject"]) <= {*load_app("hotel").services} - {"geo", "search"}
-    assert rolled_out["detail"].str.startswith("faultset/app:").all()
+    folder = tmp_path / "data" / "episodes" / "abc"
+    steps = [record["args"] for record in read_journal(folder) if record.get("verb") == "decoy"]
+    assert {step["number"] for step in steps} == {decoy.number for decoy in subject.machine.draws.decoys}
+    evidence = read_evidence(folder)
+    replaced = {step["replaces_pods_of"] for step in steps if "replaces_pods_of" in step}
+    assert set(evidence.loc[evidence["check"] == "rollout", "subject"]) == replaced
+    assert "geo" not in replaced
     assert fake(subject).journal.open_undo_operations() == []
 
 
 def test_in_an_episode_without_a_fault_what_was_rolled_out_is_not_asked_whether_it_moved(tmp_path: Path) -> None:
-    plan = replace(SHORT_PLAN, fault=None, target=None, no_fault_kind="plain", rollouts=2)
+    plan = replace(SHORT_PLAN, fault=None, target=None, no_fault_kind="plain", rollouts=12)
     assert runner(tmp_path, plan).run().failure == ""
     evidence = read_evidence(tmp_path / "data" / "episodes" / "abc")
     rolled_out = rolled_out_services(evidence)
@@ -163,9 +165,9 @@ def test_in_an_episode_without_a_fault_what_was_rolled_out_is_not_asked_whether_
     assert not rolled_out & judged
 
 
-def test_a_repair_is_tried_without_rollouts(tmp_path: Path) -> None:
+def test_a_repair_is_tried_without_decoys(tmp_path: Path) -> None:
     orders = [RepairOrder(name="undo", undoes=True)]
-    assert runner(tmp_path, replace(SHORT_PLAN, rollouts=2), repairs=orders).machine.draws.rollout_s == ()
+    assert runner(tmp_path, replace(SHORT_PLAN, rollouts=2), repairs=orders).machine.draws.decoys == ()
 
 
 def test_an_unhealthy_application_is_torn_down_and_nothing_is_written(tmp_path: Path, monkeypatch) -> None:

@@ -9,20 +9,23 @@ import numpy as np
 import pytest
 
 from faultset.collector.episodes.state_machine import Command, EpisodeMachine, Event, Phase
+from faultset.collector.plans.decoys import Decoy
 from faultset.collector.plans.plan import Draws
 from faultset.core.times import SECOND_NS as SECOND
 from tests.collector.plan_samples import PLAN
 
 
+def decoy(number: int, at_s: float) -> Decoy:
+    times_s = (at_s, at_s + 10.0, at_s + 20.0)
+    return Decoy(number=number, times_s=times_s, kind_position=0.0, service_position=0.0, seed=1)
+
+
 def machine(onset_s: float = 95.0, repeats_s: tuple[float, ...] = (), mitigates: bool = False) -> EpisodeMachine:
     draws = Draws(
         onset_s=onset_s,
-        change_s=(30.0, 150.0),
-        rollout_s=(60.0, 170.0),
+        decoys=tuple(decoy(number, at_s) for number, at_s in enumerate((30.0, 150.0))),
         fault=np.random.default_rng(0),
-        changes=np.random.default_rng(1),
         load_seed=7,
-        rollouts=np.random.default_rng(2),
     )
     return EpisodeMachine(plan=PLAN, draws=draws, repeats_s=repeats_s, mitigates=mitigates)
 
@@ -54,12 +57,10 @@ def test_an_episode_goes_through_all_phases_in_order() -> None:
         Command.DEPLOY,
         Command.START_LOAD,
         Command.CHECK_WARM,
-        Command.CHANGE,
-        Command.ROLL_OUT,
+        *3 * [Command.DECOY],
         Command.CHECK_REFERENCE,
         Command.INJECT,
-        Command.CHANGE,
-        Command.ROLL_OUT,
+        *3 * [Command.DECOY],
         Command.UNDO,
         Command.COLLECT,
         Command.TEARDOWN,

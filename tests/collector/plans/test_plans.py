@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import faultset.collector.apps.hotel
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
 from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign
+from faultset.collector.plans.decoys import eligible_services
 from faultset.collector.plans.options import NoFaultKind
 from faultset.collector.plans.plan import Plan, random_draws
 from faultset.collector.plans.requests import CampaignRequest, make_request
@@ -216,7 +218,7 @@ def test_a_plan_with_two_faults_survives_json_and_draws_for_each_by_itself() -> 
     plan = next(plan for plan in plan_campaign(PAIRS) if plan.further)
     assert Plan.from_json(plan.to_json()) == plan
     alone, both = random_draws(replace(plan, further=())), random_draws(plan)
-    assert (alone.onset_s, alone.load_seed, alone.change_s) == (both.onset_s, both.load_seed, both.change_s)
+    assert (alone.onset_s, alone.load_seed, alone.decoys) == (both.onset_s, both.load_seed, both.decoys)
     assert alone.fault.random() == both.fault.random()
     (further,) = both.further
     assert further.random() != random_draws(plan).fault.random()
@@ -356,30 +358,50 @@ def test_a_platform_without_injectors_is_named() -> None:
         make_request(faults=["pod-kill"], apps=["hotel"], injector="agent")
 
 
-def test_a_profile_says_how_many_healthy_builds_are_rolled_out_unless_the_request_does() -> None:
-    def planned_rollouts(**given: Any) -> set[int]:
+def test_a_profile_sets_the_mean_number_of_decoys_unless_the_request_does() -> None:
+    def mean_numbers(**given: Any) -> set[int]:
         return {plan.rollouts for plan in plan_campaign(make_request(faults=["all"], apps=["hotel"], **given))}
 
-    assert planned_rollouts(profile="quick") == {0}
-    assert planned_rollouts(profile="standard") == {1}
-    assert planned_rollouts(profile="long") == {6}
-    assert planned_rollouts(profile="quick", rollouts=3) == {3}
-    assert planned_rollouts(profile="standard", rollouts=0) == {0}
+    assert mean_numbers(profile="quick") == {3}
+    assert mean_numbers(profile="standard") == {4}
+    assert mean_numbers(profile="long") == {10}
+    assert mean_numbers(profile="quick", rollouts=1) == {1}
+    assert mean_numbers(profile="standard", rollouts=0) == {0}
 
 
-def test_rollouts_change_nothing_else_that_the_seed_decides() -> None:
-    (plan, *_) = plan_campaign(make_request(faults=["all"], apps=["hotel"], profile="quick"))
-    without, with_rollouts = random_draws(plan), random_draws(replace(plan, rollouts=2))
-    assert without.rollout_s == ()
-    assert len(with_rollouts.rollout_s) == 2
-    assert all(0 < at_s < plan.phases.view_s for at_s in with_rollouts.rollout_s)
-    assert (without.onset_s, without.load_seed, without.change_s) == (
-        with_rollouts.onset_s,
-        with_rollouts.load_seed,
-        with_rollouts.change_s,
-    )
-    assert without.fault.random() == with_rollouts.fault.random()
-    assert Plan.from_json(replace(plan, rollouts=2).to_json()).rollouts == 2
+APPS = ["astronomy", "hotel", "social", "tidb"]
+DECOY_PLANS = plan_campaign(make_request(faults=["all"], apps=APPS, profile="quick", repeat=3, seed=4))
+
+
+def test_an_episode_has_the_same_decoys_with_and_without_its_fault() -> None:
+    for plan in (plan for plan in DECOY_PLANS if plan.fault):
+        without = replace(plan, fault=None, target=None, no_fault_kind="plain")
+        assert random_draws(plan).decoys == random_draws(without).decoys
+
+
+def test_the_number_of_decoys_does_not_depend_on_the_fault() -> None:
+    numbers: dict[bool, Counter[int]] = {False: Counter(), True: Counter()}
+    for plan in DECOY_PLANS:
+        numbers[plan.fault is not None][min(5, len(random_draws(plan).decoys))] += 1
+    table = [[numbers[has_fault][count] for count in range(1, 6)] for has_fault in (False, True)]
+    assert stats.chi2_contingency(table).pvalue > 0.001
+
+
+def test_decoys_hit_targets_and_their_neighbours_as_often_as_other_services() -> None:
+    hits: Counter[str] = Counter()
+    chances: Counter[str] = Counter()
+    for plan in (plan for plan in DECOY_PLANS if plan.target):
+        app, target = load_app(plan.app), str(plan.target)
+        near = {name for call in app.calls if target in call for name in call} - {target}
+        for decoy in random_draws(plan).decoys:
+            kind, service = decoy.choose(app)
+            possible = eligible_services(kind, app)
+            for group, names in (("target", {target}), ("near", near)):
+                hits[group] += service in names
+                chances[group] += len(names & {*possible}) / len(possible)  # type: ignore[assignment]
+    for group, expected in chances.items():
+        assert stats.poisson.interval(0.999, expected)[0] <= hits[group] <= stats.poisson.interval(0.999, expected)[1]
+    assert hits["target"] > 10
 
 
 def test_too_many_rollouts_are_refused_with_the_range() -> None:

@@ -1,17 +1,49 @@
-"""Builds and their defects."""
+"""Builds: which tag has which defect differs from episode to episode."""
 
 from __future__ import annotations
 
-from faultset.collector.runtime.builds import FAILING, GOOD, KEEPING, LEAKING, MISDIALLING, SLOWED, defects
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+from faultset.collector.runtime.builds import (
+    FAILING,
+    HEALTHY,
+    KEEPING,
+    LEAKING,
+    MISDIALLING,
+    SLOWED,
+    TAGS,
+    draw_builds,
+)
+from faultset.collector.runtime.environment import read_defects
+
+DEFECTS = (*MISDIALLING, *LEAKING, *SLOWED, *FAILING, *KEEPING)
 
 
-def test_tags_are_good_or_have_one_defect() -> None:
-    tags = [*GOOD, *MISDIALLING, *LEAKING, *SLOWED, *FAILING, *KEEPING]
-    assert len(tags) == len(set(tags))
-    assert all((defects(tag).waiting_share, defects(tag).wait_s) == given for tag, given in SLOWED.items())
-    assert all(defects(tag).failing_share == share > 0 for tag, share in FAILING.items())
-    kept = {tag: (found.pool_size, found.kept_share, found.kept_s) for tag in KEEPING if (found := defects(tag))}
-    assert kept == dict(KEEPING)
-    assert defects("1.0.0") == defects("9.9.9")
-    assert all(defects(tag).database_port == port != 27017 for tag, port in MISDIALLING.items())
-    assert all(defects(tag).leak_mib_s == rate > 0 for tag, rate in LEAKING.items())
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+def test_every_tag_is_healthy_or_has_a_defect_that_no_other_tag_has(seed: int) -> None:
+    builds = draw_builds(seed)
+    assert sorted([*builds.healthy, *builds.defects]) == sorted(TAGS)
+    assert {builds.tag_with(defects) for defects in DEFECTS} == set(builds.defects)
+    assert all(builds.defects_of(tag) == HEALTHY for tag in (*builds.healthy, "9.9.9"))
+
+
+def test_a_tag_says_nothing_about_its_defect() -> None:
+    seeds = range(1, 3001)
+    healthy = Counter(tag for seed in seeds for tag in draw_builds(seed).healthy)
+    assert stats.chisquare([healthy[tag] for tag in TAGS]).pvalue > 0.001
+    for defects in (FAILING[0], LEAKING[2]):
+        tags = Counter(draw_builds(seed).tag_with(defects) for seed in seeds)
+        assert stats.chisquare([tags[tag] for tag in TAGS]).pvalue > 0.001
+
+
+def test_a_pod_learns_its_defects_from_the_mounted_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAULTSET_CREDENTIALS", str(tmp_path))
+    tag = draw_builds(0).healthy[0]
+    assert read_defects(tag) == HEALTHY
+    seed = next(seed for seed in range(1, 100) if draw_builds(seed).defects_of(tag) != HEALTHY)
+    (tmp_path / "build-seed").write_text(str(seed))
+    assert read_defects(tag) == draw_builds(seed).defects[tag]

@@ -24,13 +24,13 @@ SERVED = ServedOperation(run=answer, log="", location="")
 
 def run(wrong: Defects) -> Any:
     async def answered() -> Any:
-        return await with_defects(SERVED, wrong).run(RequestContext(values={}, trace=Context()))
+        return await with_defects(SERVED, wrong, asyncio.Event()).run(RequestContext(values={}, trace=Context()))
 
     return asyncio.run(answered())
 
 
 def test_a_good_build_is_left_alone() -> None:
-    assert with_defects(SERVED, Defects()) is SERVED
+    assert with_defects(SERVED, Defects(), asyncio.Event()) is SERVED
 
 
 def test_a_failing_build_fails_and_a_slow_one_waits() -> None:

@@ -8,7 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from faultset.collector.episodes import harmless_changes
+import numpy as np
+
+from faultset.collector.episodes.ageing import age_application
+from faultset.collector.episodes.harmless_changes import DecoySchedule, disturb, imitate_fault
 from faultset.collector.episodes.health import (
     SETTLE_NS,
     EpisodeWatchdog,
@@ -86,6 +89,9 @@ class EpisodeActions:
         self.mitigations: tuple[MitigationResult, ...] = ()
         self._attempt = attempt
         self._interrupted, self._pressure, self._watchdog, self._clock = interrupted, pressure, watchdog, clock
+        self._decoys = DecoySchedule(
+            platform, draws.decoys, onset_s=draws.onset_s, targets=[one.target for one in record.faults]
+        )
 
     def deploy(self) -> None:
         """Deploy the application and return once it is ready."""
@@ -99,6 +105,9 @@ class EpisodeActions:
 
         timeout_s = self._pressure.scaled_s(self.platform.ready_timeout_s)
         self.platform.wait(is_ready, timeout_s=timeout_s, what=f"{self.plan.app} to become ready")
+        if age_application(self.platform, np.random.default_rng([self.plan.seed, 4])):
+            self.platform.wait(is_ready, timeout_s=timeout_s, what=f"{self.plan.app} to become ready again")
+            self.journal.accept()
         _log.info("%s is ready", self.plan.app)
         self.machine.warm_grace_s = self._pressure.scaled_s(self.machine.warm_grace_s)
 
@@ -145,18 +154,14 @@ class EpisodeActions:
             raise PlatformError(f"{self.plan.app} was not healthy {when}: {wrong}")
         _log.info("%s is healthy %s", self.plan.app, when)
 
-    def change(self) -> None:
-        """Make the harmless change that every episode has."""
-        self.journal.note("change", **harmless_changes.harmless_change(self.platform, self.draws.changes))
-
-    def roll_out(self) -> None:
-        """Roll out a healthy build of a service without a fault."""
-        targets = [one.target for one in self.record.faults]
-        made = harmless_changes.roll_out(self.platform, self.draws.rollouts, targets)
-        self.journal.note("rollout", **made)
-        if made:
-            self.record.add_evidence(ROLLOUT, made["service"], True, made.get("image", "the same build, restarted"))
-            _log.info("a healthy build of %s is rolled out", made["service"])
+    def make_decoys(self) -> None:
+        """Make the harmless changes that are due."""
+        passed_s = (self._clock.time_ns() - self.machine.view_start_ns) / SECOND_NS
+        for step in self._decoys.take_due(passed_s):
+            self.journal.note("decoy", **step)
+            if service := step.get("replaces_pods_of"):
+                self.record.add_evidence(ROLLOUT, service, True, step.get("image", step["decoy"]))
+            _log.info("harmless change: %s of %s", step["decoy"], step["service"])
 
     def inject(self) -> None:
         """Inject the faults, again those that repeat, or make the change of an episode without a fault."""
@@ -168,7 +173,7 @@ class EpisodeActions:
                 one.before = one.spec.state_before(self.platform, one.target)
         record.inject_start_ns = record.inject_start_ns or self._clock.time_ns()
         if not record.faults:
-            changes = {"disturbed": harmless_changes.disturb, "sham": harmless_changes.imitate_fault}
+            changes = {"disturbed": disturb, "sham": imitate_fault}
             change = changes.get(self.plan.no_fault_kind or "")
             record.change = change(self.platform, self.draws.fault) if change else {}
         for one in record.faults:

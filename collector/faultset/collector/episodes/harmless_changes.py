@@ -1,14 +1,15 @@
-"""Harmless changes: those that any episode may have, and those that no-fault episodes make instead of a fault."""
+"""Harmless changes: the decoys of every episode, and what no-fault episodes do instead of a fault."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from faultset.collector.faults.deployments import container_of, patch_container
+from faultset.collector.faults.deployments import container_of, order_restart, patch_container
+from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.stores import administer, flush_caches
 from faultset.collector.faults.targets import (
     code_services,
@@ -17,49 +18,167 @@ from faultset.collector.faults.targets import (
     networked_services,
     replicated_frontends,
 )
+from faultset.collector.plans.decoys import Decoy, DecoyKind
 from faultset.collector.platforms.base import EpisodePlatform, Platform
-from faultset.collector.runtime.builds import GOOD
+from faultset.collector.platforms.objects import ObjectNotFound
+from faultset.collector.platforms.observation.objects import rfc3339
+from faultset.collector.runtime.builds import draw_builds
 from faultset.collector.runtime.stores.driver import REWRITE_PASSWORD
+from faultset.collector.spec.pod_manifests import config_name
 
-LEAST_READINESS_DELAY_S, MOST_READINESS_DELAY_S = 10, 30
-"""How long a rollout waits for its new pods, as for programs that start slowly."""
-
-
-def harmless_change(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
-    """Change a setting of a random Deployment that has no effect on its running pods."""
-    app = platform.app
-    service = str(rng.choice([name for name in sorted(app.services) if app.has_deployment(name)]))
-    setting, value = ("progressDeadlineSeconds", int(rng.integers(300, 600)))
-    if rng.random() < 0.5:
-        setting, value = "revisionHistoryLimit", int(rng.integers(2, 9))
-    platform.patch("Deployment", service, {"spec": {setting: value}})
-    return {"change": setting, "service": service, "value": value}
+REPLACING: frozenset[DecoyKind] = frozenset({"rollout", "restart", "scale-out", "replica-restart"})
+"""Kinds that add or replace pods, which would remove a fault from some pods of its target."""
+_SETTLING_S = 3.0
+_ROUNDING_S = 0.001
 
 
-def roll_out(platform: Platform, rng: np.random.Generator, targets: Collection[str]) -> dict[str, Any]:
-    """Roll out another good build of a random service that is no target and calls none, for it may not start then.
+class DecoySchedule:
+    """The decoys of one episode, made step by step.
 
-    The new pods are asked whether they are ready after some seconds, so that clients notice nothing and the rollout
-    takes its time; what a cluster holds that others deployed is rolled out only where it has such a probe.
+    A decoy that would add or replace pods of a target changes a setting of the target instead, unless it ends before
+    the onset. So the number of decoys and their services never depend on the fault.
 
-    Returns
-    -------
-    dict
-        `service`, and `image` if it has another one now; empty where there is no such service.
+    Parameters
+    ----------
+    onset_s
+        When the fault is injected, in seconds after the view's begin.
+    targets
+        Services with a fault.
     """
-    spared = {*targets, *(consumer for target in targets for consumer in platform.app.consumers(target))}
-    services = [name for name in _services_to_roll_out(platform) if name not in spared]
-    return _roll_out(platform, str(rng.choice(services)), rng) if services else {}
+
+    def __init__(self, platform: Platform, decoys: Sequence[Decoy], *, onset_s: float, targets: Collection[str]):
+        self._platform, self._onset_s, self._targets = platform, onset_s, targets
+        self._steps = sorted((at_s, decoy.number, step) for decoy in decoys for step, at_s in enumerate(decoy.times_s))
+        self._decoys = decoys
+
+    def take_due(self, passed_s: float) -> Iterator[dict[str, Any]]:
+        """Make the steps that are due, and yield what each one did."""
+        while self._steps and self._steps[0][0] <= passed_s + _ROUNDING_S:
+            _, number, step = self._steps.pop(0)
+            decoy = self._decoys[number]
+            kind, service = decoy.choose(self._platform.app)
+            if kind in REPLACING and not self._is_safe(kind, service, decoy):
+                kind = "setting"
+            try:
+                change = _STEPS[kind](self._platform, service, decoy, step)
+            except ObjectNotFound:
+                continue  # the fault has removed the object
+            if change is not None:
+                replaces = {"replaces_pods_of": service} if kind in REPLACING else {}
+                yield {"decoy": kind, "service": service, "number": number, "step": step, **replaces, **change}
+
+    def _is_safe(self, kind: DecoyKind, service: str, decoy: Decoy) -> bool:
+        app = self._platform.app
+        if app.deployed is not None and service not in app.components:
+            return bool(container_of(self._platform, service).get("readinessProbe"))
+        if service not in self._targets:
+            return True
+        last_s = decoy.times_s[2] if kind in ("scale-out", "replica-restart") else decoy.times_s[0]
+        return last_s + app.variation.longest_start_s + _SETTLING_S < self._onset_s
+
+
+_Step = Callable[[Platform, str, Decoy, int], dict[str, Any] | None]
+"""Makes one step of a decoy; returns what it changed, or None where the kind has no such step."""
+
+
+def _roll_out_once(platform: Platform, service: str, decoy: Decoy, step: int) -> dict[str, Any] | None:
+    return None if step else _roll_out(platform, service, decoy.number)
+
+
+def _restart_once(platform: Platform, service: str, decoy: Decoy, step: int) -> dict[str, Any] | None:
+    if step:
+        return None
+    _restart(platform, service)
+    return {}
+
+
+def _scale_out_and_back(platform: Platform, service: str, decoy: Decoy, step: int) -> dict[str, Any] | None:
+    if step == 1:
+        return None
+    return _scale(platform, service, 1 if step == 0 else -1)
+
+
+def _restart_replica(platform: Platform, service: str, decoy: Decoy, step: int) -> dict[str, Any] | None:
+    """Add a replica, delete one pod while the others serve, and remove the replica again."""
+    if step != 1:
+        return _scale(platform, service, 1 if step == 0 else -1)
+    pods = pods_of(platform, service)
+    if len(pods) < 2:
+        return None
+    pod = pods[decoy.seed % len(pods)]["metadata"]["name"]
+    platform.delete("Pod", pod)
+    return {"pod": pod}
+
+
+def _change_configuration(platform: Platform, service: str, decoy: Decoy, step: int) -> dict[str, Any] | None:
+    """Write a key that no program reads into a ConfigMap of the application."""
+    if step:
+        return None
+    name = config_name(platform.app)
+    platform.patch("ConfigMap", name, {"data": {f"{service}.notes": f"reviewed {decoy.seed:x}"}})
+    return {"config_map": name}
+
+
+def _change_setting(platform: Platform, service: str, decoy: Decoy, step: int) -> dict[str, Any] | None:
+    """Change a setting that has no effect on running pods."""
+    if step:
+        return None
+    rng = np.random.default_rng(decoy.seed)
+    operator = platform.app.operator
+    if operator is not None and service in operator.components:
+        change = {"maxFailoverCount": int(rng.integers(1, 10))}
+        platform.patch(operator.resource.kind, operator.resource.name, {"spec": {service: change}})
+        return change
+    change = {"progressDeadlineSeconds": int(rng.integers(300, 600))}
+    if rng.random() < 0.5:
+        change = {"revisionHistoryLimit": int(rng.integers(2, 9))}
+    platform.patch("Deployment", service, {"spec": change})
+    return change
+
+
+def _load_node(platform: Platform, service: str, decoy: Decoy, step: int) -> dict[str, Any] | None:
+    """Run a pod that uses CPU time on the node, as a batch job does, and delete it."""
+    name = f"batch-{decoy.seed:08x}"
+    if step == 1:
+        platform.delete("Pod", name, grace_period_s=0)
+        return {"pod": name}
+    if step:
+        return None
+    milli_cores = 50 + decoy.seed % 200
+    image = next(pod["spec"]["containers"][0]["image"] for pod in pods_of(platform, service))
+    container = {
+        "name": "batch",
+        "image": image,
+        "command": ["/bin/sh", "-c", "while :; do :; done"],
+        "resources": {"limits": {"cpu": f"{milli_cores}m", "memory": "128Mi"}},
+    }
+    metadata = {"name": name, "labels": {"job-name": name}}
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": False}
+    platform.apply([{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}])
+    return {"pod": name, "milli_cores": milli_cores}
+
+
+_STEPS: Mapping[DecoyKind, _Step] = {
+    "rollout": _roll_out_once,
+    "restart": _restart_once,
+    "scale-out": _scale_out_and_back,
+    "replica-restart": _restart_replica,
+    "configuration": _change_configuration,
+    "setting": _change_setting,
+    "node-load": _load_node,
+}
 
 
 def disturb(platform: EpisodePlatform, rng: np.random.Generator) -> dict[str, Any]:
-    """Make one harmless change: more load, which clients may notice, or a rollout of another good build."""
-    services = _services_to_roll_out(platform)
+    """Make one harmless change: more load, which clients may notice, or a rollout of another healthy build."""
+    services = code_services(platform.app) if platform.app.deployed is None else ()
+    services = services or replicated_frontends(platform.app)
     if rng.random() < 0.5 or not services:
         factor = round(float(rng.uniform(1.3, 1.8)), 2)
         platform.step_load(factor)
         return {"harmless_change": "load-step", "factor": factor}
-    return {"harmless_change": "rollout", **_roll_out(platform, str(rng.choice(services)), rng)}
+    service = str(rng.choice(services))
+    return {"harmless_change": "rollout", "service": service, **_roll_out(platform, service, -2)}
 
 
 def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
@@ -87,45 +206,38 @@ def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any
 
 
 def clients_may_notice(made: Mapping[str, Any]) -> bool:
-    """Say whether what `imitate_fault` did restarts pods, which takes longer on a busy host and may slow requests."""
+    """Return whether `imitate_fault` restarted pods, which may slow requests on a busy host."""
     return made.get("sham") in ("restart", "account-rewritten")
 
 
-def _services_to_roll_out(platform: Platform) -> list[str]:
-    """Return the services that can be rolled out such that clients do not notice."""
-    services = code_services(platform.app) or replicated_frontends(platform.app)
-    is_ours = platform.app.deployed is None
-    return [name for name in services if is_ours or container_of(platform, name).get("readinessProbe")]
-
-
-def _roll_out(platform: Platform, service: str, rng: np.random.Generator) -> dict[str, Any]:
+def _roll_out(platform: Platform, service: str, number: int) -> dict[str, Any]:
+    """Roll out another healthy build, another one for each number; where builds are not ours, restart the pods."""
     if platform.app.deployed is not None or service in platform.app.components:
         _restart(platform, service)
-        return {"service": service}
-    container = container_of(platform, service)
-    repository, _, tag = container["image"].rpartition(":")
-    image = f"{repository}:{rng.choice(sorted(GOOD - {tag}))}"
-    fields: dict[str, Any] = {"image": image}
-    if probe := _readiness_probe(container):
-        delay_s = int(rng.integers(LEAST_READINESS_DELAY_S, MOST_READINESS_DELAY_S + 1))
-        fields["readinessProbe"] = {**probe, "initialDelaySeconds": delay_s}
-    patch_container(platform, service, **fields)
-    return {"service": service, "image": image}
+        return {}
+    repository = container_of(platform, service)["image"].rpartition(":")[0]
+    _, *others = draw_builds(platform.app.variation.seed).healthy
+    image = f"{repository}:{others[number % len(others)]}"
+    patch_container(platform, service, image=image)
+    return {"image": image}
 
 
-def _readiness_probe(container: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return a container's probe, or one that connects to its first port; None without a port."""
-    if "readinessProbe" in container or not container.get("ports"):
-        return container.get("readinessProbe")
-    return {"tcpSocket": {"port": container["ports"][0]["containerPort"]}, "periodSeconds": 1}
+def _scale(platform: Platform, service: str, step: int) -> dict[str, Any]:
+    operator = platform.app.operator
+    if operator is not None and service in operator.components:
+        resource = operator.resource
+        replicas = platform.get(resource.kind, resource.name)["spec"][service]["replicas"] + step
+        platform.patch(resource.kind, resource.name, {"spec": {service: {"replicas": replicas}}})
+    else:
+        replicas = platform.get("Deployment", service)["spec"]["replicas"] + step
+        platform.patch("Deployment", service, {"spec": {"replicas": replicas}})
+    return {"replicas": replicas}
 
 
 def _restart(platform: Platform, service: str) -> None:
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    annotations = {"kubectl.kubernetes.io/restartedAt": stamp}
     operator = platform.app.operator
-    if operator is not None and service in operator.components:
-        change = {"spec": {service: {"annotations": annotations}}}
-        platform.patch(operator.resource.kind, operator.resource.name, change)
+    if operator is None or service not in operator.components:
+        order_restart(platform, service)
         return
-    platform.patch("Deployment", service, {"spec": {"template": {"metadata": {"annotations": annotations}}}})
+    change = {"spec": {service: {"annotations": {"kubectl.kubernetes.io/restartedAt": rfc3339(time.time_ns())}}}}
+    platform.patch(operator.resource.kind, operator.resource.name, change)

@@ -72,7 +72,7 @@ class EpisodeRunner:
     ):
         self.plan, self.platform, self.journal = plan, platform, journal
         self.sources = sources or SourceRecorder((), root)
-        draws = random_draws(plan, has_harmless_changes=not repairs)
+        draws = random_draws(plan, has_decoys=not repairs)
         faults = tuple(
             FaultRecord(spec=get_fault(one.fault), target=one.target, rng=rng, course=course)
             for one, rng, course in zip(plan.faults, (draws.fault, *draws.further), draws.courses, strict=False)
@@ -109,8 +109,7 @@ class EpisodeRunner:
             Command.START_LOAD: actions.start_load,
             Command.CHECK_WARM: actions.check_warm,
             Command.CHECK_REFERENCE: actions.check_reference,
-            Command.CHANGE: actions.change,
-            Command.ROLL_OUT: actions.roll_out,
+            Command.DECOY: actions.make_decoys,
             Command.INJECT: actions.inject,
             Command.MITIGATE: actions.mitigate,
             Command.UNDO: actions.undo,

@@ -38,8 +38,7 @@ class Command(StrEnum):
     START_LOAD = "start-load"
     CHECK_WARM = "check-warm"
     CHECK_REFERENCE = "check-reference"
-    CHANGE = "change"
-    ROLL_OUT = "roll-out"
+    DECOY = "decoy"
     INJECT = "inject"
     MITIGATE = "mitigate"
     UNDO = "undo"
@@ -177,8 +176,8 @@ class EpisodeMachine:
         self.phase = Phase.BASELINE
         self.view_start_ns = -(-now_ns // SECOND_NS) * SECOND_NS
         self.onset_ns = onset_ns = self.view_start_ns + int(self.draws.onset_s * SECOND_NS)
-        timed = [(self.view_start_ns + int(s * SECOND_NS), Command.CHANGE) for s in self.draws.change_s]
-        timed += [(self.view_start_ns + int(s * SECOND_NS), Command.ROLL_OUT) for s in self.draws.rollout_s]
+        steps_s = [at_s for decoy in self.draws.decoys for at_s in decoy.times_s if at_s < self.plan.phases.view_s]
+        timed = [(self.view_start_ns + int(at_s * SECOND_NS), Command.DECOY) for at_s in steps_s]
         timed += [(onset_ns - SECOND_NS, Command.CHECK_REFERENCE), (onset_ns, Command.INJECT)]
         for repeat_s in self.repeats_s:
             repeat_ns = onset_ns

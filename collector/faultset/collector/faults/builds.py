@@ -8,7 +8,13 @@ from typing import Any
 
 from numpy.random import Generator
 
-from faultset.collector.faults.deployments import container_of, patch_container, roll_out_build, runs_new_image
+from faultset.collector.faults.deployments import (
+    container_of,
+    draw_build,
+    patch_container,
+    roll_out_build,
+    runs_new_image,
+)
 from faultset.collector.faults.intensities import either, percent_between
 from faultset.collector.faults.pods import container_status, last_end, last_error_line, pod_of, pods_of
 from faultset.collector.faults.registry import Parameters, fault
@@ -18,6 +24,7 @@ from faultset.collector.platforms.objects import Object, is_ready
 from faultset.collector.runtime.builds import FAILING, KEEPING, LEAKING, MISDIALLING, SLOWED
 
 _SCALED_S = 30.0
+_SHARES = [*(one.failing_share for one in FAILING), *(one.waiting_share for one in SLOWED)]
 
 
 def new_build_fails(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
@@ -41,8 +48,8 @@ def new_build_fails(platform: Platform, target: str, parameters: Mapping[str, An
     needs=("runtime",),
 )
 def buggy_image(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Roll out a build whose database client dials a port where nothing listens."""
-    return roll_out_build(platform, target, rng, MISDIALLING)
+    """Roll out a build whose database client dials a port where nothing listens; the old pod goes first."""
+    return roll_out_build(platform, target, rng, MISDIALLING, recreate=True)
 
 
 @fault(
@@ -51,7 +58,7 @@ def buggy_image(platform: Platform, target: str, rng: Generator) -> Parameters:
     fault_type="Code Defect",
     targets=networked_services,
     check=runs_new_image,
-    intensity=f"{either(f'{wait_s:g} s at {100 * share:g} %' for share, wait_s in SLOWED.values())} of the requests",
+    intensity=f"{either(f'{one.wait_s:g} s at {100 * one.waiting_share:g} %' for one in SLOWED)} of the requests",
     needs=("runtime",),
 )
 def slow_build(platform: Platform, target: str, rng: Generator) -> Parameters:
@@ -65,7 +72,7 @@ def slow_build(platform: Platform, target: str, rng: Generator) -> Parameters:
     fault_type="Code Defect",
     targets=networked_services,
     check=runs_new_image,
-    intensity=f"{either(f'{100 * share:g}' for share in FAILING.values())} % of the requests",
+    intensity=f"{either(f'{100 * one.failing_share:g}' for one in FAILING)} % of the requests",
     needs=("runtime",),
 )
 def failing_build(platform: Platform, target: str, rng: Generator) -> Parameters:
@@ -79,8 +86,8 @@ def failing_build(platform: Platform, target: str, rng: Generator) -> Parameters
     fault_type="Code Defect",
     targets=calling_services,
     check=runs_new_image,
-    intensity=f"a pool of {either(size for size, *_ in KEEPING.values())}, of which "
-    f"{percent_between(share for _, share, _ in KEEPING.values())} of the calls keep a connection 2 to 5 s",
+    intensity=f"a pool of {either(one.pool_size for one in KEEPING)}, of which "
+    f"{percent_between(one.kept_share for one in KEEPING)} of the calls keep a connection 2 to 5 s",
     needs=("runtime",),
 )
 def connection_pool_exhausted(platform: Platform, target: str, rng: Generator) -> Parameters:
@@ -130,23 +137,21 @@ def runs_beside_others(platform: Platform, target: str, parameters: Mapping[str,
     targets=networked_services,
     check=runs_beside_others,
     at_one_pod=True,
-    intensity="one pod of two to four, failing or waiting at "
-    f"{percent_between([*FAILING.values(), *(share for share, _ in SLOWED.values())])} of its requests",
+    intensity=f"one pod of two to four, failing or waiting at {percent_between(_SHARES)} of its requests",
     needs=("runtime",),
 )
 def one_bad_replica(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Scale the service out, then let one of its pods run a build that fails or waits at a share of its requests."""
     replicas = int(rng.integers(2, 5))
-    repository = container_of(platform, target)["image"].rpartition(":")[0]
-    image = f"{repository}:{rng.choice(sorted({*SLOWED, *FAILING}))}"
+    build = draw_build(platform, target, rng, (*SLOWED, *FAILING))
     platform.patch("Deployment", target, {"spec": {"replicas": replicas}})
     what = f"{replicas} pods of {target}"
     platform.wait(lambda: _ready_pods(platform, target) >= replicas, timeout_s=_SCALED_S, what=what)
     pod = pods_of(platform, target)[0]
     containers = copy.deepcopy(pod["spec"]["containers"])
-    containers[0]["image"] = image
+    containers[0]["image"] = build["image"]
     platform.patch("Pod", pod["metadata"]["name"], {"spec": {"containers": containers}})
-    return {"replicas": replicas, "pod": pod["metadata"]["name"], "image": image}
+    return {"replicas": replicas, "pod": pod["metadata"]["name"], **build}
 
 
 def _ready_pods(platform: Platform, target: str) -> int:

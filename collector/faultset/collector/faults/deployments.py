@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy as np
 from faultset.collector.faults.pods import container_status, pods_of
 from faultset.collector.platforms.base import Platform
 from faultset.collector.platforms.objects import Object, rfc3339
+from faultset.collector.runtime.builds import Defects, draw_builds
+from faultset.collector.spec.app import AppSpec
 
 RECREATE: dict[str, Any] = {"type": "Recreate", "rollingUpdate": None}
 """Strategy under which the old pod goes first, as when an operator deletes and applies a Deployment."""
@@ -31,11 +34,7 @@ def order_restart(platform: Platform, deployment: str, *, recreate: bool = False
     recreate
         Whether the old pods go before the new ones come, which may not become ready.
     """
-    annotations = {_RESTARTED: rfc3339(time.time_ns())}
-    change: dict[str, Any] = {"template": {"metadata": {"annotations": annotations}}}
-    if recreate:
-        change["strategy"] = RECREATE
-    platform.patch("Deployment", deployment, {"spec": change})
+    _replace_pods(platform, deployment, {"annotations": {_RESTARTED: rfc3339(time.time_ns())}}, recreate=recreate)
 
 
 def is_restarted(platform: Platform, deployment: str) -> bool:
@@ -56,18 +55,43 @@ def changed_containers(deployment: Object, **fields: Any) -> list[dict[str, Any]
 
 def patch_container(platform: Platform, target: str, *, recreate: bool = False, **fields: Any) -> None:
     """Change fields of the Deployment's first container; its pods are replaced."""
-    deployment = platform.get("Deployment", target)
-    change: dict[str, Any] = {"template": {"spec": {"containers": changed_containers(deployment, **fields)}}}
+    _replace_pods(platform, target, {}, recreate=recreate, **fields)
+
+
+def _replace_pods(platform: Platform, name: str, metadata: Mapping[str, Any], *, recreate: bool, **fields: Any) -> None:
+    """Change a Deployment's template; new pods become ready after a random time, whatever the reason of the change."""
+    deployment = platform.get("Deployment", name)
+    fields = {**readiness_probe(platform.app, deployment), **fields}
+    template: dict[str, Any] = {"metadata": metadata} if metadata else {}
+    if fields:
+        template["spec"] = {"containers": changed_containers(deployment, **fields)}
+    change: dict[str, Any] = {"template": template}
     if recreate:
         change["strategy"] = RECREATE
-    platform.patch("Deployment", target, {"spec": change})
+    platform.patch("Deployment", name, {"spec": change})
 
 
-def set_variables(platform: Platform, target: str, values: Mapping[str, str]) -> None:
+def readiness_probe(app: AppSpec, deployment: Object) -> dict[str, Any]:
+    """Return the container field that delays the readiness of a Deployment's next pods; empty where we may not."""
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    probe = container.get("readinessProbe")
+    if app.deployed is not None:
+        return {}
+    if probe is None and container.get("ports"):
+        probe = {"tcpSocket": {"port": container["ports"][0]["containerPort"]}, "periodSeconds": 1}
+    if probe is None:
+        return {}
+    metadata = deployment["metadata"]
+    delay_s = app.variation.readiness_delay_s(metadata["name"], metadata.get("generation", 0))
+    return {"readinessProbe": {**probe, "initialDelaySeconds": delay_s}}
+
+
+def set_variables(platform: Platform, target: str, values: Mapping[str, str], *, recreate: bool = False) -> None:
     """Set environment variables of the Deployment's first container; its pods are replaced."""
     variables = copy.deepcopy(container_of(platform, target).get("env", []))
     kept = [variable for variable in variables if variable["name"] not in values]
-    patch_container(platform, target, env=[*kept, *({"name": name, "value": value} for name, value in values.items())])
+    added = [{"name": name, "value": value} for name, value in values.items()]
+    patch_container(platform, target, recreate=recreate, env=[*kept, *added])
 
 
 def runs_with_variables(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
@@ -82,13 +106,26 @@ def runs_with_variables(platform: Platform, target: str, parameters: Mapping[str
 
 
 def roll_out_build(
-    platform: Platform, target: str, rng: np.random.Generator, builds: Collection[str]
+    platform: Platform,
+    target: str,
+    rng: np.random.Generator,
+    choices: Sequence[Defects],
+    *,
+    recreate: bool = False,
 ) -> dict[str, Any]:
-    """Roll out one of several builds, drawn, and return its image."""
+    """Roll out a build with one of several defects, drawn; return its image and the defect."""
+    build = draw_build(platform, target, rng, choices)
+    patch_container(platform, target, recreate=recreate, image=build["image"])
+    return build
+
+
+def draw_build(platform: Platform, target: str, rng: np.random.Generator, choices: Sequence[Defects]) -> dict[str, Any]:
+    """Draw one of several defects; return the image that has it in this episode, and the defect's values."""
+    defects = choices[int(rng.integers(len(choices)))]
     repository = container_of(platform, target)["image"].rpartition(":")[0]
-    image = f"{repository}:{rng.choice(sorted(builds))}"
-    patch_container(platform, target, image=image)
-    return {"image": image}
+    tag = draw_builds(platform.app.variation.seed).tag_with(defects)
+    values = {name: value for name, value in asdict(defects).items() if value}
+    return {"image": f"{repository}:{tag}", "defects": values}
 
 
 def runs_new_image(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:

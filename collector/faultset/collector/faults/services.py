@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from numpy.random import Generator
 
-from faultset.collector.faults.deployments import container_of, patch_container
+from faultset.collector.faults.deployments import container_of, patch_container, readiness_probe
 from faultset.collector.faults.pods import pods_of
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.targets import networked_services
@@ -145,12 +145,14 @@ def was_restarted(platform: Platform, target: str, parameters: Mapping[str, Any]
     fault_type="Misconfiguration",
     targets=networked_services,
     check=was_restarted,
-    intensity="killed after 2 to 8 s, asked every 2 to 5 s",
+    intensity="killed 2 to 8 s after it is ready, asked every 2 to 5 s",
 )
 def killing_liveness_probe(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Roll out a liveness probe at a port on which nothing listens, so that every container lives for seconds only."""
-    probe = {**draw_unanswered_probe(platform, target, rng), "initialDelaySeconds": int(rng.integers(2, 9))}
-    patch_container(platform, target, livenessProbe=probe)
+    ready = readiness_probe(platform.app, platform.get("Deployment", target))
+    ready_s = ready.get("readinessProbe", {}).get("initialDelaySeconds", 0)
+    probe = {**draw_unanswered_probe(platform, target, rng), "initialDelaySeconds": ready_s + int(rng.integers(2, 9))}
+    patch_container(platform, target, livenessProbe=probe, **ready)
     return {
         "port": probe["httpGet"]["port"],
         "path": probe["httpGet"]["path"],

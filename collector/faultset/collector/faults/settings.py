@@ -103,10 +103,10 @@ def usual_call_ms(platform: Platform, service: str) -> float:
     needs=("runtime",),
 )
 def wrong_environment(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
-    """Set the address on which the service listens to one that no machine has, so that it cannot start."""
+    """Replace the pod by one that is to listen on an address that no machine has, so that it cannot start."""
     # of a block that is kept for documentation (RFC 5737)
     variables = {"POD_IP": f"192.0.2.{int(rng.integers(2, 250))}"}
-    set_variables(platform, target, variables)
+    set_variables(platform, target, variables, recreate=True)
     return {"variables": variables}
 
 

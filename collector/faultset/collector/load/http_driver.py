@@ -41,7 +41,7 @@ class HttpDriver:
         """Send a request and read the whole answer."""
         head, body = self._encode(request)
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self._timeout_s if request.patience_s is None else request.patience_s):
                 status, _ = await self._client.request(self._host, self._port, head, body)
         except TimeoutError:
             return RequestResult("timeout")

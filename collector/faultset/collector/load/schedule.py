@@ -15,6 +15,10 @@ from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
 
 _TO = ".."
+_UNKNOWN = "/v0/index.php"
+"""What clients append that ask for something that does not exist."""
+_PATIENCE_S = (0.0005, 0.01)
+"""Range of the seconds after which impatient clients give up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +31,8 @@ class ScheduledRequest:
         Time since the arrival before it, in mean gaps: exponential with mean one.
     kind:
         Index of the endpoint in `Schedule.endpoints`.
+    patience_s:
+        Seconds after which the client gives the request up; as long as others without.
     """
 
     gap: float
@@ -35,6 +41,7 @@ class ScheduledRequest:
     path: str
     parameters: dict[str, str]
     body: Literal["query", "form", "json"] = "query"
+    patience_s: float | None = None
 
 
 class Schedule:
@@ -55,7 +62,10 @@ class Schedule:
         weights = [np.array([part.get(name, 0.0) for name in names]) for part in shares]
         self._first, self._last = (np.cumsum(part / part.sum()) for part in (weights[0], weights[-1]))
         self._horizon_s = horizon_s if len(shares) > 1 else 0.0
-        self._gaps, self._requests = (np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(2))
+        self._gaps, self._requests, self._errors = (
+            np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(3)
+        )
+        self._error_shares = np.array([app.background_errors.unknown_paths, app.background_errors.impatient_clients])
         self.endpoints = tuple(kind.endpoint for kind in self._kinds)
 
     def next(self, elapsed_s: float = 0.0) -> ScheduledRequest:
@@ -69,11 +79,15 @@ class Schedule:
         request = self._kinds[kind]
         parameters = request.draw(self._requests)
         in_path = {name: value for name, value in parameters.items() if f"{{{name}}}" in request.path}
+        path = request.path.format_map(in_path) if in_path else request.path
+        is_unknown, is_impatient = self._errors.random(2) < self._error_shares
+        patience_s = float(self._errors.uniform(*_PATIENCE_S))
         return ScheduledRequest(
             gap=float(self._gaps.exponential()),
             kind=kind,
             method=request.method,
-            path=request.path.format_map(in_path) if in_path else request.path,
+            path=f"{path.rstrip('/')}{_UNKNOWN}" if is_unknown else path,
+            patience_s=patience_s if is_impatient else None,
             parameters={name: value for name, value in parameters.items() if name not in in_path},
             body=request.body,
         )

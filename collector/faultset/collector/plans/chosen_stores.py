@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from faultset.collector.apps import load_app
+from faultset.collector.plans.background_errors import with_background_errors
+from faultset.collector.plans.heaps import with_heaps
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.hosts import PlatformHost, load_host_class
+from faultset.collector.runtime.builds import draw_builds
 from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS, STORE_DRIVERS
-from faultset.collector.spec.app import AppSpec, ServiceSpec
+from faultset.collector.spec.app import DEFAULT_IMAGE, AppSpec, ServiceSpec
 from faultset.collector.spec.store_choices import StoreChoice, chosen_kinds
+from faultset.collector.spec.variation import LONGEST_START_S, SHORTEST_START_S, Variation
 
 _REDIS_BY_NAME = ("redis", "valkey")
 """Roles that are Redis' own, or of a server with its protocol."""
@@ -86,8 +92,15 @@ def check_stores(host: PlatformHost, apps: Iterable[AppSpec]) -> list[str]:
 
 
 def planned_app(plan: Plan) -> AppSpec:
-    """Return the application of a plan, with the stores that the plan asks for."""
-    return with_stores(load_app(plan.app_file or plan.app), plan.stores, plan.platform)
+    """Return the application of a plan, with the plan's stores and what its seed decides."""
+    app = with_stores(load_app(plan.app_file or plan.app), plan.stores, plan.platform)
+    seed = int(np.random.SeedSequence([plan.seed, 1]).generate_state(1)[0]) or 1
+    longest_s = min(LONGEST_START_S, plan.phases.fault_s / 3)
+    repository = app.image.rpartition(":")[0]
+    return with_background_errors(with_heaps(app, plan.seed), plan.seed).with_variation(
+        Variation(seed=seed, longest_start_s=max(longest_s, 2 * SHORTEST_START_S)),
+        f"{repository}:{draw_builds(seed).healthy[0]}" if app.image == DEFAULT_IMAGE else app.image,
+    )
 
 
 def check_planned_stores(host: PlatformHost, plans: Iterable[Plan]) -> list[str]:

@@ -198,9 +198,10 @@ class CampaignOptions(TypedDict, total=False):
     rollouts: Annotated[
         int | None,
         Option(
-            help="Healthy builds rolled out in each episode, to services without a fault.",
+            help="Mean number of harmless changes in each episode, such as rollouts and scale-outs of random services; "
+            "0 for none.",
             metavar="N",
-            shown_default="1; 6 with --profile long, 0 with quick",
+            shown_default="4; 3 with --profile quick, 10 with long",
             least=0,
             most=MOST_ROLLOUTS,
         ),

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import ConfigDict
 
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
+from faultset.collector.plans.decoys import Decoy, draw_decoys
 from faultset.collector.plans.options import NoFaultKind
 from faultset.collector.platforms.hosts import Phases, load_host_class
 from faultset.collector.platforms.impairments import Course, Schedule, draw_course
@@ -24,8 +25,6 @@ from faultset.core.suggestions import unknown_name
 from faultset.datasets.format.episodes import JOURNAL_FILE
 from faultset.datasets.format.labels import joined
 
-HARMLESS_CHANGES = 2
-"""Changes of settings in each episode, which have no effect on pods."""
 OWN_INJECTOR = "agent"
 """What disturbs pods of a cluster unless another injector is named; a plan does not say it."""
 
@@ -103,7 +102,7 @@ class Plan:
     stores: StoreChoice | None = None
     """Which servers the application's stores are, where that is not Redis."""
     rollouts: int = 0
-    """Healthy builds that are rolled out in the view, to services without a fault."""
+    """Mean number of harmless changes in the view; see `plans.decoys`."""
 
     @property
     def faults(self) -> tuple[PlannedFault, ...]:
@@ -155,57 +154,42 @@ class Draws:
     ----------
     onset_s
         Beginning of the fault, or of what a no-fault episode does instead, in seconds after that of the view.
-    change_s
-        When the harmless changes are made, in seconds after the view's begin.
+    decoys
+        Harmless changes within the view, in order of time.
     further
         For each further fault what its injection draws from.
     courses
         For each fault how it acts over time; None for what it does by itself.
-    rollout_s
-        When healthy builds are rolled out, in seconds after the view's begin.
-    rollouts
-        What the services and builds are drawn from.
     """
 
     onset_s: float
-    change_s: tuple[float, ...]
+    decoys: tuple[Decoy, ...]
     fault: np.random.Generator
-    changes: np.random.Generator
     load_seed: int
-    rollout_s: tuple[float, ...]
-    rollouts: np.random.Generator
     further: tuple[np.random.Generator, ...] = ()
     courses: tuple[Course | None, ...] = (None,)
 
 
-def random_draws(plan: Plan, *, has_harmless_changes: bool = True) -> Draws:
+def random_draws(plan: Plan, *, has_decoys: bool = True) -> Draws:
     """Draw the instants and streams of an episode from its seed.
 
-    The onset is uniform within 20 % of the baseline's length around the baseline's end, so that neither the
-    view's length nor any boundary tells it. Without harmless changes there are no rollouts either.
+    The onset is uniform within 20 % of the baseline's length around the baseline's end, so that neither the view's
+    length nor any boundary reveals it. The streams of faults come last: the others are the same without a fault.
     """
-    seeds = np.random.SeedSequence(plan.seed).spawn(5 + 2 * len(plan.faults))
-    onset, fault, changes, load, *more, rollouts = (np.random.default_rng(seed) for seed in seeds)
+    seeds = np.random.SeedSequence(plan.seed).spawn(4 + 2 * len(plan.faults))
+    onset, fault, decoys, load, *more = (np.random.default_rng(seed) for seed in seeds)
     further, of_courses = more[: len(plan.further)], more[len(plan.faults) :]
     return Draws(
         onset_s=float(onset.uniform(0.8, 1.2)) * plan.phases.baseline_s,
-        change_s=_instants(plan, changes, HARMLESS_CHANGES if has_harmless_changes else 0),
+        decoys=draw_decoys(plan.phases, plan.rollouts if has_decoys else 0, decoys),
         fault=fault,
-        changes=changes,
         load_seed=int(load.integers(2**31)),
-        rollout_s=_instants(plan, rollouts, plan.rollouts if has_harmless_changes else 0),
-        rollouts=rollouts,
         further=tuple(further),
         courses=tuple(
             None if plan.schedule is None else draw_course(plan.schedule, plan.phases.fault_s, rng)
             for rng in of_courses
         ),
     )
-
-
-def _instants(plan: Plan, rng: np.random.Generator, count: int) -> tuple[float, ...]:
-    """Draw times within the view, in seconds after its begin."""
-    return tuple(sorted(float(t) for t in rng.uniform(0.02, 0.98, count) * plan.phases.view_s))
 
 
 LIMIT_BYTES = 2**16

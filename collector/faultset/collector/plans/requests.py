@@ -29,8 +29,8 @@ from faultset.core.suggestions import unknown_name
 DEFAULT_RATE_RPS = 20.0
 LOADS = {"standard": "bursty", "long": "bursty"}
 """Load of a profile that has another than a constant one."""
-ROLLOUTS = {"standard": 1, "long": 6}
-"""Rollouts in each episode of a profile that has any."""
+DECOYS = {"quick": 3, "standard": 4, "long": 10}
+"""Mean number of harmless changes in the episodes of each profile."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ def make_request(**options: Unpack[CampaignOptions]) -> CampaignRequest:
         "no_fault": _no_fault_kinds(values["no_fault"]),
         "injector": None if values["injector"] == OWN_INJECTOR else values["injector"],
         "stores": stores,
-        "rollouts": ROLLOUTS.get(profile, 0) if values["rollouts"] is None else values["rollouts"],
+        "rollouts": DECOYS[profile] if values["rollouts"] is None else values["rollouts"],
     }
     return CampaignRequest(**(values | resolved))
 

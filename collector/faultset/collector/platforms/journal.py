@@ -216,6 +216,11 @@ class Journal:
         """Record that an operation has been undone."""
         self._write({"seq": seq, "state": "undone", "time_ns": time.time_ns()})
 
+    def accept(self) -> None:
+        """Let all changes so far stay: nothing of them is undone."""
+        for seq, _ in self.open_undo_operations():
+            self.undone(seq)
+
     def open_undo_operations(self) -> list[tuple[int, list[UndoOperation]]]:
         """Return `(seq, undo operations)` of operations that are not undone yet, newest first.
 

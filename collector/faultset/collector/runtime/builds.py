@@ -1,55 +1,43 @@
-"""What the tags of the application's image stand for.
+"""Image tags of the application, and the defects that they have in an episode.
+
+Every tag is the same program. Which tag has which defect is drawn anew for each episode; the pods learn it from a
+Secret, whose content no table records.
 
 An image carries its tag in the environment variable FAULTSET_BUILD, or in the version of an installed distribution
-`faultset-build` where the tool that makes images sets no variables. Most tags are good; some have a defect.
+`faultset-build` where the tool that makes images sets no variables.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from functools import lru_cache
 
-GOOD = frozenset({"1.0.0", "1.0.1", "1.0.3", "1.1.0", "1.1.2", "1.2.1"})
-"""Tags without a defect."""
-
-MISDIALLING: Mapping[str, int] = MappingProxyType({"1.0.2": 27777, "1.1.1": 27071, "1.2.0": 27117})
-"""Tags whose database client dials a port where nothing listens, with that port."""
-
-LEAKING: Mapping[str, float] = MappingProxyType({"1.0.4": 9.0, "1.1.3": 12.0, "1.2.2": 15.0})
-"""Tags that never free what they allocate, with the MiB they allocate per second."""
-
-SLOWED: Mapping[str, tuple[float, float]] = MappingProxyType(
-    {"1.0.5": (0.3, 0.4), "1.1.4": (0.6, 0.15), "1.2.3": (1.0, 0.1)}
-)
-"""Tags that wait for something at a share of the requests, with that share and the seconds."""
-
-FAILING: Mapping[str, float] = MappingProxyType({"1.0.6": 0.1, "1.1.5": 0.25, "1.2.4": 0.5})
-"""Tags that fail at a share of the requests, with that share."""
-
-KEEPING: Mapping[str, tuple[int, float, float]] = MappingProxyType(
-    {"1.0.7": (4, 0.3, 5.0), "1.1.6": (6, 0.2, 4.0), "1.2.5": (8, 0.25, 2.0)}
-)
-"""Tags that give connections back late: the size of their pool, the share of calls, and the seconds."""
-
-TAGS = tuple(sorted({*GOOD, *MISDIALLING, *LEAKING, *SLOWED, *FAILING, *KEEPING}))
-"""All tags."""
+TAGS = tuple(f"1.{minor}.{patch}" for minor in range(5) for patch in range(6))
+"""All tags that exist."""
 
 BUILD_DISTRIBUTION = "faultset-build"
 
 
-def installed_build() -> str | None:
-    """Return the tag that is installed beside this package, if there is one."""
-    try:
-        return importlib.metadata.version(BUILD_DISTRIBUTION)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Defects:
-    """What is wrong with a build."""
+    """What is wrong with a build.
+
+    Attributes
+    ----------
+    database_port
+        Port, on which nothing listens, that the database client dials.
+    leak_mib_s
+        MiB per second that are allocated and never freed.
+    waiting_share, wait_s
+        Share of the requests that wait, and for how many seconds.
+    failing_share
+        Share of the requests that fail.
+    pool_size, kept_share, kept_s
+        Size of the connection pool, the share of the calls whose connection returns late, and after how many seconds.
+    """
 
     database_port: int | None = None
     leak_mib_s: float = 0.0
@@ -61,17 +49,55 @@ class Defects:
     kept_s: float = 0.0
 
 
-def defects(tag: str) -> Defects:
-    """Return the defects of a tag; unknown tags have none."""
-    share, wait_s = SLOWED.get(tag, (0.0, 0.0))
-    pool_size, kept_share, kept_s = KEEPING.get(tag, (0, 0.0, 0.0))
-    return Defects(
-        database_port=MISDIALLING.get(tag),
-        leak_mib_s=LEAKING.get(tag, 0.0),
-        waiting_share=share,
-        wait_s=wait_s,
-        failing_share=FAILING.get(tag, 0.0),
-        pool_size=pool_size,
-        kept_share=kept_share,
-        kept_s=kept_s,
-    )
+HEALTHY = Defects()
+MISDIALLING = tuple(Defects(database_port=port) for port in (27777, 27071, 27117))
+LEAKING = tuple(Defects(leak_mib_s=rate) for rate in (9.0, 12.0, 15.0))
+SLOWED = tuple(Defects(waiting_share=share, wait_s=wait_s) for share, wait_s in ((0.3, 0.4), (0.6, 0.15), (1.0, 0.1)))
+FAILING = tuple(Defects(failing_share=share) for share in (0.1, 0.25, 0.5))
+KEEPING = tuple(
+    Defects(pool_size=size, kept_share=share, kept_s=kept_s)
+    for size, share, kept_s in ((4, 0.3, 5.0), (6, 0.2, 4.0), (8, 0.25, 2.0))
+)
+_DEFECTIVE = (*MISDIALLING, *LEAKING, *SLOWED, *FAILING, *KEEPING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Builds:
+    """The builds of one episode.
+
+    Attributes
+    ----------
+    healthy
+        Tags without a defect, in random order; the first one is deployed.
+    defects
+        The defects of the other tags.
+    """
+
+    healthy: tuple[str, ...]
+    defects: Mapping[str, Defects]
+
+    def defects_of(self, tag: str) -> Defects:
+        """Return the defects of a tag; unknown tags have none."""
+        return self.defects.get(tag, HEALTHY)
+
+    def tag_with(self, defects: Defects) -> str:
+        """Return the tag that has these defects."""
+        return next(tag for tag, other in self.defects.items() if other == defects)
+
+
+@lru_cache(maxsize=16)
+def draw_builds(seed: int) -> Builds:
+    """Return which tag has which defect in an episode; seed 0, which no episode has, keeps the tags in order."""
+    tags = list(TAGS)
+    if seed:
+        random.Random(f"builds/{seed}").shuffle(tags)
+    count = len(tags) - len(_DEFECTIVE)
+    return Builds(healthy=tuple(tags[:count]), defects=dict(zip(tags[count:], _DEFECTIVE, strict=True)))
+
+
+def installed_build() -> str | None:
+    """Return the tag that is installed beside this package, if there is one."""
+    try:
+        return importlib.metadata.version(BUILD_DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return None

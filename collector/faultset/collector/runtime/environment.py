@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from faultset.collector.runtime.builds import installed_build
+from faultset.collector.runtime.builds import Defects, draw_builds, installed_build
 from faultset.collector.spec.app import ServiceSpec
-from faultset.collector.spec.containers import SPEC_PATH
+from faultset.collector.spec.containers import BUILD_SEED, CREDENTIALS_PATH, SPEC_PATH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +58,15 @@ class Environment:
     def listen(self) -> str:
         """Address to listen on."""
         return self.address or "127.0.0.1"
+
+
+def read_defects(build: str) -> Defects:
+    """Return what is wrong with a build, by the number in the mounted Secret; by 0 without one."""
+    path = Path(os.environ.get("FAULTSET_CREDENTIALS") or CREDENTIALS_PATH) / BUILD_SEED
+    seed = 0
+    with contextlib.suppress(OSError, ValueError):
+        seed = int(path.read_text(encoding="ascii"))
+    return draw_builds(seed).defects_of(build)
 
 
 def host_variable(service: str) -> str:

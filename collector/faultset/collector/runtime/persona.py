@@ -95,6 +95,8 @@ class Persona(ErrorTexts, LogFormat):
         What spans say beside their names.
     connection_age_s
         Age in seconds after which a pooled connection to another service takes no new call.
+    request_level
+        Level of the line that a frontend writes about each request.
     login_pause_s
         Pause in seconds after which a starting service tries again to log in to a database or to fill it; none where
         the lines of the failure end the process.
@@ -105,6 +107,7 @@ class Persona(ErrorTexts, LogFormat):
     spans: SpanStyle = SpanStyle()
     connection_age_s: float = MAX_AGE_S
     login_pause_s: float | None = None
+    request_level: Level = "trace"
 
     def lines_of_start(self, event: Event, service: ServiceSpec) -> tuple[Line, ...]:
         """Return the lines of an event of a service's start, as templates; those of `lines` for every service."""

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 from opentelemetry.trace import StatusCode
 
-from faultset.collector.runtime.builds import Defects
+from faultset.collector.runtime.builds import HEALTHY, Defects
 from faultset.collector.runtime.context import RequestContext, ServiceContext
 from faultset.collector.runtime.http.caller import earliest, now, time_left, within
 from faultset.collector.runtime.http.server import Handler, HttpRequest, Response
@@ -145,12 +145,16 @@ def http_handler(
         route = find_route(request.path, operations, method)
         if route is None:
             log.warning(request.path, f"no operation serves {method} {request.path}")
+            attributes = {**persona.spans.endpoint_attributes, "http.method": method, "http.url": request.url}
+            span, _ = tracing.server(f"HTTP {method}", request.headers, {**attributes, "http.status_code": 404})
+            span.end()
+            metrics.server("unknown", method, "404").observe(0.0)
             return Response(404, b"404 page not found\n")
         served = operations[route.operation]
         path = route.operation.removeprefix(f"{method} ")
         attributes = {**persona.spans.endpoint_attributes, "http.method": method, "http.url": request.url}
         span, context = tracing.server(served.span or f"HTTP {method} {path}", request.headers, attributes)
-        log.trace(served.location, f"{served.log} {ids_of(span)}")
+        log.write(persona.request_level, served.location, f"{served.log} {ids_of(span)}")
         start, response = time.perf_counter(), None
         active = metrics.active(method)
         active.inc()
@@ -159,6 +163,8 @@ def http_handler(
             return response
         finally:
             status = _CLIENT_GONE if response is None else response.status
+            if response is None:
+                log.warning(served.location, f"client closed the connection before the answer to {method} {path}")
             active.dec()
             span.set_attribute("http.status_code", status)
             if persona.spans.is_endpoint_error(status):
@@ -216,12 +222,23 @@ def _body_values(request: HttpRequest) -> dict[str, Any]:
     return {}
 
 
-def with_defects(served: ServedOperation, wrong: Defects) -> ServedOperation:
-    """Return an operation as a build with these defects carries it out; the same one when there are none."""
-    if not wrong.waiting_share and not wrong.failing_share:
+def with_delay(served: ServedOperation, delay: Callable[[], Awaitable[None]]) -> ServedOperation:
+    """Return an operation that waits before it begins."""
+
+    async def run(request: RequestContext) -> Any:
+        await delay()
+        return await served.run(request)
+
+    return replace(served, run=run)
+
+
+def with_defects(served: ServedOperation, wrong: Defects, has_served: asyncio.Event) -> ServedOperation:
+    """Return an operation as a build with these defects carries it out; its first request sets `has_served`."""
+    if wrong == HEALTHY:
         return served
 
     async def run(request: RequestContext) -> Any:
+        has_served.set()
         if random.random() < wrong.failing_share:
             raise RpcError(Code.INTERNAL, "runtime error: index out of range")
         if random.random() < wrong.waiting_share:

@@ -19,16 +19,29 @@ import uvloop
 
 from faultset.collector.runtime.app_code import persona_of, read_app
 from faultset.collector.runtime.background.consumers import MessageConsumer
+from faultset.collector.runtime.background.errors import HealthyErrors
+from faultset.collector.runtime.background.heap import Heap
 from faultset.collector.runtime.background.work import run_task
-from faultset.collector.runtime.builds import defects
 from faultset.collector.runtime.context import FlagValues, ServiceContext, follow_flags
-from faultset.collector.runtime.environment import Environment, absent_variables, allow_many_files, environment
+from faultset.collector.runtime.environment import (
+    Environment,
+    absent_variables,
+    allow_many_files,
+    environment,
+    read_defects,
+)
 from faultset.collector.runtime.http.caller import Breakers, Caller, ConnectionPool
 from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.http.server import Handler, HttpRequest, HttpServer, Response
 from faultset.collector.runtime.http.span_sender import SpanSender, pod_resource
 from faultset.collector.runtime.persona import Registration, RegistrationError, StartLog
-from faultset.collector.runtime.request_handlers import compile_operation, http_handler, rpc_handler, with_defects
+from faultset.collector.runtime.request_handlers import (
+    compile_operation,
+    http_handler,
+    rpc_handler,
+    with_defects,
+    with_delay,
+)
 from faultset.collector.runtime.signals import Log, Metrics
 from faultset.collector.runtime.store_startup import open_databases, read_indexes, store_clients
 from faultset.collector.runtime.stores.driver import ClientContext
@@ -95,17 +108,22 @@ class _RunningService:
     def __init__(self, app: AppSpec, service: ServiceSpec, given: Environment):
         self.app, self.service, self.given = app, service, given
         self.persona = persona_of(app)
+        self.defects = read_defects(given.build)
         self.log = Log(self.persona, app.log_level)
+        location = service.location or service.name
+        self.errors = HealthyErrors(app.background_errors, self.log, location, given.listen)
         self.start_log = StartLog(self.persona, self.log, app, service, given.telemetry)
         self.names = Names(
             given.hosts, {name: host for name in app.services if (host := given.host_instead(name)) is not None}
         )
         self.metrics = Metrics()
+        self.heap = None if service.heap is None else Heap(service.heap, self.metrics, service.language)
         resource = pod_resource(service.name, given.pod, given.namespace)
         sender = SpanSender(resource, given.telemetry, given.address) if given.telemetry else None
         self.tracing = Tracing(sender, sampling=app.trace_sampling)
         self.servers: list[HttpServer] = []
         self.leak: list[bytearray] = []
+        self.has_served = asyncio.Event()
         self.background: list[asyncio.Task[None]] = []
         self.flags = FlagValues(app.flags, lambda line: self.log.write("info", service.location or service.name, line))
         self.caller: Caller | None = None
@@ -113,7 +131,7 @@ class _RunningService:
     async def start(self) -> None:
         """Go through the start-up sequence; return when requests are served."""
         app, service, given, start_log = self.app, self.service, self.given, self.start_log
-        wrong = defects(given.build)
+        wrong = self.defects
         await self._serve(METRICS_PORT, self._exposition)
         start_log.report("starting")
         for variable in absent_variables(service):
@@ -138,6 +156,10 @@ class _RunningService:
             pool=ConnectionPool(wrong.pool_size, kept_share=wrong.kept_share, kept_s=wrong.kept_s)
             if wrong.pool_size
             else None,
+            hasty_share=app.background_errors.hasty_calls,
+            report_retry=lambda callee, error: self.log.warning(
+                service.location or service.name, f"call of {callee} failed, trying again: {error}"
+            ),
             breakers=Breakers(service.breakers, self.metrics, self._tell_breaker),
         )
         context = ServiceContext(
@@ -167,7 +189,10 @@ class _RunningService:
         service = self.service
         work = [run_task(name, task, context) for name, task in service.tasks.items()]
         for name, consumer in service.consumers.items():
-            found = MessageConsumer(name, consumer, context, member=self.given.pod, group=service.name)
+            rebalances = self.app.background_errors.rebalances
+            found = MessageConsumer(
+                name, consumer, context, member=self.given.pod, group=service.name, rebalances=rebalances
+            )
             work.append(found.run())
         if self.app.flags is not None:
 
@@ -175,16 +200,26 @@ class _RunningService:
                 return await context.caller.call(provider, operation, {}, NO_PARENT, timeout_s=_FLAGS_TIMEOUT_S)
 
             work.append(follow_flags(self.app, service.name, self.flags, ask))
-        self.background += [asyncio.create_task(one) for one in work]
+        work += self.errors.tasks()
+        self.background += [asyncio.ensure_future(one) for one in work]
 
     async def _listen(self, context: ServiceContext) -> None:
         operations = {
-            name: with_defects(compile_operation(name, operation, context), defects(self.given.build))
+            name: with_defects(
+                with_delay(compile_operation(name, operation, context), self._before_request),
+                self.defects,
+                self.has_served,
+            )
             for name, operation in self.service.operations.items()
         }
         make = http_handler if self.service.kind == "frontend" else rpc_handler
         handler = make(operations, log=self.log, tracing=self.tracing, metrics=self.metrics, persona=self.persona)
         await self._serve(self.service.port, handler)
+
+    async def _before_request(self) -> None:
+        if self.heap is not None:
+            self.heap.allocate()
+        await self.errors.delay()
 
     async def _serve(self, port: int, handler: Handler) -> None:
         server = HttpServer(handler)
@@ -196,6 +231,8 @@ class _RunningService:
         self.servers.append(server)
 
     async def _exposition(self, request: HttpRequest) -> Response:
+        if request.path == "/healthz":
+            return Response(200, b"ok\n") if self.errors.is_healthy() else Response(503, b"overloaded\n")
         if request.path != "/metrics":
             return Response(404)
         return Response(200, self.metrics.exposition(), "text/plain; version=0.0.4; charset=utf-8")
@@ -221,6 +258,9 @@ class _RunningService:
         self.start_log.report("registered", **facts)
 
     async def _leak(self, mib_s: float) -> None:
+        """Allocate memory from the first request on, so that a new pod is in use before it reaches its limit."""
+        if self.service.port:
+            await self.has_served.wait()
         while True:
             await asyncio.sleep(_LEAK_PAUSE_S)
             self.leak.append(bytearray(os.urandom(4096) * max(1, round(mib_s * 64))))

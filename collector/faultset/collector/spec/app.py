@@ -6,17 +6,21 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PrivateAttr
 
+from faultset.collector.spec.background_errors import BackgroundErrors
 from faultset.collector.spec.collections import Collection
 from faultset.collector.spec.features.behaviour import BackgroundWork, CircuitBreaker, Consumer, FlagSettings, Task
 from faultset.collector.spec.features.configuration import ConfigTexts, SecretTexts
+from faultset.collector.spec.features.heap import HeapUse, Language
 from faultset.collector.spec.features.operators import OperatorSettings
 from faultset.collector.spec.features.pods import ContainerFields, InitContainer, Probe, Storage
 from faultset.collector.spec.steps import CalledOperation, FrozenModel, Place, StepModel, Steps, all_steps
+from faultset.collector.spec.variation import Variation
 from faultset.collector.spec.workload import Mix, RequestSpec
 from faultset.core.suggestions import unknown_name
 
+DEFAULT_IMAGE = "faultset/app:1.0.0"
 Kind = Literal["frontend", "logic", "cache", "database", "broker", "infrastructure"]
 
 
@@ -132,6 +136,10 @@ class ServiceSpec(ContainerFields):
         Source file of the original program that log lines at startup name.
     registry_name
         Name in the application's service registry.
+    language
+        Language of the original program, which determines the names of its runtime metrics; none without such metrics.
+    heap
+        Memory that it allocates; each episode of a campaign draws a new amount.
     connect_timeout_s
         Connection timeout of a database's clients; by default that of its driver.
     """
@@ -165,6 +173,8 @@ class ServiceSpec(ContainerFields):
     operations: dict[str, Operation] = Field(default_factory=dict)
     consumers: dict[str, Consumer] = Field(default_factory=dict)
     tasks: dict[str, Task] = Field(default_factory=dict)
+    language: Language | None = None
+    heap: HeapUse | None = None
 
     @cached_property
     def calls(self) -> tuple[str, ...]:
@@ -236,12 +246,14 @@ class AppSpec(FrozenModel):
         Operator that creates some of the services from a custom resource.
     configs, secrets
         ConfigMaps and Secrets by name, for `environment` and `files` of services.
+    background_errors
+        Rates of errors without a fault; each episode of a campaign draws new rates.
     """
 
     name: str
     title: str
     version: str
-    image: str = "faultset/app:1.0.0"
+    image: str = DEFAULT_IMAGE
     code: str | None = None
     deployed: Deployed | None = None
     label_key: str = "app"
@@ -253,11 +265,24 @@ class AppSpec(FrozenModel):
     configs: dict[str, ConfigTexts] = Field(default_factory=dict)
     secrets: dict[str, SecretTexts] = Field(default_factory=dict)
     load: LoadSpec = LoadSpec()
+    background_errors: BackgroundErrors = BackgroundErrors()
     entry: AppEntry
     services: Annotated[dict[str, ServiceSpec], BeforeValidator(_add_names)]
     requests: dict[str, RequestSpec]
     mixes: dict[str, Mix] = Field(min_length=1)
     default_mix: str
+    _variation: Variation = PrivateAttr(default=Variation())
+
+    @property
+    def variation(self) -> Variation:
+        """What differs between episodes; it is not written into files."""
+        return self._variation
+
+    def with_variation(self, variation: Variation, image: str) -> AppSpec:
+        """Return the application as it runs in one episode, with the image that is deployed first."""
+        varied = self.model_copy(update={"image": image})
+        varied._variation = variation
+        return varied
 
     @cached_property
     def calls(self) -> tuple[tuple[str, str], ...]:

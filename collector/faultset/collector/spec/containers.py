@@ -17,6 +17,9 @@ CREDENTIALS_PATH = "/var/run/secrets/faultset"
 ADMINISTRATOR = "administrator"
 """File with the administrator's password, only in the store's container."""
 
+BUILD_SEED = "build-seed"
+"""File with the number that decides which build has which defect, in the containers of services."""
+
 APPLICATION = "application"
 """File with the application's password in the store's container; in other containers it has the store's name."""
 

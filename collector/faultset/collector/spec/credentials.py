@@ -1,7 +1,8 @@
 """Secrets of an application: those in its spec, and store passwords, which are random in each episode.
 
 Each store has its own Secret with both passwords. The services share a Secret with the passwords of their accounts,
-without administrators. Containers read passwords from files, never from environment variables or arguments.
+without administrators, and the seed that decides which build has which defect. Containers read secrets from files,
+never from environment variables or arguments.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from faultset.collector.spec.app import AppSpec, ServiceSpec
-from faultset.collector.spec.containers import ADMINISTRATOR, APPLICATION, CREDENTIALS_PATH
+from faultset.collector.spec.containers import ADMINISTRATOR, APPLICATION, BUILD_SEED, CREDENTIALS_PATH
 from faultset.collector.spec.features.configuration import secret_data
 
 _PASSWORD_BYTES = 24
@@ -25,7 +26,7 @@ def new_password() -> str:
 
 
 def credential_secrets(app: AppSpec, draw: Callable[[], str] = new_password) -> list[dict[str, Any]]:
-    """Return the Secrets of an application; none without built-in stores.
+    """Return the Secrets of an application: one shared by its services, and one per built-in store.
 
     Parameters
     ----------
@@ -33,11 +34,9 @@ def credential_secrets(app: AppSpec, draw: Callable[[], str] = new_password) -> 
         Returns a new password at each call.
     """
     stores = [service for service in app.services.values() if service.store_driver is not None]
-    if not stores:
-        return []
     passwords = {store.name: draw() for store in stores}
     own = (_secret(_name(store), {ADMINISTRATOR: draw(), APPLICATION: passwords[store.name]}) for store in stores)
-    return [_secret(_shared_name(app), passwords), *own]
+    return [_secret(_shared_name(app), {**passwords, BUILD_SEED: str(app.variation.seed)}), *own]
 
 
 def secrets_of_spec(app: AppSpec, draw: Callable[[], str] = new_password) -> list[dict[str, Any]]:
@@ -46,11 +45,10 @@ def secrets_of_spec(app: AppSpec, draw: Callable[[], str] = new_password) -> lis
 
 
 def credential_volume(app: AppSpec, service: ServiceSpec) -> dict[str, Any] | None:
-    """Return the volume with the passwords a service's container may read; None if it needs none."""
+    """Return the volume with the secrets a service's container may read; None for third-party programs."""
     if service.store_driver is not None:
         return {"name": _VOLUME, "secret": {"secretName": _name(service)}}
-    uses_stores = any(other.store_driver is not None for other in app.services.values())
-    if uses_stores and service.program[:1] == ("faultset-service",):
+    if service.program[:1] == ("faultset-service",):
         return {"name": _VOLUME, "secret": {"secretName": _shared_name(app)}}
     return None
 

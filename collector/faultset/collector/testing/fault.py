@@ -26,6 +26,7 @@ from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import APP_REPOSITORY
 from faultset.collector.spec.custom_resources import custom_resources
 from faultset.collector.spec.manifests import flag_manifests
+from faultset.collector.spec.variation import Variation
 from faultset.core.errors import UsageError, in_one_sentence
 
 T = TypeVar("T")
@@ -79,6 +80,8 @@ def check_fault(
     """
     spec = get_fault(fault) if isinstance(fault, str) else fault
     app = load_app(app) if isinstance(app, str) else app
+    # time stands still on the in-memory platform between an injection and its check
+    app = app.with_variation(Variation(longest_start_s=0.0), app.image)
     assert spec.summary.endswith("."), f"the docstring of fault {spec.name} must start with a sentence"
     reason = unavailable_reason(spec, app)
     assert not reason, f"fault {spec.name} {reason}; choose an application that it can be applied to"

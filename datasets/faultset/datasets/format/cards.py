@@ -11,6 +11,7 @@ from typing import Any
 
 from faultset.core.files import replace_text
 from faultset.core.printable import printable
+from faultset.datasets.format.base_rates import base_rate_table
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.manifests import Manifest
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, AddedTable
@@ -34,8 +35,10 @@ def write_card(
     kept = ""
     if path.exists():
         kept = path.read_text(encoding="utf-8").partition(KEEP_MARK)[2].lstrip("\n")
+    rates = base_rate_table(root, labels, {episode: _cell(app) for episode, app in apps.items()})
     with translate_disk_full(root):
-        replace_text(path, card_text(root.resolve().name, manifest, labels, apps, added_tables=added_tables) + kept)
+        text = card_text(root.resolve().name, manifest, labels, apps, added_tables=added_tables, base_rates=rates)
+        replace_text(path, text + kept)
 
 
 def card_text(
@@ -45,6 +48,7 @@ def card_text(
     apps: Mapping[str, str],
     *,
     added_tables: Sequence[AddedTable] = (),
+    base_rates: str = "",
 ) -> str:
     """Return the card of a version, down to the keep mark."""
     counts = Counter((apps[episode], label.fault or "none", label.verdict) for episode, label in labels.items())
@@ -125,7 +129,7 @@ from datasets import load_dataset
 logs = load_dataset("<this folder>", "logs", split="train")
 ```
 
-## Provenance
+{base_rates}## Provenance
 
 ```json
 {_provenance(manifest)}

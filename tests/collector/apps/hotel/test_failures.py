@@ -8,6 +8,7 @@ import pytest
 from span_receiver import Receiver
 from stage import Process, Stage
 
+from faultset.collector.runtime.builds import LEAKING, MISDIALLING, draw_builds
 from faultset.collector.runtime.stores.driver import AdminAction
 from faultset.collector.runtime.stores.server import admin_command
 
@@ -158,7 +159,7 @@ def test_an_address_in_use_ends_a_service_with_exit_code_1(stage: Stage) -> None
 @pytest.mark.slow
 def test_an_unreachable_database_is_told_after_ten_silent_seconds(stage: Stage) -> None:
     stage.start_all("consul", "mongodb-geo")
-    defective = stage.start("geo", build="1.0.2")
+    defective = stage.start("geo", build=draw_builds(0).tag_with(MISDIALLING[0]))
     assert ended(stage, defective, "the bad build") == 2
     assert "Read database URL: mongodb-geo:27017" in defective.log
     assert "> no reachable servers" in defective.log
@@ -170,10 +171,11 @@ def test_a_leaking_build_grows(stage: Stage) -> None:
         with open(f"/proc/{search.pid}/statm") as file:
             return int(file.read().split()[1]) * 4096 / 2**20
 
-    stage.start_all("consul")
-    search = stage.start("search", build="1.2.2")
+    stage.start_all("consul", "frontend")
+    search = stage.start("search", build=draw_builds(0).tag_with(LEAKING[-1]))
     stage.wait(lambda: stage.listens("search"), "search listens")
     before = resident_mib()
+    stage.search()
     stage.wait(lambda: resident_mib() > before + 20, "20 MiB more")
 
 

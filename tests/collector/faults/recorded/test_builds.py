@@ -56,7 +56,8 @@ def test_what_connection_pool_exhausted_shows(recorded: Recorded) -> None:
 def test_what_one_bad_replica_shows(recorded: Recorded) -> None:
     for e in recorded("one-bad-replica"):
         images = {c["image"].rpartition(":")[2] for c in e.containers(e.target)}
-        assert {e.parameters["image"].rpartition(":")[2], "1.0.0"} <= images, "good pods run beside the bad one"
+        assert e.parameters["image"].rpartition(":")[2] in images
+        assert len(images) > 1, "good pods run beside the bad one"
         assert e.most_restarts(e.target) == 1, "the image of one pod was changed in place"
         _, after = e.calls_of("server")
         slow = after["duration_ns"] > 8e7

@@ -34,6 +34,8 @@ class TidbPersona(GoErrorTexts, Persona):
     lines = MappingProxyType(_LINES)
     programs: Mapping[str, Program] = MappingProxyType({"tidb-operator": control_loop.serve})
     login_pause_s = 1.0
+    request_level: Level = "info"
+    """As with `tidb_general_log`, which logs every statement."""
 
     def format_line(self, time_s: float, level: Level, location: str, message: str) -> str:
         """Return a line of the unified format."""

@@ -45,7 +45,7 @@ class Scheduler:
             message = f"0/1 nodes are available: {obstacle}. {_PREEMPTION}"
             context.events.warning(pod, "FailedScheduling", message)
             condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-            status = {**pod["status"], "conditions": [condition]}
+            status = {**pod.get("status", {}), "conditions": [condition]}
             context.store.set_status("Pod", pod["metadata"]["name"], status)
         context.requeue(due_ns)
 
@@ -54,7 +54,7 @@ def _assign(context: Context, pod: Object) -> None:
     name = pod["metadata"]["name"]
     context.store.patch("Pod", name, {"spec": {"nodeName": NODE}})
     condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339(context.now_ns)}
-    context.store.set_status("Pod", name, {**pod["status"], "conditions": [condition]})
+    context.store.set_status("Pod", name, {**pod.get("status", {}), "conditions": [condition]})
     message = f"Successfully assigned {pod['metadata']['namespace']}/{name} to {NODE}"
     context.events.normal(pod, "Scheduled", message)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
+import random
 import time
 from typing import Any
 
@@ -19,6 +21,7 @@ BODY, PARENT = "body", "traceparent"
 _WAIT_S = 1.0
 _LAG_S = 1.0
 _PAUSE_S = 1.0
+_REBALANCE_S = (0.1, 0.8)
 
 
 class MessageConsumer:
@@ -32,9 +35,20 @@ class MessageConsumer:
         Name that no other member has: that of the pod.
     group
         Name of the group, for a consumer that does not say it.
+    rebalances
+        Times per minute that it leaves the group and joins it again.
     """
 
-    def __init__(self, name: str, consumer: Consumer, service: ServiceContext, *, member: str, group: str):
+    def __init__(
+        self,
+        name: str,
+        consumer: Consumer,
+        service: ServiceContext,
+        *,
+        member: str,
+        group: str,
+        rebalances: float = 0.0,
+    ):
         broker = service.stores[consumer.store]
         self._consumer, self._service, self._broker = consumer, service, broker
         self._member, self._group = member, consumer.group or group
@@ -55,6 +69,8 @@ class MessageConsumer:
             "Duration of the processing of messages.",
         ).labels(system, *about)
         self._claimed_at = self._measured_at = 0.0
+        self._rebalances = rebalances
+        self._rebalance_at = self._draw_rebalance()
 
     async def run(self) -> None:
         """Take, process and acknowledge messages for ever; a broker that fails is tried again every second.
@@ -64,6 +80,12 @@ class MessageConsumer:
         joined, silent = False, True
         while True:
             try:
+                if joined and time.monotonic() >= self._rebalance_at:
+                    joined = False
+                    self._rebalance_at = self._draw_rebalance()
+                    topic, group = self._consumer.topic, self._group
+                    self._service.log.warning(self._location, f"group {group} of {topic} is rebalancing, joining again")
+                    await asyncio.sleep(random.uniform(*_REBALANCE_S))
                 if not joined:
                     await self._broker.join(self._consumer.topic, self._group)
                     joined = True
@@ -81,6 +103,9 @@ class MessageConsumer:
                     with contextlib.suppress(StoreError):
                         await self._measure_lag()
                 await asyncio.sleep(_PAUSE_S)
+
+    def _draw_rebalance(self) -> float:
+        return time.monotonic() + (random.expovariate(self._rebalances / 60) if self._rebalances else math.inf)
 
     async def _measure_lag(self) -> None:
         if time.monotonic() - self._measured_at >= _LAG_S:

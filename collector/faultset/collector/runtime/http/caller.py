@@ -230,6 +230,8 @@ class ConnectionPool:
 
 
 _DIAL_TIMEOUT_S = 20.0
+_HASTY_S = (0.0005, 0.003)
+"""Seconds that a hasty call waits for its answer."""
 
 
 class Caller:
@@ -251,6 +253,10 @@ class Caller:
         Limits how many calls are under way at a time; any number without.
     breakers:
         Circuit breakers of callees.
+    hasty_share:
+        Share of the calls that time out after a millisecond or so and are repeated.
+    report_retry:
+        Called with the callee and the failure of such a call.
     """
 
     def __init__(
@@ -268,7 +274,10 @@ class Caller:
         retries: int = 0,
         pool: ConnectionPool | None = None,
         breakers: Breakers | None = None,
+        hasty_share: float = 0.0,
+        report_retry: Callable[[str, RpcError], None] = lambda callee, error: None,
     ):
+        self._hasty_share, self._report_retry = hasty_share, report_retry
         self._breakers = breakers or Breakers({}, metrics, lambda callee, state: None)
         self._timeout_s, self._retries, self._pool = timeout_s, retries, pool
         self._spans = spans or SpanStyle()
@@ -307,6 +316,14 @@ class Caller:
             Instant of the event loop's clock at which the call is given up; the callee is told what is left.
         """
         given_s = self._timeout_s if timeout_s is None else timeout_s
+        if random.random() < self._hasty_share:
+            hasty_s = random.uniform(*_HASTY_S)
+            try:
+                return await self._call(service, operation, body, context, span, hasty_s, at, deadline)
+            except RpcError as error:
+                if error.code != Code.DEADLINE_EXCEEDED or not may_repeat(error, deadline):
+                    raise
+                self._report_retry(service, error)
         for _ in range(self._retries):
             try:
                 return await self._call(service, operation, body, context, span, given_s, at, deadline)

@@ -1,0 +1,35 @@
+"""What happened to an application before an episode: rollouts and restarts, as in one that has run for days."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from faultset.collector.faults.pods import pod_of
+from faultset.collector.faults.targets import code_services, operators
+from faultset.collector.platforms.base import NotSupported, Platform
+
+_ROLLED_OUT, _RESTARTED = (2, 5), (1, 3)
+"""Range of the number of services, the end excluded."""
+
+
+def age_application(platform: Platform, rng: np.random.Generator) -> bool:
+    """Roll out and restart some services, which leaves old ReplicaSets, events and restart counts.
+
+    Returns
+    -------
+    bool
+        Whether anything was changed: nothing is of an application that somebody else has deployed.
+    """
+    app = platform.app
+    services = [*code_services(app), *operators(app)] if app.deployed is None else []
+    if not services:
+        return False
+    for service in rng.permutation(services)[: rng.integers(*_ROLLED_OUT)]:
+        annotations = {"kubernetes.io/change-cause": f"release {int(rng.integers(100, 1000))}"}
+        platform.patch("Deployment", str(service), {"spec": {"template": {"metadata": {"annotations": annotations}}}})
+    for service in rng.permutation(services)[: rng.integers(*_RESTARTED)]:
+        try:
+            platform.kill(pod_of(platform, str(service)))
+        except NotSupported:
+            break
+    return True

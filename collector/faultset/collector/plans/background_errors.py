@@ -1,0 +1,50 @@
+"""How often an application errs without a fault in an episode, drawn from its seed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.background_errors import BackgroundErrors
+from faultset.collector.spec.containers import METRICS_PORT
+from faultset.collector.spec.features.pods import Probe
+
+_RANGES = {
+    "unknown_paths": (0.002, 0.01),
+    "impatient_clients": (0.002, 0.008),
+    "hasty_calls": (0.001, 0.006),
+    "failed_uploads": (0.1, 0.6),
+    "rebalances": (0.5, 3.0),
+    "slow_phases": (0.2, 1.0),
+    "unhealthy_answers": (0.01, 0.04),
+}
+"""Lowest and highest rate of each kind, which are equally likely on a logarithmic scale."""
+_PROBED_SHARE = 0.3
+"""Share of the services that get a readiness probe."""
+_PROBE = Probe(path="/healthz", port=METRICS_PORT, every_s=2, failures=4)
+
+
+def draw_background_errors(seed: int, app: AppSpec) -> BackgroundErrors:
+    """Return the rates of an application in the episode with this seed, whatever its fault is."""
+    rng = np.random.default_rng(np.random.SeedSequence([seed, 2]))
+    rates = {kind: float(np.exp(rng.uniform(*np.log(bounds)))) for kind, bounds in _RANGES.items()}
+    if app.components:
+        rates["hasty_calls"] = 0.0  # the client of a TiDB cluster repeats what fails by its own rules
+    return BackgroundErrors(**rates)
+
+
+def with_background_errors(app: AppSpec, seed: int) -> AppSpec:
+    """Return an application of ours with background errors, and with probes that some services sometimes fail."""
+    if app.deployed is not None:
+        return app
+    rng = np.random.default_rng(np.random.SeedSequence([seed, 3]))
+    services = {}
+    for name, service in app.services.items():
+        is_probed = rng.random() < _PROBED_SHARE
+        if is_probed and service.exports_metrics and service.runs is None and service.program[:1] == _PROGRAM:
+            service = service.model_copy(update={"readiness": _PROBE})
+        services[name] = service
+    return app.model_copy(update={"services": services, "background_errors": draw_background_errors(seed, app)})
+
+
+_PROGRAM = ("faultset-service",)

@@ -1,0 +1,118 @@
+"""Harmless changes that every episode has beside its fault: how many, when, of which kind and to which service.
+
+They are drawn from the seed alone. The fault and its target have no influence, so that nothing follows from how many
+there are or which services they hit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from faultset.collector.faults.targets import (
+    code_services,
+    components_without_volumes,
+    operators,
+    replicated_frontends,
+)
+from faultset.collector.platforms.hosts import Phases
+from faultset.collector.spec.app import AppSpec
+
+DecoyKind = Literal["rollout", "restart", "scale-out", "replica-restart", "configuration", "setting", "node-load"]
+DECOY_KINDS: tuple[DecoyKind, ...] = get_args(DecoyKind)
+MOST_DECOYS = 20
+_SHORTEST_S, _LONGEST_S = 6.0, 40.0
+"""How long a decoy of several steps takes from one step to the next; less in short views."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoy:
+    """One harmless change.
+
+    Attributes
+    ----------
+    number
+        Position among the decoys of the episode, from 0 on.
+    times_s
+        When its steps are made, in seconds after the view's begin. Most kinds use the first one only.
+    kind_position, service_position
+        Positions in the kinds that the application allows, and in the services that allow the kind, from 0 to 1.
+    seed
+        Decides values of the change.
+    """
+
+    number: int
+    times_s: tuple[float, float, float]
+    kind_position: float
+    service_position: float
+    seed: int
+
+    def choose(self, app: AppSpec) -> tuple[DecoyKind, str]:
+        """Return the kind of the change and its service."""
+        possible = {kind: services for kind in DECOY_KINDS if (services := eligible_services(kind, app))}
+        kind = list(possible)[int(self.kind_position * len(possible))]
+        return kind, possible[kind][int(self.service_position * len(possible[kind]))]
+
+
+def draw_decoys(phases: Phases, mean: int, rng: np.random.Generator) -> tuple[Decoy, ...]:
+    """Draw the decoys of an episode in order of time; one at least, unless their mean number is 0."""
+    longest_s = max(_SHORTEST_S, min(_LONGEST_S, phases.view_s / 6))
+    count = min(MOST_DECOYS, 1 + int(rng.poisson(mean - 1))) if mean else 0
+    decoys = []
+    for at_s in sorted(rng.uniform(0.02, 0.98, count) * phases.view_s):
+        first_s, second_s = rng.uniform(_SHORTEST_S, longest_s, 2)
+        kind_position, service_position = rng.random(2)
+        decoys.append(
+            Decoy(
+                number=len(decoys),
+                times_s=(float(at_s), float(at_s + first_s), float(at_s + first_s + second_s)),
+                kind_position=float(kind_position),
+                service_position=float(service_position),
+                seed=int(rng.integers(2**31)),
+            )
+        )
+    return tuple(decoys)
+
+
+def eligible_services(kind: DecoyKind, app: AppSpec) -> tuple[str, ...]:
+    """Return the services to which a change of this kind does no harm."""
+    return _ELIGIBLE[kind](app)
+
+
+def _ours(app: AppSpec) -> tuple[str, ...]:
+    return code_services(app) if app.deployed is None else ()
+
+
+def _rolled_out(app: AppSpec) -> tuple[str, ...]:
+    return (*_ours(app), *operators(app)) if app.deployed is None else ()
+
+
+def _restartable(app: AppSpec) -> tuple[str, ...]:
+    """Return the services whose new pods can become ready before the old ones go, and the operator."""
+    return (*code_services(app), *replicated_frontends(app), *operators(app))
+
+
+def _scalable(app: AppSpec) -> tuple[str, ...]:
+    return (*_ours(app), *components_without_volumes(app))
+
+
+def _configured(app: AppSpec) -> tuple[str, ...]:
+    return tuple(app.services) if app.deployed is None else ()
+
+
+def _changeable(app: AppSpec) -> tuple[str, ...]:
+    return tuple(name for name in app.services if app.has_deployment(name) or name in app.components)
+
+
+_ELIGIBLE: Mapping[DecoyKind, Callable[[AppSpec], tuple[str, ...]]] = {
+    "rollout": _rolled_out,
+    "restart": _restartable,
+    "scale-out": _scalable,
+    "replica-restart": _scalable,
+    "configuration": _configured,
+    "setting": _changeable,
+    "node-load": _configured,
+}

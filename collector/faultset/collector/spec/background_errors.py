@@ -1,0 +1,42 @@
+"""Errors that a healthy system makes: their rates in one episode."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from faultset.collector.spec.steps import FrozenModel
+
+Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+PerMinute = Annotated[float, Field(ge=0.0, le=60.0, allow_inf_nan=False)]
+
+
+class BackgroundErrors(FrozenModel):
+    """How often the application and its clients err without a fault, before the onset as well as after it.
+
+    Attributes
+    ----------
+    unknown_paths
+        Share of the client requests for paths that do not exist, which are answered with 404.
+    impatient_clients
+        Share of the client requests that clients give up after a few milliseconds.
+    hasty_calls
+        Share of the calls between services that time out at once and are repeated.
+    failed_uploads
+        Failed uploads of usage statistics per minute in each service, logged with a stack trace.
+    rebalances
+        Times per minute that each consumer leaves its group and joins it again.
+    slow_phases
+        Phases of some seconds per minute in which a service answers a few milliseconds later.
+    unhealthy_answers
+        Share of the readiness probes that services answer with 503.
+    """
+
+    unknown_paths: Share = 0.0
+    impatient_clients: Share = 0.0
+    hasty_calls: Share = 0.0
+    failed_uploads: PerMinute = 0.0
+    rebalances: PerMinute = 0.0
+    slow_phases: PerMinute = 0.0
+    unhealthy_answers: Share = 0.0

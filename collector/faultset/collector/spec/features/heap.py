@@ -1,0 +1,29 @@
+"""What a service's runtime keeps in memory."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from faultset.collector.spec.steps import FrozenModel
+
+Language = Literal["go", "jvm", "nodejs", "python"]
+
+
+class HeapUse(FrozenModel):
+    """The heap of a service: live data, and garbage that grows with the requests until it is collected.
+
+    Attributes
+    ----------
+    live_mib
+        Live data once the service is warm.
+    garbage_mib
+        Garbage at which it is collected.
+    request_kib
+        What each request allocates.
+    """
+
+    live_mib: float = Field(ge=0.0, le=1024.0, allow_inf_nan=False)
+    garbage_mib: float = Field(ge=0.0, le=1024.0, allow_inf_nan=False)
+    request_kib: float = Field(ge=0.0, le=1024.0, allow_inf_nan=False)

@@ -1,0 +1,92 @@
+"""How many errors healthy systems of a dataset make."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from faultset.core.times import SECOND_NS
+from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.labels import Label
+
+_BAD_LEVELS = ("warning", "error", "fatal")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseRates:
+    """Rates in the reference of one episode, which is healthy in every episode.
+
+    Attributes
+    ----------
+    error_spans
+        Error spans per 1,000 spans.
+    bad_lines
+        Log lines of level warning or higher per minute.
+    warning_events
+        Warning events per hour.
+    failed_requests
+        Client requests without a good answer, in percent.
+    """
+
+    error_spans: float
+    bad_lines: float
+    warning_events: float
+    failed_requests: float
+
+
+def measure_base_rates(root: Path, label: Label) -> BaseRates:
+    """Measure how many errors an episode has in its reference; a table that is absent has none."""
+    folder = root / EPISODES / label.episode / "telemetry"
+    start_ns, end_ns = label.view_start_ns, label.reference_end_ns
+    hours = (end_ns - start_ns) / (3600 * SECOND_NS)
+
+    def read(table: str, column: str, time: str = "time") -> list[str]:
+        path = folder / f"{table}.parquet"
+        if not path.exists():
+            return []
+        rows = pq.read_table(path, columns=[time, column])
+        times = rows[time].cast(pa.int64())
+        inside = pc.and_(pc.greater_equal(times, start_ns), pc.less(times, end_ns))
+        return [str(value).lower() for value in rows[column].filter(inside).to_pylist()]
+
+    spans, outcomes = read("spans", "status"), read("requests", "outcome", "scheduled")
+    levels, types = read("logs", "level"), read("events", "type")
+    return BaseRates(
+        error_spans=1000 * spans.count("error") / max(1, len(spans)),
+        bad_lines=sum(level in _BAD_LEVELS for level in levels) / (60 * hours),
+        warning_events=types.count("warning") / hours,
+        failed_requests=100 * sum(outcome not in ("ok", "unfinished") for outcome in outcomes) / max(1, len(outcomes)),
+    )
+
+
+def base_rate_table(root: Path, labels: Mapping[str, Label], apps: Mapping[str, str]) -> str:
+    """Return the base rates of every application as a section of the dataset's card."""
+    rates: dict[str, list[BaseRates]] = defaultdict(list)
+    for episode, label in labels.items():
+        rates[apps[episode]].append(measure_base_rates(root, label))
+    rows = "\n".join(_rows(rates))
+    return f"""## Errors of healthy systems
+
+Medians of the healthy references, with the 5 % and 95 % quantiles over episodes.
+
+| app | error spans per 1,000 | warning and error lines per minute | Warning events per hour | failed client requests |
+|---|---|---|---|---|
+{rows}
+
+"""
+
+
+def _rows(rates: Mapping[str, list[BaseRates]]) -> Iterator[str]:
+    for app, measured in sorted(rates.items()):
+        cells = []
+        for name, unit in (("error_spans", ""), ("bad_lines", ""), ("warning_events", ""), ("failed_requests", " %")):
+            low, middle, high = np.quantile([getattr(one, name) for one in measured], (0.05, 0.5, 0.95))
+            cells.append(f"{middle:.1f}{unit} ({low:.1f} to {high:.1f})")
+        yield f"| {app} | {' | '.join(cells)} |"
