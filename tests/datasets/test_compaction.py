@@ -133,7 +133,7 @@ def test_a_share_of_the_traces_is_kept_whole_and_all_lines_are(tmp_path: Path) -
     assert kept / total == pytest.approx(0.25, abs=0.02)
     card = (after.root / "README.md").read_text()
     assert "spans of 25% of the traces were kept" in card
-    assert "spans were left out begin with f" in card
+    assert "Trace ids without spans begin with f" in card
     again = compact_dataset(SAMPLE, tmp_path / "again", traces=0.25)
     assert again.files == after.files
 

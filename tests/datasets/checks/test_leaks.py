@@ -49,7 +49,7 @@ def test_harmless_views_pass(leaks):
 def test_the_faults_name_is_found_however_its_words_are_joined(leaks, log, text):
     (finding,) = leaks(logs=[log(50, text)])
     assert (
-        'error leak: episodes/f0/telemetry/logs.parquet: column message shows the name of a fault, "memory-leak"'
+        'error leak: episodes/f0/telemetry/logs.parquet: column message contains the name of a fault, "memory-leak"'
         in (finding)
     )
     assert text in finding
@@ -128,7 +128,7 @@ def test_in_an_episode_alone_what_the_journal_knows_is_in_doubt_and_the_faults_n
     lines = [log(1, "runs shop/app:1.0.0"), log(2, "memory-leak begins")]
     path = write_episode("f0", label=fault_label("memory-leak"), journal=journal, logs=lines)
     found = leak_findings({"f0": EpisodeView(path)}, {"f0": read_label(path)}, {"f0": read_journal(path)})
-    assert {(one.severity, "no episode with another fault" in str(one)) for one in found} == {
+    assert {(one.severity, "there is no episode with another fault" in str(one)) for one in found} == {
         ("warning", True),
         ("error", False),
     }
@@ -209,7 +209,7 @@ def settings(at_s: int, text: str) -> dict[str, object]:
 
 def test_the_texts_of_config_maps_are_searched(leaks):
     (finding,) = leaks(objects=[settings(50, "memory-leak=on")])
-    assert 'objects.parquet: column data shows the name of a fault, "memory-leak"' in finding
+    assert 'objects.parquet: column data contains the name of a fault, "memory-leak"' in finding
 
 
 def test_what_a_config_map_named_before_the_injection_is_no_leak(leaks):
@@ -236,7 +236,7 @@ def test_what_an_undo_goes_back_to_is_no_leak_where_the_object_had_it_before(lea
 
 def test_what_an_undo_goes_back_to_is_a_leak_where_nothing_showed_it_before(leaks):
     (finding,) = leaks(journal=[UNDONE], objects=[stateful(50, "usual-storage-48239")])
-    assert "column state shows a text or number from the journal" in finding
+    assert "column state contains a text or number from the journal" in finding
 
 
 def test_the_faults_name_in_the_state_of_an_object_is_a_leak_at_any_time(leaks):

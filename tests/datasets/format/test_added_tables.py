@@ -85,7 +85,7 @@ def test_a_damaged_declaration_is_one_sentence(change: dict[str, Any], write_epi
     [
         ({"name": "Power"}, "cannot be the name of an added table"),
         ({"name": "label"}, "cannot be the name of an added table"),
-        ({"columns": ()}, "has no columns beside its time"),
+        ({"columns": ()}, "must have columns besides its time"),
         ({"columns": (AddedColumn(name="time", type="double", meaning="m"),)}, "are there anyway"),
         ({"columns": (AddedColumn(name="x", type="float", meaning="m"),)}, "the types are string, text"),
         ({"columns": (AddedColumn(name="x", type="double", meaning=" "),)}, "has no meaning"),
@@ -129,7 +129,7 @@ def test_rows_outside_the_view_and_files_that_nobody_declares_are_errors(
     del content["added_tables"]
     (path / "context.json").write_text(json.dumps(content))
     recorded_again(tmp_path)
-    assert any("1 of 1 rows lie outside the view" in one for one in found(tmp_path, "window"))
+    assert any("1 of 1 rows are outside the view" in one for one in found(tmp_path, "window"))
     assert any("the context does not declare it" in one for one in found(tmp_path, "schema"))
 
 
@@ -163,4 +163,4 @@ def test_a_source_that_failed_is_told(tmp_path: Path, write_episode: Callable[..
     failure = {"check": "source", "subject": "power-meter", "time": None, "passed": False, "detail": "no answer"}
     write_episode("e1", added_tables=[POWER], evidence=[failure])
     create_version(tmp_path, provenance={})
-    assert any("source of power-meter is not complete: no answer" in one for one in found(tmp_path, "source"))
+    assert any("source of power-meter is incomplete: no answer" in one for one in found(tmp_path, "source"))

@@ -1,7 +1,7 @@
 """Parquet schemas of an episode's tables: field names, types, units, order.
 
-Every table has `episode` first. Times are UTC nanoseconds; windows are half-open. `service` is always the
-workload that owns the pod; null where a row belongs to none.
+The first column is `episode`. Times are UTC nanoseconds; windows are half-open. `service` is the workload that owns the
+pod; null if there is none.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ LONGEST_VIEW_NS = 31 * _DAY_NS
 
 def _readable(text: str) -> str:
     if not text.isprintable():
-        raise ValueError("should be printable text")
+        raise ValueError("must be printable text")
     return text
 
 
 Name = Annotated[str, StringConstraints(max_length=_LONGEST), AfterValidator(_readable)]
-"""Printable text of at most a thousand characters."""
+"""Printable text of at most 1,000 characters."""
 EpisodeId = Annotated[str, StringConstraints(pattern=f"^{_EPISODE_ID.pattern}$")]
-"""An opaque id, which is also the name of a folder: letters, digits and `-`."""
+"""An opaque id and folder name: letters, digits and `-`."""
 VersionName = Annotated[str, StringConstraints(pattern=r"^(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})$")]
 EpisodeFile = Annotated[
     str,
@@ -50,20 +50,18 @@ IntervalS = Annotated[float, Field(ge=0.001, le=LONGEST_VIEW_NS / 1e9)]
 
 
 def is_episode_id(text: str) -> bool:
-    """Whether a text may be the id of an episode."""
+    """Return whether a text is a valid id of an episode."""
     return _EPISODE_ID.fullmatch(text) is not None
 
 
 def check_episode_id(text: str) -> None:
-    """Raise DataError for a text that cannot be the id of an episode."""
+    """Raise DataError unless a text is a valid id of an episode."""
     if not is_episode_id(text):
-        raise DataError(
-            f'episode id {quoted(text)} must consist of letters, digits and "-", at most a hundred; choose another'
-        )
+        raise DataError(f'episode id {quoted(text)} must be at most 100 letters, digits and "-"; choose another')
 
 
 SCHEMA_VERSION = 1
-"""Version of the layout of files and tables; readers refuse any other."""
+"""Version of the layout of files and tables; readers refuse others."""
 
 TIME = pa.timestamp("ns", tz="UTC")
 NAME = pa.dictionary(pa.int32(), pa.string())
@@ -161,12 +159,12 @@ TABLES: dict[str, pa.Schema] = {
 
 
 def time_column(table: str) -> str:
-    """Return the name of the column that places a table's rows in time."""
+    """Return the name of a table's time column."""
     return "scheduled" if table == "requests" else "time"
 
 
 def without_episode(schema: pa.Schema) -> pa.Schema:
-    """Return a table's schema as sources and writers give it: the `episode` column is added when it is written."""
+    """Return a table's schema without the `episode` column, which `EpisodeWriter` adds."""
     return schema.remove(schema.get_field_index("episode"))
 
 
@@ -246,17 +244,16 @@ EVIDENCE = pa.schema([
 ])  # fmt: skip
 
 LABEL_JSON_FIELDS = ("parameters", "workload", "host", "clock_offsets")
-"""Fields of the label that hold canonical JSON; `parameters` of each of its faults do, too."""
+"""Fields of the label that hold canonical JSON, like `parameters` of each of its faults."""
 
 TRUTH_TABLES: dict[str, pa.Schema] = {"label": LABEL, "evidence": EVIDENCE}
 
 
 @lru_cache
 def stored(schema: pa.Schema) -> pa.Schema:
-    """Return the schema as it stands in a file: plain strings where memory holds dictionaries.
+    """Return the schema of the file: dictionaries in memory are stored as plain strings.
 
-    Parquet's own dictionary encoding keeps the files small; a dictionary *type* in the file's schema would
-    shut out readers that do not know it.
+    Some readers do not support dictionary types; Parquet's dictionary encoding keeps the files small without them.
     """
     return pa.schema(
         [field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in schema]
@@ -264,7 +261,7 @@ def stored(schema: pa.Schema) -> pa.Schema:
 
 
 def dictionary_columns(schema: pa.Schema) -> list[str]:
-    """Name the columns that are held as dictionaries (categories) in memory."""
+    """Return the columns that are dictionaries (categories) in memory."""
     return [field.name for field in schema if pa.types.is_dictionary(field.type)]
 
 
@@ -292,47 +289,44 @@ class AddedColumn:
     """One of `ADDED_TYPES`."""
     meaning: Name
     unit: Name = ""
-    """UCUM code, for instance s, By or 1; empty where the column is no measure."""
+    """UCUM code, for instance s, By or 1; empty if the column is not a quantity."""
     nullable: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class AddedTable:
-    """A telemetry table that a source of telemetry adds to those that every episode has.
-
-    Its first columns are `episode` and `time`; `columns` are those that follow.
-    """
+    """A telemetry table that a source adds to the standard ones; `columns` follow `episode` and `time`."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     name: Name
     source: Name
-    """Name of the source, and the distribution that it came with."""
+    """Name of the source and its distribution."""
     meaning: Name
     columns: tuple[AddedColumn, ...]
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name in TABLES | TRUTH_TABLES:
             raise DataError(
-                f'"{self.name}" cannot be the name of an added table: use up to 40 of a-z, 0-9 and _, beginning with a '
-                f"letter, and none of {', '.join(TABLES | TRUTH_TABLES)}"
+                f'"{self.name}" is not a valid name of an added table; use up to 40 of a-z, 0-9 and _, a letter first, '
+                f"and none of {', '.join(TABLES | TRUTH_TABLES)}"
             )
         if not self.columns:
-            raise DataError(f"table {self.name} has no columns beside its time; declare what it holds")
+            raise DataError(f"table {self.name} must have columns besides its time, but has none; declare them")
         seen = {"episode", "time"}
         for column in self.columns:
             if not _NAME.fullmatch(column.name) or column.name in seen:
                 raise DataError(
-                    f'"{column.name}" cannot be a further column of table {self.name}: names are up to 40 of a-z, 0-9 '
-                    "and _, begin with a letter, and are there once; episode and time are there anyway"
+                    f'"{column.name}" is not a valid new column of table {self.name}; use up to 40 of a-z, 0-9 and _, '
+                    "a letter first, and each name once (episode and time exist already)"
                 )
             if column.type not in ADDED_TYPES:
                 raise DataError(
-                    f'column {column.name} of table {self.name} has the type "{column.type}"; the types are '
+                    f'column {column.name} of table {self.name} has the unknown type "{column.type}"; choose one of '
                     f"{', '.join(ADDED_TYPES)}"
                 )
             if not column.meaning.strip():
-                raise DataError(f"column {column.name} of table {self.name} has no meaning; say in words what it holds")
+                raise DataError(f"column {column.name} of table {self.name} lacks a meaning; add one")
             seen.add(column.name)
 
     @property
