@@ -48,8 +48,8 @@ def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]
         return [
             _finding(
                 "note",
-                f"not tested: at least {FEWEST} episodes with and without a fault are needed, but there are {counts[0]} "
-                f"and {counts[1]}; collect more into this dataset, with another --seed or more --repeat and --normal",
+                f"not tested: {counts[0]} episodes with a fault and {counts[1]} without, but at least {FEWEST} of each "
+                "are needed; collect more into this dataset, with another --seed or more --repeat and --normal",
             )
         ]
     if find_spec("sklearn") is None:

@@ -1,4 +1,4 @@
-"""Checks of what importers and exporters promise, for the tests of any distribution that has one."""
+"""Check importers and exporters in the tests of the distributions that provide them."""
 
 from __future__ import annotations
 
