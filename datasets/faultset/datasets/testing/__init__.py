@@ -12,10 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["check_exporter", "check_importer"]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "check_exporter": "faultset.datasets.testing.exporter",
-        "check_importer": "faultset.datasets.testing.importer",
-    },
-)
+__getattr__, __dir__ = lazy_names(__name__)
