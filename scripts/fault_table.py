@@ -1,4 +1,4 @@
-"""Write the table of all faults into a document, between its marks: `python scripts/fault_table.py docs/faults.md`."""
+"""Write the table of faults between the marks of a document: `python scripts/fault_table.py docs/faults.md`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BEGIN, _END = "<!-- faults: begin -->", "<!-- faults: end -->"
 
 
 def fault_table() -> str:
-    """Return the table of the built-in faults in Markdown, by name."""
+    """Return a Markdown table of the built-in faults, sorted by name."""
     lines = ["| fault | what it does | level, type | gray | how strongly |", "|---|---|---|---|---|"]
     for name, spec in sorted(faults().items()):
         if not spec.inject.__module__.startswith("faultset.collector."):
@@ -26,7 +26,7 @@ def fault_table() -> str:
 
 
 def updated(text: str) -> str:
-    """Return a document with the table between its marks written anew."""
+    """Return a document with an updated table between its marks."""
     pattern = f"{re.escape(_BEGIN)}.*{re.escape(_END)}"
     return re.sub(pattern, lambda match: f"{_BEGIN}\n{fault_table()}\n{_END}", text, flags=re.DOTALL)
 

@@ -1,4 +1,4 @@
-"""The pictures of docs/gallery.md, drawn from the dataset of this repository.
+"""Draw the pictures of docs/gallery.md from the dataset of this repository.
 
 evaluate datasets/sample --out gallery-results && python scripts/gallery.py gallery-results
 """
@@ -36,7 +36,7 @@ KINDS = {
 
 
 def draw_faults(path: Path) -> None:
-    """Draw the requests of clients in every faulty episode, with the phase in which the fault was there."""
+    """Draw the client requests of every faulty episode, with the faulty phase marked."""
     dataset = open_dataset(ROOT / "datasets" / "sample")
     faulty = [episode for episode in dataset.episodes if dataset.label(episode).fault]
     figure, axes = plt.subplots(len(faulty), 1, figsize=(9, 1.35 * len(faulty)), sharex=True, layout="constrained")
@@ -126,4 +126,4 @@ if __name__ == "__main__":
     if shutil.which("chromium"):
         draw_report(Path(sys.argv[1]), IMAGES / "report.png")
     else:
-        sys.exit("report.png stays as it is: there is no chromium, which takes the picture; install it")
+        sys.exit("report.png cannot be updated without chromium; install it")

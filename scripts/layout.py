@@ -1,4 +1,4 @@
-"""The layout of the sources as a picture and a table, both read from the folders and their imports.
+"""Draw the layout of the sources as a picture and a table, read from the folders and their imports.
 
 `python scripts/layout.py` writes docs/images/layout.svg and the table between the markers of docs/architecture.md.
 """
@@ -26,7 +26,7 @@ SLICES = {
 LINE, PAD, HEAD, GAP = 17, 10, 46, 44
 LEFT, RIGHT, WIDE = (20, 500), (540, 440), (20, 960)
 CHARACTERS = {500: 78, 440: 68, 380: 61, 400: 65, 960: 150}
-"""Characters of a line in a box of that width."""
+"""Width of a box -> characters per line."""
 
 
 def subpackages(folder: Path) -> list[Path]:
@@ -42,19 +42,19 @@ def summary(folder: Path) -> str:
 
 def imported_slices(name: str) -> set[str]:
     """Return the other slices that the modules of a slice import."""
-    found = set()
+    imported: set[str] = set()
     for path in SLICES[name].rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module:
                 modules = [node.module]
-            parts = [module.split(".") for module in modules]
-            found |= {words[1] for words in parts if words[0] == "faultset" and len(words) > 1}
-    return found & set(SLICES) - {name}
+            paths = [module.split(".") for module in modules]
+            imported |= {words[1] for words in paths if words[0] == "faultset" and len(words) > 1}
+    return imported & set(SLICES) - {name}
 
 
 def layout_table() -> str:
-    """Return the packages of every slice with what they hold, as a Markdown table."""
+    """Return a Markdown table of the packages of all slices with their summaries."""
     rows = ["| package | holds |", "|---|---|"]
     for name, folder in SLICES.items():
         rows.append(f"| **`faultset.{name}`** | {summary(folder)} |")
@@ -63,24 +63,24 @@ def layout_table() -> str:
 
 
 def updated_page(text: str) -> str:
-    """Return the page with its table as the sources are now."""
+    """Return the page with an updated table."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{layout_table()}\n{END}{after}"
 
 
 def _lines(folder: Path, width: int) -> list[tuple[str, str]]:
-    """Return the lines of a slice's box: a package, and the packages inside it."""
+    """Return the lines of a slice's box: a package and its subpackages."""
     lines = []
     for package in subpackages(folder):
-        room = CHARACTERS[width] - len(package.name) - 3
-        first, *more = textwrap.wrap(" · ".join(path.name for path in subpackages(package)), room) or [""]
+        limit = CHARACTERS[width] - len(package.name) - 3
+        first, *more = textwrap.wrap(" · ".join(path.name for path in subpackages(package)), limit) or [""]
         lines += [(package.name, first), *(("", inner) for inner in more)]
     return lines
 
 
-def _box(name: str, place: tuple[int, int], top: int, height: int, note: str = "") -> list[str]:
-    left, width = place
+def _box(name: str, span: tuple[int, int], top: int, height: int, note: str = "") -> list[str]:
+    left, width = span
     parts = [
         f'<rect class="box" x="{left}" y="{top}" width="{width}" height="{height}" rx="6"/>',
         f'<text class="title" x="{left + PAD}" y="{top + 20}">faultset.{name}</text>',
@@ -94,8 +94,8 @@ def _box(name: str, place: tuple[int, int], top: int, height: int, note: str = "
     return parts
 
 
-def _height(name: str, place: tuple[int, int]) -> int:
-    lines = len(_lines(SLICES[name], place[1]))
+def _height(name: str, span: tuple[int, int]) -> int:
+    lines = len(_lines(SLICES[name], span[1]))
     return HEAD + LINE * lines - (6 if lines else 14)
 
 
@@ -104,7 +104,7 @@ def _arrow(x: int, top: int, bottom: int) -> str:
 
 
 def layout_picture() -> str:
-    """Return the picture as SVG: a box for each slice, an arrow from who imports to who is imported."""
+    """Return the picture as SVG: a box for each slice, and arrows from importing to imported slices."""
     imports = {name: imported_slices(name) for name in SLICES}
     by_all = all("core" in imports[name] for name in SLICES if name != "core")
     drawn = {
@@ -115,7 +115,7 @@ def layout_picture() -> str:
         ("evaluators", "agents"),
         ("agents", "datasets"),
     }
-    arrows = {(one, other) for one in imports for other in imports[one] if other != "core"}
+    arrows = {(source, target) for source in imports for target in imports[source] if target != "core"}
     if arrows != drawn or not by_all:
         raise ValueError(f"the picture draws {sorted(drawn)}, but the imports are {sorted(arrows)}")
     narrow = RIGHT[1] - 60
@@ -151,7 +151,7 @@ def layout_picture() -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1000 {bottom}" width="1000" height="{bottom}">',
-            "<title>Packages of faultset; an arrow points from a package to what it imports</title>",
+            "<title>Packages of faultset; arrows point from a package to its imports</title>",
             f"<style>{style}</style>",
             '<defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" '
             'orient="auto"><path d="M0,0L10,5L0,10z" fill="#57606a"/></marker></defs>',

@@ -1,7 +1,7 @@
-"""Tables of public names: `python scripts/name_tables.py docs/reference/python.md docs/reference/names.md`.
+"""Write tables of public names: `python scripts/name_tables.py docs/reference/python.md docs/reference/names.md`.
 
-Before each `::: package` stands a table of its names with one line each, so that the page can be read in a clone. The
-marker `<!-- all names -->` is followed by one line for each package of the reference: all names on one screen.
+A table with one line per name is put before each `::: package`, so that the page is readable in a clone. One line per
+package is put after the marker `<!-- all names -->`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _ALL = re.compile(r"<!-- all names -->\n.*?<!-- end of all names -->", re.DOTALL
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """Return what a module offers: its `__all__`, or the classes and functions that it defines."""
+    """Return the public names of a module: `__all__`, or the classes and functions that it defines."""
     if hasattr(module, "__all__"):
         return sorted(module.__all__, key=str.lower)
-    own = {name: value for name, value in vars(module).items() if not name.startswith("_")}
-    return [n for n, v in own.items() if callable(v) and getattr(v, "__module__", "") == module.__name__]
+    public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    return [n for n, v in public.items() if callable(v) and getattr(v, "__module__", "") == module.__name__]
 
 
 def name_table(package: str) -> str:
-    """Return a Markdown table of the public names of a package, with the first sentence about each."""
+    """Return a Markdown table of the public names of a package with the first sentence of their docstrings."""
     module = importlib.import_module(package)
     lines = [f"From `{package}`:", "", "| name | what it is or does |", "|---|---|"]
     lines += [f"| `{name}` | {_first_sentence(getattr(module, name))} |" for name in public_names(module)]
@@ -45,7 +45,7 @@ def _first_sentence(thing: object) -> str:
 
 
 def all_names() -> str:
-    """Return a Markdown table with one line for each package and module in the reference."""
+    """Return a Markdown table with one line per package and module in the reference."""
     lines = ["| import from | names |", "|---|---|"]
     for package in re.findall(r"^::: (\S+)$", _REFERENCE.read_text("utf-8"), re.MULTILINE):
         names = ", ".join(f"`{name}`" for name in public_names(importlib.import_module(package)))
@@ -54,7 +54,7 @@ def all_names() -> str:
 
 
 def updated(text: str) -> str:
-    """Return a document with its tables written anew."""
+    """Return a document with updated tables."""
     text = _ALL.sub(lambda _: f"<!-- all names -->\n{all_names()}\n<!-- end of all names -->", text)
     return _TABLE.sub(
         lambda match: f"<!-- names -->\n{name_table(match[1])}\n<!-- end of names -->\n\n::: {match[1]}", text

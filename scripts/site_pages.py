@@ -1,7 +1,7 @@
-"""Pages of the documentation site that are written from the code: the command line, read from click.
+"""Generate the reference of the command line from click.
 
-MkDocs calls `on_files` as a hook (see mkdocs.yml), so these pages exist only in the built site and are never out of
-date. `python scripts/site_pages.py` prints the page.
+MkDocs calls `on_files` as a hook (see mkdocs.yml); the page exists only in the built site and is always up to date.
+`python scripts/site_pages.py` prints it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COMMAND_PAGE = "reference/cli.md"
 
 
 def commands() -> Iterator[tuple[click.Context, click.Command]]:
-    """Yield every command with its context, groups before what is in them."""
+    """Yield every command with its context, groups before their commands."""
     yield from _below(click.Context(root, info_name="faultset"), root)
 
 
@@ -37,7 +37,7 @@ def command_page() -> str:
     parts = [
         "# Command line",
         "`collect` and `evaluate` are short for `faultset collect` and `faultset evaluate`. "
-        "[Exit codes and output](exit-codes.md) holds for all commands.",
+        "[Exit codes and output](exit-codes.md) are the same for all commands.",
     ]
     for context, command in commands():
         parts.append(f"## {context.command_path}")
@@ -52,7 +52,7 @@ def command_page() -> str:
 
 
 def _paragraphs(command: click.Command) -> Iterator[str]:
-    """Yield the help text; what follows a line with a backspace keeps its lines, as in the terminal."""
+    """Yield the paragraphs of a help text; those marked with a backspace keep their lines, as in the terminal."""
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         mark, _, lines = paragraph.partition("\n")
         if mark.strip() == "\b":
@@ -72,7 +72,7 @@ def _option_row(option: click.Parameter, context: click.Context) -> str | None:
 
 
 def on_config(config: Any) -> Any:
-    """List every page of `extend/` in the navigation."""
+    """Add all pages of `extend/` to the navigation."""
     folder = Path(config["docs_dir"])
     pages = [
         path.relative_to(folder).as_posix() for path in (*folder.glob("extend/*.md"), *folder.glob("write-a-*.md"))

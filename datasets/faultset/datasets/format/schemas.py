@@ -134,7 +134,7 @@ OBJECTS = pa.schema([
     _field("kind", NAME, "Deployment, Pod, Service, Endpoints, PersistentVolumeClaim, ...", nullable=False),
     _field("name", pa.string(), "object name", nullable=False),
     _field("service", NAME, "workload that owns the object; null where none does"),
-    _field("state", pa.string(), "fields that an operator would look at, as canonical JSON", nullable=False),
+    _field("state", pa.string(), "fields of interest to an operator, as canonical JSON", nullable=False),
     _field("data", NAME, "texts of a ConfigMap by key, as canonical JSON; null for other kinds"),
 ])  # fmt: skip
 
@@ -142,7 +142,7 @@ REQUESTS = pa.schema([
     _EPISODE,
     _field("scheduled", TIME, "when the request was due by the schedule of the load", nullable=False),
     _field("sent", TIME, "when the client began to send it; null when it was never sent"),
-    _field("endpoint", NAME, "method and path that were asked for, for instance GET /hotels", nullable=False),
+    _field("endpoint", NAME, "method and path of the request, for instance GET /hotels", nullable=False),
     _field("latency_ns", pa.int64(), "from scheduled to the end of the answer; null when unfinished", "ns"),
     _field("status", pa.int32(), "HTTP status; null without an answer"),
     _field("outcome", NAME, "ok, http_error, refused, timeout or unfinished", nullable=False),
@@ -213,18 +213,18 @@ LABEL = pa.schema([
     _field("effective", TIME, "first sign of the fault that was confirmed, on an object, a process or client requests"),
     _field("recover_start", TIME, "when the first act of the undo began"),
     _field("recover_done", TIME, "when the last act of the undo was accepted"),
-    _field("healthy_again", TIME, "when the application was found healthy after the undo"),
+    _field("healthy_again", TIME, "when the application passed its health checks after the undo"),
     _field("view_start", TIME, "start of the view", nullable=False),
     _field("view_end", TIME, "end of the view, half-open", nullable=False),
     _field("reference_end", TIME, "end of the window known to be healthy", nullable=False),
     _field("verdict", pa.string(), "manifest, latent, silent, unknown; none without a fault", nullable=False),
-    _field("first_manifest", TIME, "first second in which the tests on client requests show the fault"),
+    _field("first_manifest", TIME, "first second in which tests of client requests detect the fault"),
     _field("profile", pa.string(), "lengths of the phases: quick, standard, long or custom", nullable=False),
     _field("workload", pa.string(), "mix, rate, load pattern and regions as canonical JSON", nullable=False),
     _field("seed", pa.int64(), "seed of the plan", nullable=False),
     _field("host", pa.string(), "host load, scheduling delay, parallel episodes as canonical JSON", nullable=False),
     _field("clock_offsets", pa.string(), "offset of the clock of each source in ns, as canonical JSON", nullable=False),
-    _field("faults", pa.list_(_FAULT), "every fault by itself; null where the source does not tell them apart"),
+    _field("faults", pa.list_(_FAULT), "each fault; null if the source does not distinguish them"),
 ])  # fmt: skip
 
 EVIDENCE = pa.schema([
@@ -235,12 +235,12 @@ EVIDENCE = pa.schema([
         "injection, recovery, sli, sli-before, latent, health, host, source, rollout, input",
         nullable=False,
     ),
-    _field("subject", pa.string(), "object, endpoint or series that was looked at", nullable=False),
-    _field("time", TIME, "when it was seen; null for a whole window"),
-    _field("passed", pa.bool_(), "whether the check was met", nullable=False),
+    _field("subject", pa.string(), "checked object, endpoint or series", nullable=False),
+    _field("time", TIME, "time of the observation; null for a whole window"),
+    _field("passed", pa.bool_(), "whether the check passed", nullable=False),
     _field("statistic", pa.float64(), "measured effect"),
-    _field("p_value", pa.float64(), "p-value, where the check is a statistical test"),
-    _field("detail", pa.string(), "what was seen, in words", nullable=False),
+    _field("p_value", pa.float64(), "p-value of a statistical test"),
+    _field("detail", pa.string(), "result in words", nullable=False),
 ])  # fmt: skip
 
 LABEL_JSON_FIELDS = ("parameters", "workload", "host", "clock_offsets")
