@@ -88,7 +88,9 @@ def _draw_table(axis: Any, table: dict[str, Any], colour_of: dict[str, str]) -> 
     metric = table["metrics"][0]["name"]
     entries = [entry for entry in table["entries"] if entry["metrics"][metric]["value"] is not None][::-1]
     intervals = [entry["metrics"][metric] for entry in entries]
-    values, lows, highs = (np.array([one[key] for one in intervals], float) for key in ("value", "low", "high"))
+    values, lows, highs = (
+        np.array([interval[key] for interval in intervals], float) for key in ("value", "low", "high")
+    )
     colours = [colour_of[entry["kind"]] for entry in entries]
     rows = np.arange(len(entries))
     axis.hlines(rows, lows, highs, colors=colours)
@@ -97,9 +99,9 @@ def _draw_table(axis: Any, table: dict[str, Any], colour_of: dict[str, str]) -> 
     floor = table["floor"].get(metric)
     if floor is not None and floor["value"] is not None:
         axis.axvline(floor["value"], color=COLOURS["other"], lw=1, ls="--")
-    given = {"detected": "given an alarm", "oracle": "given the true onset"}[table["protocol"]]
+    protocol = {"detected": "given an alarm", "oracle": "given the true onset"}[table["protocol"]]
     shown = table["metrics"][0]["title"]
-    title = f"detection: {shown}" if table["task"] == "detection" else f"localization, {given}: {shown}"
+    title = f"detection: {shown}" if table["task"] == "detection" else f"localization, {protocol}: {shown}"
     axis.set_title(title, loc="left", fontsize=9)
 
 

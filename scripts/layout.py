@@ -80,17 +80,17 @@ def _lines(folder: Path, width: int) -> list[tuple[str, str]]:
 
 
 def _box(name: str, span: tuple[int, int], top: int, height: int, note: str = "") -> list[str]:
-    left, width = span
+    x, width = span
     parts = [
-        f'<rect class="box" x="{left}" y="{top}" width="{width}" height="{height}" rx="6"/>',
-        f'<text class="title" x="{left + PAD}" y="{top + 20}">faultset.{name}</text>',
+        f'<rect class="box" x="{x}" y="{top}" width="{width}" height="{height}" rx="6"/>',
+        f'<text class="title" x="{x + PAD}" y="{top + 20}">faultset.{name}</text>',
     ]
     if note:
-        parts.append(f'<text class="note" x="{left + width - PAD}" y="{top + 20}" text-anchor="end">{note}</text>')
+        parts.append(f'<text class="note" x="{x + width - PAD}" y="{top + 20}" text-anchor="end">{note}</text>')
     for number, (package, inner) in enumerate(_lines(SLICES[name], width)):
         y = top + HEAD + number * LINE
         inside = f'<tspan class="inner" dx="10">{escape(inner)}</tspan>' if inner else ""
-        parts.append(f'<text class="package" x="{left + PAD}" y="{y}">{escape(package)}{inside}</text>')
+        parts.append(f'<text class="package" x="{x + PAD}" y="{y}">{escape(package)}{inside}</text>')
     return parts
 
 

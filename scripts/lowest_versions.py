@@ -30,9 +30,9 @@ def differences(lowest: Any, newest: Any, path: str = "") -> Iterator[str]:
         for key in sorted((lowest.keys() | newest.keys()) - IGNORED):
             yield from differences(lowest.get(key), newest.get(key), f"{path}/{key}")
     elif isinstance(lowest, list) and isinstance(newest, list) and len(lowest) == len(newest):
-        for number, (left, right) in enumerate(zip(lowest, newest, strict=True)):
-            name = left.get("baseline", number) if isinstance(left, dict) else number
-            yield from differences(left, right, f"{path}/{name}")
+        for number, (old, new) in enumerate(zip(lowest, newest, strict=True)):
+            name = old.get("baseline", number) if isinstance(old, dict) else number
+            yield from differences(old, new, f"{path}/{name}")
     elif isinstance(lowest, float) and isinstance(newest, float):
         if not math.isclose(lowest, newest, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
             yield f"{path}: {lowest} with the lowest versions, {newest} with the newest"

@@ -30,7 +30,7 @@ def public_names(module: ModuleType) -> list[str]:
 def name_table(package: str) -> str:
     """Return a Markdown table of the public names of a package with the first sentence of their docstrings."""
     module = importlib.import_module(package)
-    lines = [f"From `{package}`:", "", "| name | what it is or does |", "|---|---|"]
+    lines = [f"From `{package}`:", "", "| name | description |", "|---|---|"]
     lines += [f"| `{name}` | {_first_sentence(getattr(module, name))} |" for name in public_names(module)]
     return "\n".join(lines)
 

@@ -16,8 +16,8 @@ from faultset.core.errors import translate_missing_extra
 def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` of a package that import its public names on first use.
 
-    The names and their modules are those that the package's `__init__.py` imports under `if TYPE_CHECKING:`. A name
-    whose extra is not installed raises UsageError.
+    The package's `__init__.py` imports these names under `if TYPE_CHECKING:`. A name whose extra is not installed
+    raises UsageError.
     """
 
     @functools.cache

@@ -54,7 +54,7 @@ def filter_dataset(root: Path | str, conditions: EpisodeFilter, *, version: str 
     Raises
     ------
     UsageError
-        There is no condition, or no episode has one of its values.
+        The conditions are empty, or no episode has one of their values.
     DataError
         No episode meets all conditions.
     """

@@ -141,8 +141,8 @@ def _metrics(scenario: Scenario) -> Rows:
         for status, share in (("200", count - failed), ("500", failed)):
             family = "http_server_request_duration_seconds"
             labels = {"http_request_method": "GET", "http_response_status_code": status}
-            for part, values in (("count", share), ("sum", share * mean)):
-                level = _Level(f"{family}_{part}", part, 0.0, 0.0)
+            for kind, values in (("count", share), ("sum", share * mean)):
+                level = _Level(f"{family}_{kind}", kind, 0.0, 0.0)
                 _add(scenario, rows, service, times, level, labels, np.cumsum(values))
     return rows
 

@@ -35,7 +35,7 @@ _CODE_LIMIT = 2**31
 
 
 class Outcome(NamedTuple):
-    """Outcome of a span, and its attributes without those that repeat `status_code`."""
+    """Outcome of a span, and its attributes except repetitions of `status_code`."""
 
     status: str
     status_code: int | None

@@ -401,7 +401,7 @@ def check_dataset_files(
 
 
 def checked_for(files: Mapping[str, FileRecord]) -> str:
-    """Return the name of the check of these files together with their context, for the cache."""
+    """Return a name for the check of an episode's files, which depends on its context; used as key in the cache."""
     names = hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()
     return f"{REVISION}:{files[CONTEXT_FILE].sha256}:{names[:16]}"
 

@@ -236,7 +236,7 @@ class EpisodeView:
         step_s
             Length of a step in seconds, or a text such as "1s" or "500ms".
         roles
-            Only columns of these roles (`faultset.datasets.metrics.roles.ROLES`).
+            Only columns with these roles (`faultset.datasets.metrics.roles.ROLES`).
 
         Returns
         -------

@@ -128,7 +128,7 @@ def test_in_an_episode_alone_what_the_journal_knows_is_in_doubt_and_the_faults_n
     lines = [log(1, "runs shop/app:1.0.0"), log(2, "memory-leak begins")]
     path = write_episode("f0", label=fault_label("memory-leak"), journal=journal, logs=lines)
     found = leak_findings({"f0": EpisodeView(path)}, {"f0": read_label(path)}, {"f0": read_journal(path)})
-    assert {(one.severity, "there is no episode with another fault" in str(one)) for one in found} == {
+    assert {(one.severity, "no episode with another fault" in str(one)) for one in found} == {
         ("warning", True),
         ("error", False),
     }

@@ -85,7 +85,7 @@ def test_a_damaged_declaration_is_one_sentence(change: dict[str, Any], write_epi
     [
         ({"name": "Power"}, "cannot be the name of an added table"),
         ({"name": "label"}, "cannot be the name of an added table"),
-        ({"columns": ()}, "must have columns besides its time"),
+        ({"columns": ()}, "must have columns in addition to its time"),
         ({"columns": (AddedColumn(name="time", type="double", meaning="m"),)}, "are there anyway"),
         ({"columns": (AddedColumn(name="x", type="float", meaning="m"),)}, "the types are string, text"),
         ({"columns": (AddedColumn(name="x", type="double", meaning=" "),)}, "has no meaning"),

@@ -52,7 +52,7 @@ def test_tools_that_do_an_algorithm_s_work_can_be_left_out(sample: Dataset) -> N
 @pytest.mark.parametrize(
     ("name", "arguments", "words"),
     [
-        ("nothing", {}, "no tool"),
+        ("nothing", {}, "unknown tool"),
         ("get_logs", "{", "not JSON"),
         ("get_logs", "[1]", "JSON object"),
         ("get_logs", {"limit": 0}, "limit"),

@@ -102,18 +102,18 @@ def leak_findings(
         secrets = journal_secrets(journals[episode], labels[episode].parameters)
         needles = names + [_secret_needle(secret) for secret in sorted(secrets - _public_names(texts))]
         imported = views[episode].context.platform == IMPORTED
-        for needle, place, example in _hits(texts, needles):
-            if imported and place in _METRIC_NAMES:
+        for needle, column, example in _hits(texts, needles):
+            if imported and column in _METRIC_NAMES:
                 continue
             is_vocabulary = needle.dismissible and (
-                _existed_before(views[episode], needle, place)
-                or is_coincidence(needle.text, texts[place], example)
-                or library.is_vocabulary(needle, place if needle in names else None, episode)
+                _existed_before(views[episode], needle, column)
+                or is_coincidence(needle.text, texts[column], example)
+                or library.is_vocabulary(needle, column if needle in names else None, episode)
             )
             if is_vocabulary is None and needle not in names:
-                findings.append(_finding(episode, needle, place, example, "warning", _ALONE))
+                findings.append(_finding(episode, needle, column, example, "warning", _ALONE))
             elif not is_vocabulary:
-                findings.append(_finding(episode, needle, place, example, "warning" if imported else "error"))
+                findings.append(_finding(episode, needle, column, example, "warning" if imported else "error"))
     return findings
 
 
@@ -278,14 +278,14 @@ class _Library:
         return self._texts[episode]
 
 
-_ALONE = "; there is no episode with another fault to compare with"
+_ALONE = "; the dataset has no episode with another fault to compare with"
 
 
 def _finding(
-    episode: str, needle: _Needle, place: tuple[str, str], example: str, severity: Severity, doubt: str = ""
+    episode: str, needle: _Needle, column: tuple[str, str], example: str, severity: Severity, doubt: str = ""
 ) -> Finding:
-    table, column = place
-    name, subject = (CONTEXT_FILE, "it") if table == "context" else (table_file(table), f"column {column}")
+    table, field = column
+    name, subject = (CONTEXT_FILE, "it") if table == "context" else (table_file(table), f"column {field}")
     match = re.search(needle.pattern, example)
     start = max(0, match.start() - 40) if match else 0
     excerpt = example[start : start + 120].replace("\n", " ")

@@ -257,7 +257,7 @@ def missing_evidence(view: EpisodeView, tables: Collection[str]) -> str | None:
     Metrics, spans, logs and requests need rows in the reference, metrics also a step shorter than it. Other tables need
     any row.
     """
-    reasons = [f"there is no table {name}" for name in sorted(set(tables) - set(view.tables))]
+    reasons = [f"the table {name} is missing" for name in sorted(set(tables) - set(view.tables))]
     for name in sorted(set(tables) & set(view.tables)):
         column = time_column(name)
         if name not in COMPARED:

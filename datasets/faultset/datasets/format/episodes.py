@@ -89,7 +89,7 @@ def _series_order(rows: pa.Table) -> np.ndarray | None:
         ranks = _ranks(rows[name])
         size = int(ranks.max(initial=0)) + 1
         if int(series.max(initial=0)) + 1 > _LARGEST // size:
-            # There are too many possible combinations for int64: renumber those that occur.
+            # There are too many possible combinations for int64; renumber the existing ones.
             series = np.unique(series, return_inverse=True)[1].astype(np.int64)
         series = series * size + ranks
     return np.lexsort([times, series])

@@ -312,7 +312,7 @@ class AddedTable:
                 f"and none of {', '.join(TABLES | TRUTH_TABLES)}"
             )
         if not self.columns:
-            raise DataError(f"table {self.name} must have columns besides its time, but has none; declare them")
+            raise DataError(f"table {self.name} must have columns in addition to its time; declare them")
         seen = {"episode", "time"}
         for column in self.columns:
             if not _NAME.fullmatch(column.name) or column.name in seen:

@@ -185,7 +185,7 @@ def create_version(
     Raises
     ------
     DataError
-        An episode is missing or damaged, or there are no episodes.
+        An episode is missing or damaged, or the dataset has none.
     """
     root = Path(root)
     versions = list_versions(root)

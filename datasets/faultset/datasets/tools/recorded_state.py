@@ -74,7 +74,7 @@ def kubectl(recording: Recording, text: str) -> ToolAnswer:
 def _answer(state: RecordedState, words: list[str], has_filters: bool) -> ToolAnswer:
     if words[:1] != ["kubectl"] and words[:1] not in [[verb] for verb in READ_VERBS]:
         raise ShellSyntaxError(
-            f'"{(words or ["nothing"])[0][:60]}" is not kubectl, and there is no shell; '
+            f'"{(words or ["nothing"])[0][:60]}" is not kubectl, and a shell is not available; '
             "give one kubectl command, optionally piped into grep, head, tail, wc, sort, uniq or awk"
         )
     words = words[1:] if words[:1] == ["kubectl"] else words

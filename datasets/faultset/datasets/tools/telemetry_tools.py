@@ -181,7 +181,7 @@ class MetricTools:
             return problem
         rows = self._changes(service)
         if rows is None:
-            return empty("the healthy reference has not ended yet, so there is no later level to compare")
+            return empty("the healthy reference has not ended yet, so a later level is not available")
         if not rows:
             return empty("no series has samples both in the reference and after it")
         return found(folded_table(["SERVICE", "METRIC", "REFERENCE", "AFTER", "DEVIATIONS"], rows))

@@ -146,7 +146,7 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
     def _answer(self, name: str, arguments: Mapping[str, Any] | str | None) -> ToolAnswer:
         tool = self.tools.get(name)
         if tool is None:
-            return invalid(f'there is no tool "{printable(str(name)[:60])}"; choose one of {", ".join(self.tools)}.')
+            return invalid(f'unknown tool "{printable(str(name)[:60])}"; choose one of {", ".join(self.tools)}.')
         try:
             values = json.loads(arguments or "{}") if isinstance(arguments, str) else dict(arguments or {})
             if not isinstance(values, dict):
