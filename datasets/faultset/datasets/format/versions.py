@@ -124,7 +124,7 @@ def list_versions(path: Path | str) -> list[str]:
     """Return the versions of a dataset, oldest first; raise DataError if the folder does not exist."""
     root = Path(path)
     if not root.is_dir():
-        raise DataError(f"{root} does not exist or is not a folder; give a folder that collect has written")
+        raise DataError(f"there is no dataset at {root}: no such folder; give a folder that collect has written")
     return sorted_versions(file.stem for file in (root / VERSIONS).glob("*.json"))
 
 
