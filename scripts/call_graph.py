@@ -1,7 +1,7 @@
-"""The calls between the services of an application, drawn from the spans of an episode.
+"""Draw the calls between the services of an application from the spans of an episode.
 
-`python scripts/call_graph.py DATASET EPISODE PICTURE` writes an SVG: services in columns by how many calls lie between
-them and the entry, arrows as thick as calls are frequent.
+`python scripts/call_graph.py DATASET EPISODE PICTURE` writes an SVG with services in columns by their distance from the
+entry. The width of an arrow shows the frequency of the call.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ WIDTH, HEIGHT, COLUMN, ROW, PAD = 176, 24, 236, 36, 14
 
 
 Calls = dict[tuple[str, str], float]
-"""How often a caller calls a callee, for one request at the entry."""
+"""(caller, callee) -> calls per request at the entry."""
 
 
 def calls_per_request(spans: pd.DataFrame) -> Calls:
-    """Return how often each caller calls each callee, stores included, for one request at the entry.
+    """Return the calls between services and stores per request at the entry.
 
-    A call is the span of a callee whose parent belongs to another service, or a span of a client whose peer sends no
-    spans.
+    A call is the span of a callee whose parent belongs to another service, or a client span whose peer sends no spans.
     """
     owner = spans.set_index("span_id")["service"].astype(str)
     callee = spans["service"].astype(str)
@@ -38,13 +37,13 @@ def calls_per_request(spans: pd.DataFrame) -> Calls:
     requests = int(spans["parent_span_id"].isna().sum())
     counts = pd.concat([between, stores]).groupby(["caller", "callee"]).size().reset_index(name="count")
     columns_of = (counts[name].to_list() for name in ("caller", "callee", "count"))
-    return {(one, other): count / max(requests, 1) for one, other, count in zip(*columns_of, strict=True)}
+    return {(source, target): count / max(requests, 1) for source, target, count in zip(*columns_of, strict=True)}
 
 
 def columns(calls: Calls) -> list[list[str]]:
-    """Return the services by their depth below the entry, each as deep as its longest path; callers' order is kept.
+    """Arrange services in columns by the length of their longest path from the entry, close to their callers.
 
-    What nobody calls, such as a consumer of a queue, is right before what it calls.
+    A service without callers, such as a consumer of a queue, is directly before its callees.
     """
     edges = list(calls)
     depth = {name: 0 for edge in edges for name in edge}
@@ -57,7 +56,9 @@ def columns(calls: Calls) -> list[list[str]]:
     for level in range(max(depth.values()) + 1):
         above = {name: row for column in placed for row, name in enumerate(column)}
         rows = {
-            name: sum(found) / len(found) if (found := [above[a] for a, b in edges if b == name and a in above]) else 0
+            name: sum(callers) / len(callers)
+            if (callers := [above[a] for a, b in edges if b == name and a in above])
+            else 0
             for name in depth
             if depth[name] == level
         }
@@ -89,7 +90,7 @@ def picture(calls: Calls) -> str:
         parts.append(
             f'<path stroke-width="{thickness:.1f}" d="M{start:.0f} {y1 + HEIGHT / 2:.0f} C{middle:.0f} '
             f'{y1 + HEIGHT / 2:.0f} {middle:.0f} {y2 + HEIGHT / 2:.0f} {end:.0f} {y2 + HEIGHT / 2:.0f}">'
-            f"<title>{escape(caller)} calls {escape(callee)}: {rate:.3g} a request</title></path>"
+            f"<title>{escape(caller)} calls {escape(callee)}: {rate:.3g} per request</title></path>"
         )
     for name, (x, y) in spots.items():
         parts.append(f'<rect class="box" x="{x:.0f}" y="{y:.0f}" width="{WIDTH}" height="{HEIGHT}" rx="4"/>')

@@ -1,9 +1,9 @@
 """Count source lines, files, imports and long functions; prints one table.
 
     python scripts/code_size.py
-    python scripts/code_size.py --list collector    # long and wide functions of one part, with their places
+    python scripts/code_size.py --list collector    # long and wide functions below one folder
 
-Lines include blank ones. Parameters do not count `self` and `cls`. Overloads count like other functions.
+Lines include blank ones; parameters exclude `self` and `cls`; overloads count like other functions.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ def measure() -> list[tuple[str, str]]:
 
 
 def list_functions(folders: tuple[str, ...]) -> Iterator[str]:
-    """Yield a line for each long function and each with many parameters: place, name, lines, parameters."""
+    """Yield a line for each function that is long or has many parameters."""
     for path in list_modules(folders):
         for function in iterate_functions([ast.parse(path.read_text(encoding="utf-8"))]):
             lines, parameters = count_function_lines(function), count_parameters(function)
             if lines > LONG_LINES or parameters > MANY_PARAMETERS:
-                place = f"{path.relative_to(ROOT)}:{function.lineno}"
-                yield f"{place} {function.name}: {lines} lines, {parameters} parameters"
+                location = f"{path.relative_to(ROOT)}:{function.lineno}"
+                yield f"{location} {function.name}: {lines} lines, {parameters} parameters"
 
 
 if __name__ == "__main__":

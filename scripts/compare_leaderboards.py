@@ -3,8 +3,8 @@
     python scripts/compare_leaderboards.py ../before . datasets/sample
     python scripts/compare_leaderboards.py ../before . datasets/core-1 -- --tasks localization --baselines named
 
-Each checkout needs faultset in its own `.venv`. Exits with 1 when a value differs. Ignores code hashes, library
-versions and the version of the format.
+Each checkout needs a `.venv` with faultset. Exits with 1 if a value differs. Code hashes, library versions and the
+version of the format are ignored.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ IGNORED = ("code", "method_codes", "libraries", "leaderboard_version")
 
 
 def evaluate_with(checkout: Path, dataset: Path, options: list[str], out: Path) -> dict[str, Any]:
-    """Evaluate the dataset with one checkout's own interpreter; return its leaderboard."""
+    """Evaluate the dataset with the interpreter of a checkout; return the leaderboard."""
     program = checkout.resolve() / ".venv" / "bin" / "evaluate"
     subprocess.run([program, dataset.resolve(), "--out", out, *options], check=True, stdout=subprocess.DEVNULL)
     return json.loads((out / "leaderboard.json").read_text("utf-8"))
 
 
 def index_by_name(items: list[Any]) -> dict[str, Any] | None:
-    """Return the items of a list by what names them, or None if nothing does."""
+    """Return the items of a list by name, or None if they have no unique names."""
     for key in ("baseline", "name"):
         if items and all(isinstance(item, dict) and key in item for item in items):
-            names = ["/".join(str(item.get(part, "")) for part in (key, "protocol", "threshold")) for item in items]
+            names = ["/".join(str(item.get(field, "")) for field in (key, "protocol", "threshold")) for item in items]
             if len({*names}) == len(items):
                 return dict(zip(names, items, strict=True))
     return None
 
 
 def list_differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
-    """Yield the path and both values of everything that differs."""
+    """Yield the path and both values of each difference."""
     if isinstance(before, list) and isinstance(after, list):
         before, after = index_by_name(before) or before, index_by_name(after) or after
     if isinstance(before, dict) and isinstance(after, dict):
@@ -54,7 +54,7 @@ def list_differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
 
 
 def main() -> None:
-    """Compare two checkouts as the command line says."""
+    """Compare two checkouts according to the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("before", "after", "dataset"):
         parser.add_argument(name, type=Path)

@@ -1,8 +1,8 @@
-"""Evaluate the sample with the lowest versions that pyproject.toml allows, and compare the leaderboard with the newest.
+"""Compare leaderboards of the sample with the lowest and the newest versions that pyproject.toml allows.
 
-`python scripts/lowest_versions.py` makes two environments in a temporary folder, one with the lowest direct
-dependencies and one with the newest, and evaluates datasets/sample in both, which takes three to eight minutes on two
-cores. It prints each number that differs and exits with 1 if there is any; run it after a limit was changed.
+`python scripts/lowest_versions.py` creates an environment for each in a temporary folder and evaluates datasets/sample
+in both, which takes 3 to 8 minutes on two cores. It prints the differences and exits with 1 if there are any. Run it
+after changing a lower limit.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 IGNORED = {"libraries", "seconds", "fit_seconds", "peak_bytes", "source"}
-"""Keys of a leaderboard that may differ: what a method cost, the versions themselves, the folder of the data."""
+"""Keys of a leaderboard that may differ: costs, versions, the folder of the data."""
 TOLERANCE = 1e-9
 
 
 def differences(lowest: Any, newest: Any, path: str = "") -> Iterator[str]:
-    """Yield a line for every value of two leaderboards that differs, but for ignored keys."""
+    """Yield a line for each difference between two leaderboards; ignored keys are skipped."""
     if isinstance(lowest, dict) and isinstance(newest, dict):
         for key in sorted((lowest.keys() | newest.keys()) - IGNORED):
             yield from differences(lowest.get(key), newest.get(key), f"{path}/{key}")
     elif isinstance(lowest, list) and isinstance(newest, list) and len(lowest) == len(newest):
-        for number, (left, right) in enumerate(zip(lowest, newest, strict=True)):
-            name = left.get("baseline", number) if isinstance(left, dict) else number
-            yield from differences(left, right, f"{path}/{name}")
+        for number, (old, new) in enumerate(zip(lowest, newest, strict=True)):
+            name = old.get("baseline", number) if isinstance(old, dict) else number
+            yield from differences(old, new, f"{path}/{name}")
     elif isinstance(lowest, float) and isinstance(newest, float):
         if not math.isclose(lowest, newest, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
             yield f"{path}: {lowest} with the lowest versions, {newest} with the newest"
@@ -41,7 +41,7 @@ def differences(lowest: Any, newest: Any, path: str = "") -> Iterator[str]:
 
 
 def evaluate(folder: Path, resolution: str) -> dict[str, Any]:
-    """Install faultset into a folder as a resolution of uv says, and return the leaderboard of the sample."""
+    """Install faultset into a folder with a resolution strategy of uv, and return the leaderboard of the sample."""
     folder.mkdir()
     tools = folder / "tools"
     venv.create(tools, with_pip=True)
@@ -51,7 +51,7 @@ def evaluate(folder: Path, resolution: str) -> dict[str, Any]:
     requirement = f"{ROOT}[evaluate]"
     command = [uv, "pip", "install", "--quiet", "--python", python, "--resolution", resolution, requirement]
     subprocess.run(command, check=True)
-    # without the cache, which would let one environment use the other's answers
+    # without its cache, which would let one environment reuse the other's answers
     shutil.copytree(ROOT / "datasets" / "sample", folder / "sample", ignore=shutil.ignore_patterns(".cache"))
     command = [folder / "bin/evaluate", "./sample", "--out", "results", "--workers", "1", "--quiet"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder)

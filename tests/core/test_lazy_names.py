@@ -7,6 +7,7 @@ import inspect
 import pydoc
 import subprocess
 import sys
+from pathlib import Path
 from types import FunctionType
 
 import pytest
@@ -55,8 +56,12 @@ def test_dir_and_help_name_what_a_package_offers_with_its_docstrings(name: str) 
             assert (thing.__doc__ or "").strip().splitlines()[0] in text
 
 
-def test_a_name_whose_extra_is_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_whose_extra_is_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    source = tmp_path / "lazy_sample.py"
+    source.write_text("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from networkx import graph\n")
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "networkx", None)
-    imported, _ = lazy_names("json", {"graph": "networkx"})
+    importlib.import_module("lazy_sample")
+    import_name, _ = lazy_names("lazy_sample")
     with pytest.raises(UsageError, match=r"extra \"evaluate\"; run: pip install 'faultset\[evaluate\]'"):
-        imported("graph")
+        import_name("graph")

@@ -132,8 +132,8 @@ def test_a_share_of_the_traces_is_kept_whole_and_all_lines_are(tmp_path: Path) -
         assert not new["trace_id"].str.startswith("f").any()
     assert kept / total == pytest.approx(0.25, abs=0.02)
     card = (after.root / "README.md").read_text()
-    assert "spans of 25% of the traces were kept" in card
-    assert "spans were left out begin with f" in card
+    assert "25% of the traces were kept" in card
+    assert "Trace ids without spans begin with f" in card
     again = compact_dataset(SAMPLE, tmp_path / "again", traces=0.25)
     assert again.files == after.files
 
@@ -174,7 +174,7 @@ def test_a_journal_of_another_run_is_still_one_when_traces_are_left_out(collecte
 
 
 def test_a_share_out_of_range_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="above 0 and at most 1, 0 was given"):
+    with pytest.raises(UsageError, match="above 0 and at most 1, got 0"):
         compact_dataset(SAMPLE, tmp_path / "none", traces=0)
     done = CliRunner().invoke(faultset, ["dataset", "compact", str(SAMPLE), str(tmp_path / "x"), "--traces", "2"])
     assert done.exit_code == 2

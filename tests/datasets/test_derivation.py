@@ -45,7 +45,7 @@ def test_a_filter_makes_a_version_of_the_episodes_that_meet_all_conditions(examp
 def test_a_filter_names_what_it_does_not_know_and_makes_nothing(example_copy):
     with pytest.raises(UsageError, match='unknown verdict "manifset"; did you mean "manifest"'):
         filter_dataset(example_copy, EpisodeFilter(verdicts=["manifset"]))
-    with pytest.raises(UsageError, match="a filter needs a condition"):
+    with pytest.raises(UsageError, match="a filter needs at least one condition"):
         filter_dataset(example_copy, EpisodeFilter())
     healthy = next(
         one for one in open_dataset(example_copy).episodes if not open_dataset(example_copy).label(one).fault
@@ -82,7 +82,7 @@ def test_different_episodes_of_one_id_are_not_merged(example_root, example_copy,
     context = example_copy / "episodes" / episode / "context.json"
     context.write_text(context.read_text() + "\n")
     recorded_again(example_copy)
-    with pytest.raises(DataError, match=f"different episodes of the id {episode}"):
+    with pytest.raises(DataError, match=f"different episodes with the id {episode}"):
         merge_datasets([example_root, example_copy], tmp_path / "all")
     assert not (tmp_path / "all").exists()
 
@@ -108,9 +108,9 @@ def test_a_card_counts_episodes_with_original_stores_apart(example_copy, recorde
 
 
 def test_the_commands_say_what_they_have_made(example_copy, tmp_path):
-    code, text, _ = run("dataset", "filter", example_copy, "--verdict", "none", "--json")
+    code, text, _ = run("dataset", "filter", example_copy, "--verdicts", "none", "--json")
     assert (code, json.loads(text)["version"]) == (0, "1.1.0")
     assert run("dataset", "split", example_copy, "--seed", 3)[1].startswith(f"Version 1.1.1 of {example_copy}: ")
     assert run("dataset", "card", example_copy)[0] == 0
     code, _, errors = run("dataset", "merge", example_copy, tmp_path / "out")
-    assert (code, "needs two datasets or more" in errors) == (2, True)
+    assert (code, "needs at least two datasets" in errors) == (2, True)

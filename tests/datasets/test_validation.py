@@ -68,7 +68,7 @@ def test_a_file_of_the_same_size_and_time_with_other_bytes_is_found(example_copy
     data[len(data) // 2] ^= 1
     path.write_bytes(bytes(data))
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    with pytest.raises(DataError, match=r"metrics\.parquet has another content than when the version was made"):
+    with pytest.raises(DataError, match=r"metrics\.parquet has changed since the version was created"):
         dataset.check_files(2)
 
 
@@ -144,7 +144,7 @@ def file_problems(episode, context, *groups: pa.Table) -> list[str]:
     with pq.ParquetWriter(path, TABLES["metrics"]) as writer:
         for group in groups:
             writer.write_table(group)
-    return list(table_problems(path, "metrics", context))
+    return [problem for _, problem in table_problems(path, "metrics", context)]
 
 
 def test_rows_in_order_have_no_problem_across_row_groups(episode, context):
@@ -181,7 +181,7 @@ def test_labels_that_are_no_object_are_a_problem(context):
 
 def test_written_rows_outside_the_view_are_counted(context):
     found = list(written_rows_problems(metrics(context, [-1, 0, 100, 101]), "metrics", context))
-    assert found == ["3 of 4 rows lie outside the view"]
+    assert found == ["3 of 4 rows are outside the view"]
 
 
 def test_bytes_of_texts_count_every_row(context, monkeypatch):

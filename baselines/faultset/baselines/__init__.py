@@ -56,30 +56,4 @@ __all__ = [
     "read_wide",
 ]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "BaselineSpec": "faultset.baselines.api.registry",
-        "Detection": "faultset.baselines.api.contract",
-        "Detector": "faultset.baselines.api.contract",
-        "Diagnoser": "faultset.baselines.api.contract",
-        "Diagnosis": "faultset.baselines.api.contract",
-        "Evidence": "faultset.baselines.api.contract",
-        "Labelled": "faultset.baselines.api.contract",
-        "Localizer": "faultset.baselines.api.contract",
-        "Ranking": "faultset.baselines.api.contract",
-        "Untrained": "faultset.baselines.api.contract",
-        "baseline": "faultset.baselines.api.registry",
-        "episode_rng": "faultset.baselines.api.randomness",
-        "first_alarm": "faultset.baselines.api.contract",
-        "get_baseline": "faultset.baselines.api.registry",
-        "get_detector": "faultset.baselines.api.registry",
-        "get_diagnoser": "faultset.baselines.api.registry",
-        "get_localizer": "faultset.baselines.api.registry",
-        "list_baselines": "faultset.baselines.api.registry",
-        "parse_state": "faultset.baselines.api.tables",
-        "read_frame": "faultset.baselines.api.tables",
-        "read_table": "faultset.baselines.api.tables",
-        "read_wide": "faultset.baselines.api.tables",
-    },
-)
+__getattr__, __dir__ = lazy_names(__name__)

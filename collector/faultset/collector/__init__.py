@@ -25,16 +25,4 @@ __all__ = [
     "plan_campaign",
 ]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "CampaignProgress": "faultset.collector.campaigns.executors",
-        "CampaignRequest": "faultset.collector.plans.requests",
-        "CampaignResult": "faultset.collector.campaigns.collection",
-        "EpisodeResult": "faultset.collector.campaigns.episode_processes",
-        "Plan": "faultset.collector.plans.plan",
-        "collect": "faultset.collector.campaigns.collection",
-        "make_request": "faultset.collector.plans.requests",
-        "plan_campaign": "faultset.collector.plans.campaign_plans",
-    },
-)
+__getattr__, __dir__ = lazy_names(__name__)

@@ -85,7 +85,7 @@ def _import_root(module: ModuleType, path: Path) -> Path:
 def _is_shared(path: Path) -> bool:
     """Return whether a path is in a folder that distributions share, such as site-packages."""
     installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    return any(part in ("site-packages", "dist-packages") for part in path.parts) or any(
+    return not {"site-packages", "dist-packages"}.isdisjoint(path.parts) or any(
         path.is_relative_to(folder) for folder in installed
     )
 
@@ -110,7 +110,7 @@ def _neighbour_finder(root: Path, distribution: metadata.Distribution | None) ->
 
 @functools.cache
 def _own_file(name: str) -> str | None:
-    """Return the file of a module of faultset, or None if there is no such module."""
+    """Return the file of a module of faultset, or None if the module does not exist."""
     relative = name.replace(".", "/").removeprefix(f"{OWN}/")
     for folder in sys.modules[OWN].__path__:
         for file in (f"{folder}/{relative}.py", f"{folder}/{relative}/__init__.py"):
@@ -192,7 +192,7 @@ def code_identity(thing: Any, plugin: Plugin | None = None, *, within: str = "")
     """Identify the code of a module, class, function or object.
 
     The identity of an extension covers its package, or its file, and the neighbours that it imports. The identity of
-    faultset's code covers the module and what it imports from faultset.
+    faultset's code covers the module and its imports from faultset.
 
     Parameters
     ----------

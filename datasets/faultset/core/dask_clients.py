@@ -1,4 +1,4 @@
-"""Connect to a running dask scheduler, and explain in one line what is wrong with it or its workers."""
+"""Connect to a running dask scheduler, and explain problems of it or its workers in one line."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Errors that users see as one line instead of a traceback.
 
-FaultsetError                 what is wrong (with the value), what was expected, what to do
+FaultsetError                 the problem with the value, the expectation, the remedy
 ├── UsageError       exit 2   a wrong or impossible request
 ├── DataError        exit 3   a dataset that is missing, damaged or of another schema
 │   └── DiskFullError         no space left on a disk

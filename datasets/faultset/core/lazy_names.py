@@ -1,36 +1,40 @@
-"""Names of a package that are imported when somebody asks for them."""
+"""Import the public names of a package on first use."""
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from faultset.core.errors import translate_missing_extra
 
 
-def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return a `__getattr__` and a `__dir__` for a package, so that importing it, or asking for --help, costs nothing.
+def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package that import its public names on first use.
 
-    `dir` and `help` list the public names, and nothing that the package needs for itself. A name whose extra is not
-    installed raises UsageError.
-
-    Parameters
-    ----------
-    package
-        Name of the package.
-    homes
-        Public name -> the module that has it.
+    The package's `__init__.py` imports these names under `if TYPE_CHECKING:`. A name whose extra is not installed
+    raises UsageError.
     """
 
-    def imported(name: str) -> Any:
-        if name not in homes:
+    @functools.cache
+    def read_homes() -> dict[str, str]:
+        tree = ast.parse(Path(str(sys.modules[package].__file__)).read_bytes())
+        blocks = (statement.body for statement in tree.body if isinstance(statement, ast.If))
+        imports = [node for block in blocks for node in block if isinstance(node, ast.ImportFrom)]
+        return {alias.name: str(node.module) for node in imports for alias in node.names}
+
+    def import_name(name: str) -> Any:
+        home = None if name.startswith("__") else read_homes().get(name)
+        if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         with translate_missing_extra():
-            return getattr(importlib.import_module(homes[name]), name)
+            return getattr(importlib.import_module(home), name)
 
-    def listed() -> list[str]:
-        return sorted({name for name in vars(sys.modules[package]) if name.startswith("__")} | {*homes})
+    def list_names() -> list[str]:
+        return sorted({name for name in vars(sys.modules[package]) if name.startswith("__")} | {*read_homes()})
 
-    return imported, listed
+    return import_name, list_names

@@ -208,7 +208,7 @@ def _open_locked(root: Path, deadline: float, notify: Callable[[str], None]) -> 
 
 
 def _read_record(root: Path, descriptor: int) -> LockRecord | None:
-    """Return the content of the lock file; None if its writer has not written it yet."""
+    """Return the content of the lock file; None if it is still empty."""
     content = os.pread(descriptor, _LARGEST_BYTES + 1, 0)
     if not content:
         return None

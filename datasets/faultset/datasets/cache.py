@@ -1,4 +1,4 @@
-"""The cache of a dataset folder: what was found out about files that have not changed."""
+"""Cache in a dataset folder, including the results of checks of unchanged files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ FOLDER = ".cache"
 
 
 def cached_path(root: Path, name: str) -> Path:
-    """Say where a file is kept for a dataset folder."""
+    """Return the path of a file in the cache of a dataset folder."""
     return root / FOLDER / name
 
 
 def keep_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a kept file, whole or not at all; a dataset that cannot be written to is used without."""
+    """Write a file of the cache atomically; if the dataset is read-only, nothing happens."""
     with contextlib.suppress(OSError):
         if path.parent.is_symlink():
             return
@@ -41,25 +41,25 @@ _Records = dict[str, tuple[int, int, int, int, str, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedFile:
-    """What was found out about a file."""
+    """Result of hashing and checking a file."""
 
     stamp: FileStamp
-    """State of the file at that time."""
+    """State of the file when it was read."""
     sha256: str
     checked_for: str = ""
-    """What its content was checked for; empty when it was only hashed."""
+    """Name of the content check that it passed; empty if it was only hashed."""
 
 
 def remember(root: Path, files: Mapping[str, CheckedFile]) -> None:
-    """Keep what was found out about files, by their path below a dataset folder."""
-    known = {**known_files(root), **files}
-    records = {name: (*astuple(seen.stamp), seen.sha256, seen.checked_for) for name, seen in known.items()}
+    """Add results to the cache, by the path of the file below a dataset folder."""
+    merged = {**known_files(root), **files}
+    records = {name: (*astuple(entry.stamp), entry.sha256, entry.checked_for) for name, entry in merged.items()}
     text = json.dumps(records, sort_keys=True).encode()
     keep_file(cached_path(root, _NAME), lambda file: file.write(text))
 
 
 def known_files(root: Path) -> dict[str, CheckedFile]:
-    """Return what is known of files, by their path below a dataset folder."""
+    """Return the cached results, by the path of the file below a dataset folder."""
     path = cached_path(root, _NAME)
     try:
         content = parse_json(read_regular(path, limit_bytes=_LIMIT_BYTES, below=root), str(path))

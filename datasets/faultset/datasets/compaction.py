@@ -1,10 +1,10 @@
-"""Smaller datasets: ids numbered instead of random, the smallest encoding of each column, and a share of the traces.
+"""Write smaller datasets: numbered ids, the smallest encoding of each column, and a share of the traces.
 
-Ids of traces and spans are random, so that no compression helps: they are more than half of what spans and logs take.
-Numbered in order of time they take a tenth. What belongs together stays together, in lines of logs as well.
+Random ids of traces and spans cannot be compressed and take more than half of the space of spans and logs. Numbered in
+order of time they take a tenth. Spans and log lines of one trace keep a common id.
 
-The first half of a new id names the episode, so that no id comes twice in a dataset. Its first digit says whether the
-spans were kept.
+The first half of a new id identifies the episode, so that ids are unique in a dataset. Its first digit marks whether
+the spans were kept.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ def write_again(
     evidence: pd.DataFrame | None = None,
     smallest: bool = False,
 ) -> None:
-    """Write an episode into another dataset folder; its context stays as it is, and what else is not given.
+    """Copy an episode into another dataset folder with some tables replaced.
 
-    A journal that was of the same run as the telemetry is so afterwards, whatever rows were left out.
+    The journal's digest of the run is updated, so that it still matches the telemetry.
 
     Parameters
     ----------
     episode
-        What to write.
+        The episode to copy.
     folder
         Folder of the other dataset.
     changed
-        Telemetry tables by name, with the `episode` column, that take the place of the episode's own.
+        Replacements of telemetry tables by name, with the `episode` column.
     label, evidence
-        Truth that takes the place of the episode's own.
+        Replacements of the ground truth.
     smallest
-        Write slower, with less space.
+        Write slower; files are smaller.
     """
     view, changed = episode.view, changed or {}
     before: dict[str, pa.ChunkedArray] = {}
@@ -67,8 +67,8 @@ def write_again(
             written = writer.write_table(table, [changed.get(table, rows)])
             before[table], after[table] = rows[time], written[time]
         writer.write_context(view.context)
-        found = (episode.evidence if evidence is None else evidence).drop(columns="episode").to_dict("records")
-        evidence_rows = [{str(name): _known(value) for name, value in row.items()} for row in found]
+        checks = (episode.evidence if evidence is None else evidence).drop(columns="episode").to_dict("records")
+        evidence_rows = [{str(name): _none_if_missing(value) for name, value in row.items()} for row in checks]
         truth = label or episode.label
         row = truth.as_row()
         del row["episode"]
@@ -82,17 +82,17 @@ def write_again(
         writer.commit()
 
 
-def _known(value: Any) -> Any:
-    """Return None for what pandas holds for a missing value."""
+def _none_if_missing(value: Any) -> Any:
+    """Return None for a missing value of pandas, else the value."""
     return None if value != value or value is None else value
 
 
 _IDS = {"trace_id": 32, "span_id": 16, "parent_span_id": 16}
-"""Columns with ids, and their hex digits."""
+"""Id columns and their number of hex digits."""
 _TEXTS = {"spans": "attributes", "logs": "message"}
-"""Columns whose texts may name ids."""
+"""Columns whose texts may contain ids."""
 KEPT, LEFT_OUT = "0", "f"
-"""First digit of ids of spans and traces that are in the dataset, and of those that were left out."""
+"""First digit of the ids of kept and of omitted spans and traces."""
 _ID_IN_TEXT = r"\b[0-9a-f]{16}(?:[0-9a-f]{16})?\b"
 
 pc: Any = pyarrow.compute
@@ -106,34 +106,34 @@ def compact_dataset(
     version: str | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Write a version of a dataset in less space in a new folder, and open it.
+    """Write a smaller copy of a version into a new folder, and open it.
 
-    Episodes, truth and splits stay as they are, and so do metrics, events, objects and requests. Ids of traces and
-    spans become numbers in order of time, the same in spans, logs and the texts of both. They differ between episodes.
+    Ids of traces and spans become numbers in order of time, consistently in spans, logs and their texts, and different
+    in each episode. Metrics, events, objects, requests, truth and splits do not change.
 
     Parameters
     ----------
     root
-        Dataset folder; it is only read.
+        Dataset folder, which is only read.
     out
         Target folder; must not exist or must be empty.
     traces
-        Share of the traces whose spans are kept, in (0, 1]; which they are depends on their ids alone. All lines of
-        logs are kept; those whose spans are not have ids that begin with `f`, all other ids begin with 0.
+        Share of the traces whose spans are kept, in (0, 1], chosen by their ids. All log lines are kept; ids without
+        spans begin with `f`, other ids with 0.
     version
-        The newest by default.
+        By default the newest.
     progress
-        Told how many episodes are finished, and of how many.
+        Called with the number of finished and of all episodes.
 
     Raises
     ------
     UsageError
         The share is out of range.
     DataError
-        The dataset is damaged, or `out` holds something.
+        The dataset is damaged, or `out` is not empty.
     """
     if not 0 < traces <= 1:
-        raise UsageError(f"the share of traces must be above 0 and at most 1, {traces:g} was given")
+        raise UsageError(f"the share of traces must be above 0 and at most 1, got {traces:g}")
     dataset = open_dataset(root, version)
     dataset.check_files()
     out = Path(out)
@@ -142,9 +142,9 @@ def compact_dataset(
         for name in dataset.episodes:
             episode = dataset[name]
             spans, logs = (episode.view.table(table) for table in _TEXTS)
-            drawn = _drawn(spans["trace_id"], traces)
-            left_out = spans.filter(pc.invert(drawn)).select(["trace_id", "span_id"])
-            tables = number_ids([spans.filter(drawn), logs], list(_TEXTS.values()), name, left_out)
+            is_kept = _draw(spans["trace_id"], traces)
+            left_out = spans.filter(pc.invert(is_kept)).select(["trace_id", "span_id"])
+            tables = number_ids([spans.filter(is_kept), logs], list(_TEXTS.values()), name, left_out)
             changed = dict(zip(_TEXTS, tables, strict=True))
             write_again(episode, folder, changed, smallest=True)
             steps.add()
@@ -157,20 +157,20 @@ def compact_dataset(
 
 
 def number_ids(tables: Sequence[pa.Table], texts: Sequence[str], episode: str, left_out: pa.Table) -> list[pa.Table]:
-    """Return tables whose ids of traces and spans name the episode and have numbers in order of appearance.
+    """Replace the ids of traces and spans by a mark of the episode and a number in order of appearance.
 
     Parameters
     ----------
     tables
         Tables of one episode, some with the columns `trace_id`, `span_id` and `parent_span_id`.
     texts
-        For each table the column whose texts may name ids, which are changed alike.
+        For each table the column whose texts may contain ids; they are replaced as well.
     episode
         Id of the episode.
     left_out
-        `trace_id` and `span_id` of spans that are not in the tables.
+        `trace_id` and `span_id` of the omitted spans.
     """
-    gone = {one for column in left_out.columns for one in column.to_pylist()}
+    omitted = {value for column in left_out.columns for value in column.to_pylist()}
     mark = hashlib.sha256(episode.encode()).hexdigest()
     numbers: dict[str, str] = {}
     for digits in sorted({*_IDS.values()}):
@@ -180,22 +180,22 @@ def number_ids(tables: Sequence[pa.Table], texts: Sequence[str], episode: str, l
             for name in _IDS
             if name in table.column_names and _IDS[name] == digits
         ]
-        found = pa.chunked_array(columns, pa.string()).unique().drop_null().to_pylist()
+        ids = pa.chunked_array(columns, pa.string()).unique().drop_null().to_pylist()
         half = digits // 2
-        for number, old in enumerate(found, 1):
-            numbers[old] = f"{LEFT_OUT if old in gone else KEPT}{mark[: half - 1]}{number:0{half}x}"
-    made = []
+        for number, old in enumerate(ids, 1):
+            numbers[old] = f"{LEFT_OUT if old in omitted else KEPT}{mark[: half - 1]}{number:0{half}x}"
+    results = []
     for table, text in zip(tables, texts, strict=True):
         changed = table
         for name in (name for name in _IDS if name in table.column_names):
-            changed = _with_column(changed, name, [numbers.get(one) for one in table[name].to_pylist()])
-        made.append(_with_column(changed, text, _renamed(table[text].to_pylist(), numbers)))
-    return made
+            changed = _with_column(changed, name, [numbers.get(old) for old in table[name].to_pylist()])
+        results.append(_with_column(changed, text, _replace_ids(table[text].to_pylist(), numbers)))
+    return results
 
 
-def _renamed(texts: Sequence[str | None], numbers: dict[str, str]) -> list[str | None]:
+def _replace_ids(texts: Sequence[str | None], numbers: dict[str, str]) -> list[str | None]:
     pattern = re.compile(_ID_IN_TEXT)
-    return [text and pattern.sub(lambda found: numbers.get(found[0], found[0]), text) for text in texts]
+    return [text and pattern.sub(lambda match: numbers.get(match[0], match[0]), text) for text in texts]
 
 
 def _with_column(table: pa.Table, name: str, values: Sequence[str | None]) -> pa.Table:
@@ -203,9 +203,9 @@ def _with_column(table: pa.Table, name: str, values: Sequence[str | None]) -> pa
     return table.set_column(table.column_names.index(name), field, pa.array(values, pa.string()).cast(field.type))
 
 
-def _drawn(trace_ids: pa.ChunkedArray, share: float) -> pa.Array:
+def _draw(trace_ids: pa.ChunkedArray, share: float) -> pa.Array:
     """Return for each row whether its trace is kept."""
     coded = pa.array(trace_ids.to_pylist()).dictionary_encode()
-    digests = (hashlib.sha256(one.encode()).digest()[:8] for one in coded.dictionary.to_pylist())
+    digests = (hashlib.sha256(trace_id.encode()).digest()[:8] for trace_id in coded.dictionary.to_pylist())
     keep = np.array([int.from_bytes(digest, "big") < share * 2**64 for digest in digests], dtype=bool)
     return pa.array(keep[coded.indices.to_numpy()])

@@ -1,4 +1,4 @@
-"""One version of a dataset, opened for reading."""
+"""Open one version of a dataset for reading."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @cache
 def shipped_datasets() -> dict[str, Path]:
-    """Return the folder of each dataset that comes with the project; none where its source folder is gone."""
+    """Return the folders of the project's datasets by name; empty if its source folder is unknown."""
     try:
         origin = json.loads(metadata.distribution("faultset").read_text("direct_url.json") or "{}")
     except metadata.PackageNotFoundError:
@@ -42,13 +42,13 @@ def shipped_datasets() -> dict[str, Path]:
     if address.scheme != "file":
         return {}
     folder = Path(unquote(address.path)) / "datasets"
-    return {one.parent.name: one.parent for one in sorted(folder.glob(f"*/{VERSIONS}"))}
+    return {path.parent.name: path.parent for path in sorted(folder.glob(f"*/{VERSIONS}"))}
 
 
 def dataset_folder(location: Path | str) -> Path:
-    """Return the folder of a dataset: a path, or the name of one that comes with the project.
+    """Return the folder of a dataset: a path, or the name of one of the project's datasets.
 
-    A folder of that name in the current folder goes first.
+    A folder of that name in the current folder takes precedence.
     """
     path = Path(location)
     if len(path.parts) != 1 or path.exists():
@@ -62,7 +62,7 @@ SECONDS = ("reference_s", "onset_s", "felt_s", "undone_s", "duration_s")
 
 
 def label_frame(episodes: Iterable[Episode]) -> pd.DataFrame:
-    """Return a row for each episode; `Dataset.labels` describes the columns."""
+    """Return a frame with a row per episode; `Dataset.labels` describes the columns."""
     rows = {episode.id: _row(episode) for episode in episodes}
     index = pd.Index(list(rows), name="episode", dtype=object)
     frame = pd.DataFrame(list(rows.values()), index=index, columns=[*TEXTS, *TIMES, *SECONDS, "onset_ns"], dtype=object)
@@ -99,49 +99,49 @@ def _row(episode: Episode) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Episode:
-    """One episode: what a method sees of it, and what really happened. Files are read when they are asked for."""
+    """One episode, with the view that methods get and its ground truth. Files are read on access."""
 
     id: str
     """Opaque id."""
     path: Path
     """Its folder."""
     files: Mapping[str, FileRecord] = field(default_factory=dict, repr=False)
-    """Path below the folder -> what the version recorded of the file."""
+    """Path below the folder -> record of the file in the version."""
 
     @property
     def view(self) -> EpisodeView:
-        """The episode as a method sees it."""
+        """The input of methods."""
         return EpisodeView(self.path)
 
     @property
     def context(self) -> EpisodeContext:
-        """All that is known beforehand."""
+        """Facts that methods may use."""
         return self.view.context
 
     @property
     def label(self) -> Label:
-        """What really happened."""
+        """The ground truth."""
         return read_label(self.path)
 
     @property
     def evidence(self) -> pd.DataFrame:
-        """The checks that were made and what they saw, a row for each."""
+        """The checks of the episode and their results, one per row."""
         return read_evidence(self.path)
 
     @property
     def journal(self) -> list[dict[str, Any]]:
-        """The records of what was done to the platform, in order."""
+        """The recorded changes to the platform, in order."""
         return read_journal(self.path)
 
     def tools(self, clock: ViewClock | None = None, *, algorithms: bool = True) -> EpisodeTools:
-        """Return the questions that an operator may ask of the view; the truth cannot be reached from them.
+        """Return tools to query the view; they cannot reach the ground truth.
 
         Parameters
         ----------
         clock
-            What counts as now; the end of the view by default.
+            The current time; by default the end of the view.
         algorithms
-            Also offer the tools that do a part of an algorithm's work.
+            Include tools that do part of an algorithm's work.
         """
         from faultset.datasets.tools.toolset import EpisodeTools
 
@@ -149,17 +149,17 @@ class Episode:
 
 
 class Dataset:
-    """One version of a dataset, checked when it was opened; use `open_dataset`.
+    """One version of a dataset, a collection of episodes; use `open_dataset`.
 
-    It is a collection of episodes: `len(dataset)` counts them, `for episode in dataset` yields each as an `Episode`,
-    `dataset[episode_id]` returns one, and `episode_id in dataset` tells whether the version has it.
+    `len(dataset)` counts the episodes, `for episode in dataset` yields each as an `Episode`, `dataset[episode_id]`
+    returns one, and `episode_id in dataset` returns whether the version has it.
 
     Attributes
     ----------
     root
         Dataset folder.
     manifest
-        What the version file says, typed.
+        Content of the version file.
     files
         Episode -> path below its folder -> record of the file.
     splits
@@ -187,7 +187,7 @@ class Dataset:
         return episode in self.files
 
     def __getitem__(self, episode: str) -> Episode:
-        """Return an episode with its view and its truth; raise DataError when the version has no such episode."""
+        """Return an episode with its view and its truth; raise DataError if the version lacks it."""
         return Episode(id=episode, path=self.path(episode), files=self.files[episode])
 
     @property
@@ -202,7 +202,7 @@ class Dataset:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """What the collector said about how the data was made."""
+        """Origin of the data, as recorded by the collector."""
         return self.manifest.provenance
 
     @property
@@ -211,23 +211,23 @@ class Dataset:
         return tuple(self.files)
 
     def view(self, episode: str) -> EpisodeView:
-        """Return an episode as a method sees it."""
+        """Return the view of an episode."""
         return EpisodeView(self.path(episode))
 
     def label(self, episode: str) -> Label:
-        """Return what really happened in an episode."""
+        """Return the ground truth of an episode."""
         return read_label(self.path(episode))
 
     def labels(self) -> pd.DataFrame:
-        """Return the labels of all episodes as a table, a row for each, indexed by episode id.
+        """Return the labels of all episodes as a table indexed by episode id.
 
         Returns
         -------
         pandas.DataFrame
-            `app`, `fault`, `target`, `no_fault` (plain, disturbed or sham), `verdict`, `cause` (services at fault),
+            `app`, `fault`, `target`, `no_fault` (plain, disturbed or sham), `verdict`, `cause` (faulty services),
             `level` and `type` as text; `start`, `onset`, `felt`, `undone` and `end` as UTC timestamps; `reference_s`,
-            `onset_s`, `felt_s`, `undone_s` and `duration_s` as seconds since `start`; `onset_ns` as an integer. What
-            never happened is missing. `felt` is the first second in which clients felt the fault.
+            `onset_s`, `felt_s`, `undone_s` and `duration_s` as seconds since `start`; `onset_ns` as an integer. Events
+            that did not happen are missing values. `felt` is the first second in which clients noticed the fault.
 
         Examples
         --------
@@ -246,7 +246,9 @@ class Dataset:
             The id is not text.
         """
         if not isinstance(episode, str):
-            raise UsageError(f'an episode is named by its id, a text, not by {episode!r}; "dataset.episodes" has all')
+            raise UsageError(
+                f'the id of an episode must be a string, got {episode!r}; choose one of "dataset.episodes"'
+            )
         if episode not in self.files:
             raise DataError(
                 f"version {self.version} of {self.root} has no episode {quoted(episode)}; "
@@ -257,21 +259,21 @@ class Dataset:
     def check_files(
         self, threads: int = 4, progress: Progress | None = None, *, episodes: Iterable[str] | None = None
     ) -> None:
-        """Check every file of the version; those that passed and have not changed since are not read again.
+        """Check the files of episodes; unchanged files that passed before are not read again.
 
         Parameters
         ----------
         threads
-            Episodes that are read at once.
+            Number of episodes to read at once.
         progress
-            Called with the number of finished episodes and of all.
+            Called with the number of finished and of all episodes.
         episodes
-            Ids; all of the version by default.
+            Ids; by default all of the version.
 
         Raises
         ------
         DataError
-            Of the first episode that is damaged; see `check_episode_files` for what is checked.
+            An episode is damaged; `check_episode_files` describes the checks.
         """
         files = self.files if episodes is None else {episode: self[episode].files for episode in episodes}
         check_dataset_files(self.root, files, threads, progress)
@@ -280,20 +282,20 @@ class Dataset:
 def open_dataset(path: Path | str, version: str | None = None) -> Dataset:
     """Open one version of a dataset, the newest by default.
 
-    Checks that the schema version is known and that every file of the version is there with its recorded size;
-    `faultset.datasets.checks.verification.verify` also reads and hashes them.
+    The schema version, and the presence and size of every file are checked; `faultset.datasets.verify` also reads and
+    hashes the files.
 
     Parameters
     ----------
     path
-        Dataset folder, or the name of a dataset that comes with the project, such as "sample".
+        Dataset folder, or the name of one of the project's datasets, such as "sample".
     version
-        A version such as "1.0.0"; `list_versions` has them all.
+        A version such as "1.0.0"; `list_versions` returns all.
 
     Raises
     ------
     DataError
-        There is no such dataset or version, or files of it are missing or damaged.
+        The dataset or version does not exist, or its files are missing or damaged.
     """
     root = dataset_folder(path)
     dataset = Dataset(root, read_manifest(root, version))
@@ -320,7 +322,7 @@ def open_dataset(path: Path | str, version: str | None = None) -> Dataset:
         )
     if changed:
         raise DataError(
-            f"dataset {root} version {dataset.version} is damaged: {len(changed)} of {total} files have another "
-            f"size than recorded (first: {changed[0].relative_to(root)}); {remedy}"
+            f"dataset {root} version {dataset.version} is damaged: {len(changed)} of {total} files have changed their "
+            f"size (first: {changed[0].relative_to(root)}); {remedy}"
         )
     return dataset

@@ -1,4 +1,4 @@
-"""Versions and datasets made of others: chosen episodes, other splits, several datasets in one."""
+"""Derive versions and datasets: filter episodes, change splits, merge datasets."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.versions import create_version
 
 NO_FAULT = "none"
-"""Stands for episodes without a fault where faults are chosen."""
+"""Name that selects episodes without a fault."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeFilter:
-    """Which episodes to keep: those that have one of the values of every condition that is given."""
+    """Conditions on episodes; each is met by any of its values and ignored if it is empty."""
 
     apps: Sequence[str] = ()
     """Names of applications."""
     faults: Sequence[str] = ()
     """Names of faults, or "none"."""
     targets: Sequence[str] = ()
-    """Services that the fault was applied to."""
+    """Targets of the fault."""
     verdicts: Sequence[str] = ()
     """Verdicts; "none" for episodes without a fault."""
     platforms: Sequence[str] = ()
@@ -42,21 +42,21 @@ class EpisodeFilter:
 
 
 def filter_dataset(root: Path | str, conditions: EpisodeFilter, *, version: str | None = None) -> Dataset:
-    """Make a new version of the episodes of a version that meet all conditions, and open it; no data is copied.
+    """Create a version from the episodes that meet all conditions, and open it; no data is copied.
 
     Parameters
     ----------
     root
         Dataset folder.
     version
-        Whose episodes to choose from; the newest by default.
+        Version to select from; by default the newest.
 
     Raises
     ------
     UsageError
-        No condition is given, or one names a value that no episode has.
+        The conditions are empty, or no episode has one of their values.
     DataError
-        No episode meets them all.
+        No episode meets all conditions.
     """
     if conditions == EpisodeFilter():
         raise UsageError("a filter needs at least one condition; give for instance --apps or --faults")
@@ -66,15 +66,15 @@ def filter_dataset(root: Path | str, conditions: EpisodeFilter, *, version: str 
         raise DataError(
             f"no episode of {dataset.root} version {dataset.version} meets all conditions; leave out some of them"
         )
-    source = {"version": dataset.version, "conditions": _chosen(conditions)}
+    source = {"version": dataset.version, "conditions": _active(conditions)}
     return _new_version(dataset, episodes=episodes, bump="minor", provenance={"filtered_from": source})
 
 
 def select_episodes(dataset: Dataset, conditions: EpisodeFilter) -> list[str]:
     """Return the episodes that meet all conditions; raise UsageError for a value that no episode has."""
-    chosen = _chosen(conditions)
+    active = _active(conditions)
     values = {episode: _values(dataset, episode) for episode in dataset.episodes}
-    for name, names in chosen.items():
+    for name, names in active.items():
         present = {value for of_episode in values.values() for value in of_episode[name]}
         for value in names:
             if value not in present:
@@ -82,25 +82,25 @@ def select_episodes(dataset: Dataset, conditions: EpisodeFilter) -> list[str]:
     return [
         episode
         for episode, of_episode in values.items()
-        if all(of_episode[name] & {*names} for name, names in chosen.items())
+        if all(of_episode[name] & {*names} for name, names in active.items())
     ]
 
 
-def _chosen(conditions: EpisodeFilter) -> dict[str, list[str]]:
+def _active(conditions: EpisodeFilter) -> dict[str, list[str]]:
     return {name: list(values) for name, values in asdict(conditions).items() if values}
 
 
 def split_dataset(root: Path | str, *, seed: int, version: str | None = None) -> Dataset:
-    """Make a new version of the same episodes whose splits are dealt by another seed, and open it.
+    """Create a version with the same episodes and splits of another seed, and open it.
 
     Parameters
     ----------
     root
         Dataset folder.
     seed
-        Shuffles; equal seeds give equal splits.
+        Seed of the shuffling; equal seeds give equal splits.
     version
-        Whose episodes to split; the newest by default.
+        Version to split; by default the newest.
     """
     dataset = open_dataset(root, version)
     source = {"version": dataset.version, "seed": seed}
@@ -108,26 +108,26 @@ def split_dataset(root: Path | str, *, seed: int, version: str | None = None) ->
 
 
 def merge_datasets(roots: Sequence[Path | str], out: Path | str, *, progress: Progress | None = None) -> Dataset:
-    """Copy the episodes of the newest versions of several datasets into a new one, and open it.
+    """Copy the newest versions of several datasets into a new dataset, and open it.
 
-    An episode that several of them have is copied once.
+    An episode that several datasets share is copied once.
 
     Parameters
     ----------
     roots
-        Dataset folders, two or more.
+        Two or more dataset folders.
     out
-        Folder to make; it must not exist, or be empty.
+        Target folder; must not exist or must be empty.
     progress
-        Told how many episodes are finished, and of how many.
+        Called with the number of finished and of all episodes.
 
     Raises
     ------
     DataError
-        A dataset is damaged, or two have different episodes of one id.
+        A dataset is damaged, or two datasets have different episodes with the same id.
     """
     if len(roots) < 2:
-        raise UsageError("a merge needs two datasets or more; name them all, then the new folder")
+        raise UsageError(f"a merge needs at least two datasets, got {len(roots)}; name them all, then the new folder")
     datasets = [open_dataset(root) for root in roots]
     owners: dict[str, Dataset] = {}
     for dataset in datasets:
@@ -135,8 +135,8 @@ def merge_datasets(roots: Sequence[Path | str], out: Path | str, *, progress: Pr
             other = owners.setdefault(episode, dataset)
             if other.files[episode] != dataset.files[episode]:
                 raise DataError(
-                    f"{other.root} and {dataset.root} have different episodes of the id "
-                    f'{episode}; leave one out, with a version made by "faultset dataset filter"'
+                    f"{other.root} and {dataset.root} have different episodes with the id {episode}; "
+                    'leave one out with "faultset dataset filter"'
                 )
     for dataset in datasets:
         dataset.check_files()
@@ -147,16 +147,16 @@ def merge_datasets(roots: Sequence[Path | str], out: Path | str, *, progress: Pr
             _copy(dataset, episode, folder)
             steps.add()
         sources = [
-            {"name": one.root.resolve().name, "version": one.version, "provenance": dict(one.provenance)}
-            for one in datasets
+            {"name": source.root.resolve().name, "version": source.version, "provenance": dict(source.provenance)}
+            for source in datasets
         ]
-        synthetic = any(one.provenance.get("synthetic") for one in datasets)
+        synthetic = any(source.provenance.get("synthetic") for source in datasets)
         create_version(folder, provenance={"merged_from": sources} | ({"synthetic": True} if synthetic else {}))
     return open_dataset(out)
 
 
 def write_dataset_card(root: Path | str, *, version: str | None = None) -> Path:
-    """Write the dataset's card for a version, the newest by default; what stands below its mark is kept."""
+    """Write the dataset's card for a version, by default the newest; text below its mark is kept."""
     dataset = open_dataset(root, version)
     contexts = {episode: dataset.view(episode).context for episode in dataset.episodes}
     added = {table.name: table for context in contexts.values() for table in context.added_tables}
@@ -187,14 +187,14 @@ def _new_version(
     dataset: Dataset, *, episodes: Iterable[str], bump: Any, provenance: dict[str, Any], seed: int = 0
 ) -> Dataset:
     with translate_write_errors(dataset.root):
-        made = create_version(
+        version = create_version(
             dataset.root,
             episodes=episodes,
             bump=bump,
             provenance=dict(dataset.provenance) | provenance,
             split_seed=seed,
         )
-    return open_dataset(dataset.root, made)
+    return open_dataset(dataset.root, version)
 
 
 def _copy(dataset: Dataset, episode: str, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A small synthetic dataset for tests, documentation and first tries."""
+"""Write a small synthetic dataset for tests, documentation and first trials."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ START_NS = 1_760_000_000_000_000_000
 
 
 class Scenario:
-    """What happens in one synthetic episode.
+    """Times, fault and pods of one synthetic episode.
 
     Parameters
     ----------
     number
-        Number of the episode in its dataset; odd ones have a fault.
+        Index of the episode in its dataset; odd ones have a fault.
     rng
-        Decides everything else.
+        Source of all randomness.
     baseline_s, fault_s
-        Length of the two halves of the view in seconds.
+        Lengths of the healthy and of the faulty part of the view in seconds.
     """
 
     def __init__(self, number: int, rng: np.random.Generator, baseline_s: int, fault_s: int) -> None:
@@ -67,15 +67,17 @@ class Scenario:
         return "".join(self.rng.choice(list("bcdfghjklmnpqrstvwxz2456789"), letters))
 
     def strength(self, service: str, times: np.ndarray) -> np.ndarray:
-        """Return how much of the fault a service feels at each time: 1 at the target, less at those that call it."""
+        """Return the strength of the fault at each time: 1 at the target, less at its callers."""
         if self.fault is None:
             return np.zeros(len(times))
-        felt = {self.target: 1.0}
+        strengths = {self.target: 1.0}
         for _ in SERVICES:
-            felt |= {
-                caller: max(felt.get(caller, 0.0), 0.4 * felt[callee]) for caller, callee in CALLS if callee in felt
+            strengths |= {
+                caller: max(strengths.get(caller, 0.0), 0.4 * strengths[callee])
+                for caller, callee in CALLS
+                if callee in strengths
             }
-        return np.where(times >= self.onset, felt.get(service, 0.0), 0.0)
+        return np.where(times >= self.onset, strengths.get(service, 0.0), 0.0)
 
 
 Rows = dict[str, list[Any]]
@@ -83,7 +85,7 @@ Rows = dict[str, list[Any]]
 
 
 def telemetry_tables(scenario: Scenario) -> dict[str, pa.Table]:
-    """Return every telemetry table of an episode."""
+    """Return the telemetry tables of an episode by name."""
     makers = {
         "metrics": _metrics,
         "spans": _spans,
@@ -97,7 +99,7 @@ def telemetry_tables(scenario: Scenario) -> dict[str, pa.Table]:
 
 @dataclass(frozen=True)
 class _Level:
-    """What a metric of a service hovers around."""
+    """Healthy level and noise of a metric."""
 
     name: str
     kind: str
@@ -123,11 +125,11 @@ def _metrics(scenario: Scenario) -> Rows:
         jitter = scenario.rng.uniform(0.1, 0.2)
         times = scenario.start + ((np.arange(scenario.length_s) + jitter) * SECOND_NS).astype(np.int64)
         felt = scenario.strength(service, times)
-        own = felt * (service == scenario.target)
+        at_target = felt * (service == scenario.target)
         for level in _LEVELS:
             values = level.healthy + level.noise * scenario.rng.standard_normal(scenario.length_s)
             if level.name == "container_cpu_usage_seconds_total":
-                values = values + own * (0.6 if scenario.fault == "cpu-hog" else 0.1)
+                values = values + at_target * (0.6 if scenario.fault == "cpu-hog" else 0.1)
             if level.name == "http_server_active_requests":
                 values = np.round(np.abs(values + 6 * felt))
             if level.kind == "counter":
@@ -139,8 +141,8 @@ def _metrics(scenario: Scenario) -> Rows:
         for status, share in (("200", count - failed), ("500", failed)):
             family = "http_server_request_duration_seconds"
             labels = {"http_request_method": "GET", "http_response_status_code": status}
-            for part, values in (("count", share), ("sum", share * mean)):
-                level = _Level(f"{family}_{part}", part, 0.0, 0.0)
+            for kind, values in (("count", share), ("sum", share * mean)):
+                level = _Level(f"{family}_{kind}", kind, 0.0, 0.0)
                 _add(scenario, rows, service, times, level, labels, np.cumsum(values))
     return rows
 
@@ -317,7 +319,7 @@ def label_of(scenario: Scenario) -> dict[str, Any]:
 
 
 def evidence_of(scenario: Scenario) -> list[dict[str, Any]]:
-    """Return the checks that would have been made."""
+    """Return the checks of an episode."""
     if scenario.fault is None:
         return []
     return [
@@ -341,20 +343,19 @@ def write_example_dataset(
 ) -> str:
     """Write a synthetic dataset and its version 1.0.0, and return the version.
 
-    Every second episode has a fault that shows on its target: CPU and latency rise, spans are slow and fail, the
-    log complains, and callers feel it. The provenance says that the data is synthetic: good for trying code, not
-    for judging methods.
+    Every second episode has a fault: CPU and latency of its target rise, spans become slow and fail, errors are logged,
+    and callers are affected. Use the data to try code, not to compare methods; the provenance marks it as synthetic.
 
     Parameters
     ----------
     root
-        Dataset folder, made when it does not exist.
+        Dataset folder; created if missing.
     episodes
-        How many; odd ones (the second, the fourth, ...) have a fault.
+        Number of episodes; every second one has a fault.
     seed
-        Equal seeds write equal episodes.
+        Seed of the episodes; equal seeds give equal episodes.
     baseline_s, fault_s
-        Length of the two halves of the view in seconds, at least 10 each.
+        Lengths of the healthy and of the faulty part of the view in seconds, at least 10 each.
     """
     root = Path(root)
     sequences = np.random.SeedSequence(seed).spawn(episodes)

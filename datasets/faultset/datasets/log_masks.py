@@ -1,7 +1,7 @@
-"""Masking what varies in log lines, so that lines of one kind read the same.
+"""Mask numbers and ids in log lines, so that lines of one template become equal.
 
-Whatever has a digit varies; with the letters of hexadecimal numbers around it, ids go as a whole. This is cruder and
-much cheaper than the masks of log parsers, which also reads the numbers.
+Every run of hexadecimal digits with at least one decimal digit is masked. This is cruder and much cheaper than the
+masks of log parsers.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 WILDCARD = "<*>"
-# Means the same to Python and to Arrow.
+# Python and Arrow interpret this pattern alike.
 _NUMBER = "(?:0[xX])?[0-9a-fA-F]*[0-9][0-9a-fA-F]*"
 _NUMBERS = re.compile(_NUMBER)
 
 
 def masked(text: str) -> str:
-    """Put a wildcard in place of every number and id.
+    """Replace every number and id by a wildcard.
 
     >>> masked("server.go:124 > in Nearby id=ad32e2 at 0x1F")
     'server.go:<*> > in Nearby id=<*> at <*>'
@@ -27,5 +27,5 @@ def masked(text: str) -> str:
 
 
 def masked_column(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Mask every text of a column; nulls stay."""
+    """Mask every text of a column; nulls remain null."""
     return pc.replace_substring_regex(texts, pattern=_NUMBER, replacement=WILDCARD)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Tables of an episode, whether or not its source had them all."""
+"""Read tables of an episode; tables that an imported episode lacks are empty."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 
 def read_table(episode: EpisodeView, name: str, columns: Sequence[str], filters: Any = None) -> pa.Table:
-    """Read columns of a table, all rows or those of a filter; an episode without the table has it with no rows.
-
-    Imported episodes lack what their source did not record. A damaged file is an error all the same.
-    """
+    """Read columns of a table, optionally filtered; a missing table is empty, a damaged one raises DataError."""
     try:
         return episode.table(name, columns, filters)
     except DataError as error:
@@ -31,18 +28,18 @@ def read_table(episode: EpisodeView, name: str, columns: Sequence[str], filters:
 
 
 def read_frame(episode: EpisodeView, name: str, columns: Sequence[str], filters: Any = None) -> pd.DataFrame:
-    """Read columns of a table as a frame with times in UTC nanoseconds, in order of time.
+    """Read columns of a table as a frame sorted by time, with times in UTC nanoseconds.
 
     Parameters
     ----------
     episode
         A view of an episode.
     name
-        Name of the table; one that the episode lacks has no rows.
+        Name of the table; a missing one is empty.
     columns
         Columns to read; `time` and `scheduled` become integers.
     filters
-        Rows to read, as `EpisodeView.table` takes them; all by default.
+        See `EpisodeView.table`; by default all rows are read.
     """
     table = read_table(episode, name, columns, filters)
     frame = table.unify_dictionaries().to_pandas()
@@ -54,7 +51,7 @@ def read_frame(episode: EpisodeView, name: str, columns: Sequence[str], filters:
 
 
 def read_wide(episode: EpisodeView, step_s: float) -> pd.DataFrame:
-    """Return what `EpisodeView.wide` does, [T, D]; an episode without metrics has no rows and no columns.
+    """Return `EpisodeView.wide`, [T, D]; without metrics, an empty frame.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How a call ended, in the attribute names of current and former OpenTelemetry conventions."""
+"""Read the outcome of a call from attributes of current and former OpenTelemetry conventions."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ OUTCOME_ATTRIBUTES = (*_HTTP, *_RPC, _DATABASE)
 _OUTCOME_NAMES = frozenset(OUTCOME_ATTRIBUTES)
 
 _HTTP_DATABASES = frozenset({"azure.cosmosdb", "cosmosdb", "couchdb", "elasticsearch", "opensearch"})
-"""Databases whose codes are those of HTTP."""
+"""Databases that use HTTP status codes."""
 _DATABASE_SUCCESS = re.compile(r"|0|ok|0[01][0-9a-z]{3}", re.IGNORECASE)
-"""SQLSTATE has success in class 00 and warnings in class 01."""
+"""In SQLSTATE, class 00 is success and class 01 a warning."""
 _CODE_LIMIT = 2**31
 
 
 class Outcome(NamedTuple):
-    """How a span ended, and its attributes without those that repeat `status_code`."""
+    """Outcome of a span, and its attributes except repetitions of `status_code`."""
 
     status: str
     status_code: int | None
@@ -48,8 +48,8 @@ def read_outcome(status: str, attributes: Mapping[str, Any]) -> Outcome:
     Parameters
     ----------
     status
-        The span's own status: "unset", "ok" or "error". An unset one becomes "error" where an attribute names an
-        error that `status_code` cannot hold, such as one of a database.
+        Status of the span: "unset", "ok" or "error". An unset one becomes "error" if an attribute names an error that
+        `status_code` cannot hold, such as an error of a database.
     attributes
         All attributes of the span.
     """
@@ -58,15 +58,14 @@ def read_outcome(status: str, attributes: Mapping[str, Any]) -> Outcome:
         return Outcome(status, None, dict(attributes))
     code = read_status_code(attributes)
     repeated = {name for name in named if name != _DATABASE and parse_status_code(attributes[name]) == code}
-    kept = {name: value for name, value in attributes.items() if code is None or name not in repeated}
-    return Outcome("error" if status == "unset" and _names_other_error(attributes) else status, code, kept)
+    others = {name: value for name, value in attributes.items() if code is None or name not in repeated}
+    return Outcome("error" if status == "unset" and _names_other_error(attributes) else status, code, others)
 
 
 def read_status_code(attributes: Mapping[str, object]) -> int | None:
-    """Return the status of HTTP or the number of the gRPC status, None without either.
+    """Return the HTTP status or the number of the gRPC status, or None.
 
-    Of several codes it returns the first that is an error: a gRPC call that failed is also an HTTP request with
-    status 200.
+    If there are several, the first error wins: a failed gRPC call is also an HTTP request with status 200.
     """
     read = (parse_status_code(attributes[name]) for name in (*_HTTP, *_RPC) if name in attributes)
     codes = [code for code in read if code is not None]
@@ -74,9 +73,9 @@ def read_status_code(attributes: Mapping[str, object]) -> int | None:
 
 
 def read_failure(attributes: Mapping[str, object]) -> bool | None:
-    """Return whether labels of a metric say that the calls failed, None when they say nothing about it.
+    """Return whether the labels of a metric mark failed calls; None if they hold no outcome.
 
-    Status 0 of HTTP counts calls without an answer.
+    HTTP status 0 marks calls without an answer.
     """
     if _names_other_error(attributes) or any(parse_status_code(attributes.get(name)) == 0 for name in _HTTP):
         return True
@@ -89,13 +88,13 @@ def read_failure(attributes: Mapping[str, object]) -> bool | None:
 def is_error_code(code: Any) -> Any:
     """Return whether a status code, or each of an array, is an error.
 
-    HTTP counts server errors only; every gRPC status but 0 is an error.
+    Only server errors of HTTP are errors; every gRPC status except 0 is one.
     """
     return (code >= 500) | ((code > 0) & (code < 100))
 
 
 def parse_status_code(value: object) -> int | None:
-    """Return the code that a number, its text or the name of a gRPC status stands for."""
+    """Return the code of a number, a numeric text or the name of a gRPC status; None for other values."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str) and not value.isdecimal():

@@ -1,4 +1,4 @@
-"""An episode as a method sees it: context and telemetry, and no way to the truth."""
+"""The view of an episode, the input of methods: context and telemetry without the truth."""
 
 from __future__ import annotations
 
@@ -29,22 +29,21 @@ if TYPE_CHECKING:
 _WIDE_COLUMNS = ["time", "service", "pod", "container", "metric", "labels", "kind", "value"]
 
 _PIECE_ROWS = 1 << 15
-"""Of a piece: as many as are read in a fraction of a millisecond."""
+"""Rows that are read in a fraction of a millisecond."""
 
 
 class EpisodeView:
-    """What a method may see of one episode.
+    """The context and telemetry of one episode.
 
-    A view opens `context.json` and the files under `telemetry/`, and nothing else but what it made of them before
-    (`faultset.datasets.metrics.frame_cache`). It holds no data, so it pickles in a few hundred bytes and reads only
-    what is asked for.
+    A view opens only `context.json`, the files under `telemetry/` and frames computed from them
+    (`faultset.datasets.metrics.frame_cache`). It holds no data: it pickles in a few hundred bytes and reads on demand.
 
     Parameters
     ----------
     path
         Episode folder, `DATASET/episodes/<id>`.
     alarm_place
-        Where the alarm was seen. It lies with the truth, so whoever opens the view has to say it.
+        Service and metric of the alarm, which are part of the truth and therefore not read here.
     """
 
     _alarm_place: AlarmPlace | None = None
@@ -59,7 +58,7 @@ class EpisodeView:
 
     @property
     def context(self) -> EpisodeContext:
-        """All that is known beforehand."""
+        """Facts about the episode."""
         return self._context
 
     @property
@@ -69,7 +68,7 @@ class EpisodeView:
 
     @property
     def services(self) -> tuple[str, ...]:
-        """Closed list of candidates."""
+        """All services; a faulty one is among them."""
         return self._context.services
 
     @property
@@ -84,19 +83,19 @@ class EpisodeView:
 
     @property
     def reference(self) -> tuple[int, int]:
-        """Half-open window that is known to be healthy, UTC nanoseconds."""
+        """Half-open healthy window, UTC nanoseconds."""
         return self._context.view_start_ns, self._context.reference_end_ns
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return what `make` makes of this episode, which nobody may change afterwards.
+        """Return the result of `make`, which must not be modified.
 
-        A view that several methods share keeps it for the next one that asks with the same key; this one does not.
+        A view that several methods share caches the result by `key`; this class does not.
         """
         return make()
 
     @property
     def file_stamps(self) -> Hashable:
-        """What is the same for two views of one episode whose files have not changed in between.
+        """Identity of the episode's files: equal for two views unless a file has changed in between.
 
         Raises
         ------
@@ -105,19 +104,19 @@ class EpisodeView:
         """
         folder = self._folder / TELEMETRY
         stamps = tuple(FileStamp.of(self._folder / table_file(name), folder) for name in self.tables)
-        place = folder.stat()
-        return type(self), place.st_dev, place.st_ino, stamps
+        state = folder.stat()
+        return type(self), state.st_dev, state.st_ino, stamps
 
     def silent_steps(self, step_ns: int) -> npt.NDArray[np.bool_]:
-        """Return which steps of a grid over the view have no row in any of metrics, spans and logs.
+        """Return which steps of the view have no metrics, spans and logs, because the collector did not run.
 
-        Metrics are sampled whatever the system does, so in these steps the collector was away. An episode without
-        metrics has no such steps. Nothing of what the rows say is returned, so a method need not declare the tables.
+        An episode without metrics has no such steps. Methods need not declare the tables, since no content of them is
+        returned.
 
         Parameters
         ----------
         step_ns
-            Length of a step in nanoseconds; the grid begins with the view.
+            Length of a step in nanoseconds; the first step starts with the view.
         """
         return self.once(("silent steps", step_ns), lambda: self._silent_steps(step_ns))
 
@@ -127,7 +126,7 @@ class EpisodeView:
         for name in ("metrics", "spans", "logs"):
             if not (self._folder / table_file(name)).exists():
                 continue
-            # a view that serves some tables only still sees when the others have rows
+            # a subclass may hide tables, but the times of their rows count here
             for (column,) in EpisodeView.pieces(self, name, "time"):
                 times = column.cast(pa.int64()).to_numpy()
                 inside = times[(times >= start_ns) & (times < end_ns)]
@@ -138,20 +137,20 @@ class EpisodeView:
 
     @property
     def alarm_place(self) -> AlarmPlace | None:
-        """Where the alarm was seen; only for methods that declare `needs = {"alarm_place"}`.
+        """Service and metric of the alarm; only for methods that declare `needs = {"alarm_place"}`.
 
-        None for all others, where the source of the data does not say it, and where a detector raised the alarm.
+        None for other methods, if the source of the data does not name them, or if a detector raised the alarm.
         """
         return self._alarm_place
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Names of all tables: those that every episode has, then those that sources of telemetry have added."""
+        """Names of all tables: first the standard ones, then those added by sources."""
         return tuple(self._context.tables)
 
     @property
     def catalogue(self) -> Catalogue:
-        """Metric roles: the built-in ones, and before them those that the episode brings along."""
+        """Metric roles of the episode, then the built-in ones."""
         return catalogue_with(self._context.metric_roles)
 
     def table(
@@ -165,7 +164,7 @@ class EpisodeView:
         Parameters
         ----------
         name
-            metrics, spans, logs, events, objects, requests, or an added one; `tables` has them all.
+            metrics, spans, logs, events, objects, requests, or an added table; see `tables`.
         columns
             Columns to read; all by default.
         filters
@@ -174,7 +173,7 @@ class EpisodeView:
         Raises
         ------
         UsageError
-            There is no such table or column.
+            The table or column does not exist.
         DataError
             The file is missing or damaged.
         """
@@ -194,7 +193,7 @@ class EpisodeView:
             return pq.read_table(parquet_path(path), columns=chosen, filters=filters, read_dictionary=dictionaries)
 
     def pieces(self, name: str, *columns: str) -> Iterator[tuple[pa.ChunkedArray, ...]]:
-        """Yield some columns of a table piece by piece, for readers that may stop before its end."""
+        """Yield columns of a table in pieces, for readers that may stop early."""
         schema = self._schema(name)
         path = self._folder / table_file(name)
         file = open_table(path, name, schema, [c for c in dictionary_columns(schema) if c in columns])
@@ -204,23 +203,23 @@ class EpisodeView:
                 yield tuple(piece[column] for column in columns)
 
     def metrics(self) -> pd.DataFrame:
-        """Return all raw metric samples, a row for each sample of a series."""
+        """Return all raw metric samples."""
         return self._frame("metrics")
 
     def spans(self) -> pd.DataFrame:
-        """Return all spans, a row for each operation of a service in a trace."""
+        """Return all spans."""
         return self._frame("spans")
 
     def logs(self) -> pd.DataFrame:
-        """Return all log lines, a row for each."""
+        """Return all log lines."""
         return self._frame("logs")
 
     def events(self) -> pd.DataFrame:
-        """Return all Kubernetes events, a row for each."""
+        """Return all Kubernetes events."""
         return self._frame("events")
 
     def objects(self) -> pd.DataFrame:
-        """Return all observed states of Kubernetes objects, a row for each change."""
+        """Return all observed states of Kubernetes objects."""
         return self._frame("objects")
 
     def requests(self) -> pd.DataFrame:
@@ -230,20 +229,20 @@ class EpisodeView:
     def wide(self, step_s: float | str = 1.0, roles: Iterable[str] | None = None) -> pd.DataFrame:
         """Return metrics as levels and per-second rates on a regular grid over the view.
 
-        See `faultset.datasets.metrics.frames.wide_frame` for what happens to counters, gauges and histograms.
+        `faultset.datasets.metrics.frames.wide_frame` describes the conversion of counters, gauges and histograms.
 
         Parameters
         ----------
         step_s
             Length of a step in seconds, or a text such as "1s" or "500ms".
         roles
-            Only columns of these roles (`faultset.datasets.metrics.roles.ROLES`); row groups without are not read.
+            Only columns with these roles (`faultset.datasets.metrics.roles.ROLES`).
 
         Returns
         -------
         pandas.DataFrame
-            [T, D] a row for each step, indexed by its beginning in UTC; a column for each (service, metric); NaN where
-            nothing was sampled.
+            [T, D] one row per step, indexed by the start of the step in UTC; one column per (service, metric); NaN
+            without a sample.
 
         Raises
         ------
@@ -266,16 +265,16 @@ class EpisodeView:
         frame = wide_frame(self._samples(chosen, catalogue), *self.window, step_s, catalogue=catalogue)
         if chosen is None:
             return frame
-        kept = [catalogue.role_of(metric) in chosen for metric in frame.columns.get_level_values("metric")]
-        return frame.loc[:, kept]
+        selected = [catalogue.role_of(metric) in chosen for metric in frame.columns.get_level_values("metric")]
+        return frame.loc[:, selected]
 
     def _samples(self, roles: frozenset[str] | None, catalogue: Catalogue) -> pa.Table:
-        """Read the samples that wide columns of the roles are made of; buckets never are."""
+        """Read the samples from which wide columns of the roles are computed; histogram buckets are never used."""
         path = self._folder / table_file("metrics")
         file = open_table(path, "metrics", TABLES["metrics"], dictionary_columns(TABLES["metrics"]))
         with translate_damage(path), file:
             metric = file.read(columns=["metric"])["metric"].unify_dictionaries()
-            wanted, groups = [], []
+            masks, groups = [], []
             first = 0
             names = metric.chunk(0).dictionary.to_pylist() if metric.num_chunks else []
             useful = np.array([_is_useful(name, roles, catalogue) for name in names], dtype=bool)
@@ -285,23 +284,23 @@ class EpisodeView:
                 last = first + file.metadata.row_group(group).num_rows
                 if keep[first:last].any():
                     groups.append(group)
-                    wanted.append(keep[first:last])
+                    masks.append(keep[first:last])
                 first = last
             rows = file.read_row_groups(groups, columns=_WIDE_COLUMNS)
-        if not groups or all(part.all() for part in wanted):
+        if not groups or all(mask.all() for mask in masks):
             return rows
-        return rows.filter(pa.array(np.concatenate(wanted)))
+        return rows.filter(pa.array(np.concatenate(masks)))
 
     def _schema(self, name: str) -> pa.Schema:
-        known = self._context.tables
-        if name not in known:
-            raise unknown_name("table", name, known)
-        return known[name]
+        schemas = self._context.tables
+        if name not in schemas:
+            raise unknown_name("table", name, schemas)
+        return schemas[name]
 
     def _frame(self, name: str) -> pd.DataFrame:
         return self.table(name).unify_dictionaries().to_pandas()
 
 
 def _is_useful(metric: str, roles: frozenset[str] | None, catalogue: Catalogue) -> bool:
-    found = catalogue.stored_roles(metric)
-    return bool(found) if roles is None else bool(found & roles)
+    metric_roles = catalogue.stored_roles(metric)
+    return bool(metric_roles) if roles is None else bool(metric_roles & roles)

@@ -36,17 +36,4 @@ __all__ = [
     "score_runs",
 ]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "AgentRun": "faultset.agents.runs.record",
-        "ImportedRuns": "faultset.agents.imports",
-        "RunTruth": "faultset.agents.runs.record",
-        "ScoredRun": "faultset.agents.imports",
-        "Trajectory": "faultset.agents.trajectory",
-        "import_runs": "faultset.agents.imports",
-        "read_runs": "faultset.agents.runs.record",
-        "read_trajectory": "faultset.agents.trajectory",
-        "score_runs": "faultset.agents.imports",
-    },
-)
+__getattr__, __dir__ = lazy_names(__name__)

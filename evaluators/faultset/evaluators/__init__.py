@@ -48,19 +48,4 @@ __all__ = [
     "score",
 ]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "Comparison": "faultset.evaluators.comparison.records",
-        "Evaluation": "faultset.evaluators.evaluation",
-        "EvaluationOptions": "faultset.evaluators.execution.settings",
-        "EvaluationStart": "faultset.evaluators.evaluation",
-        "Metric": "faultset.evaluators.scoring.metrics",
-        "ResultRow": "faultset.evaluators.results.rows",
-        "Truth": "faultset.evaluators.results.truth",
-        "compare": "faultset.evaluators.comparison.pairing",
-        "evaluate": "faultset.evaluators.evaluation_call",
-        "read_truths": "faultset.evaluators.execution.dataset_source",
-        "score": "faultset.evaluators.external_answers",
-    },
-)
+__getattr__, __dir__ = lazy_names(__name__)

@@ -52,7 +52,7 @@ def test_what_is_declared_becomes_the_schema_of_its_rows() -> None:
         (dict, "got <class 'dict'>, which lacks table"),
         (like(__doc__="no sentence"), "must start with a sentence"),
         (like(table="Power supply"), "cannot be the name of an added table"),
-        (like(columns=()), "has no columns beside its time"),
+        (like(columns=()), "must have columns in addition to its time"),
         (like(table="requests", columns=()), "rows cannot be added to requests"),
         (like(table="metrics"), "leave columns out"),
         (like(table="metrics", columns=()), "metric_roles must be declared by a source of metrics"),

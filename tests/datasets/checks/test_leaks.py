@@ -49,7 +49,7 @@ def test_harmless_views_pass(leaks):
 def test_the_faults_name_is_found_however_its_words_are_joined(leaks, log, text):
     (finding,) = leaks(logs=[log(50, text)])
     assert (
-        'error leak: episodes/f0/telemetry/logs.parquet: column message shows the name of a fault, "memory-leak"'
+        'error leak: episodes/f0/telemetry/logs.parquet: column message contains the name of a fault, "memory-leak"'
         in (finding)
     )
     assert text in finding
@@ -209,7 +209,7 @@ def settings(at_s: int, text: str) -> dict[str, object]:
 
 def test_the_texts_of_config_maps_are_searched(leaks):
     (finding,) = leaks(objects=[settings(50, "memory-leak=on")])
-    assert 'objects.parquet: column data shows the name of a fault, "memory-leak"' in finding
+    assert 'objects.parquet: column data contains the name of a fault, "memory-leak"' in finding
 
 
 def test_what_a_config_map_named_before_the_injection_is_no_leak(leaks):
@@ -236,7 +236,7 @@ def test_what_an_undo_goes_back_to_is_no_leak_where_the_object_had_it_before(lea
 
 def test_what_an_undo_goes_back_to_is_a_leak_where_nothing_showed_it_before(leaks):
     (finding,) = leaks(journal=[UNDONE], objects=[stateful(50, "usual-storage-48239")])
-    assert "column state shows a text or number from the journal" in finding
+    assert "column state contains a text or number from the journal" in finding
 
 
 def test_the_faults_name_in_the_state_of_an_object_is_a_leak_at_any_time(leaks):

@@ -95,7 +95,7 @@ def test_a_gap_that_all_series_have_in_common_is_named_and_one_of_a_single_serie
     assert messages(folder) == []
     pq.write_table(rows.filter(pa.array(~inside)), path)
     (message,) = messages(folder)
-    assert message.startswith("in 1 episode no series of metrics has a sample for a while (first: e, 1")
+    assert message.startswith("no metric has a sample during a gap in 1 episode (first: e, 1")
 
 
 def references_messages(folder: Path) -> list[str]:
@@ -130,7 +130,7 @@ def test_a_step_longer_than_the_reference_is_named(folder: Path):
 def test_candidates_without_metrics_are_counted(folder: Path):
     rewrite(folder, lambda table: [name != "geo" for name in table["service"].to_pylist()])
     (message,) = references_messages(folder)
-    assert message.startswith("1 episodes have candidates without any metric (first: e, 1 of 6)")
+    assert message.startswith("1 episodes have services without metrics (first: e, 1 of 6)")
 
 
 START_NS = 1_760_000_000_000_000_000

@@ -83,12 +83,12 @@ def test_a_damaged_declaration_is_one_sentence(change: dict[str, Any], write_epi
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"name": "Power"}, "cannot be the name of an added table"),
-        ({"name": "label"}, "cannot be the name of an added table"),
-        ({"columns": ()}, "has no columns beside its time"),
-        ({"columns": (AddedColumn(name="time", type="double", meaning="m"),)}, "are there anyway"),
-        ({"columns": (AddedColumn(name="x", type="float", meaning="m"),)}, "the types are string, text"),
-        ({"columns": (AddedColumn(name="x", type="double", meaning=" "),)}, "has no meaning"),
+        ({"name": "Power"}, "is not a valid name of an added table"),
+        ({"name": "label"}, "is not a valid name of an added table"),
+        ({"columns": ()}, "must have columns in addition to its time"),
+        ({"columns": (AddedColumn(name="time", type="double", meaning="m"),)}, "exist already"),
+        ({"columns": (AddedColumn(name="x", type="float", meaning="m"),)}, "choose one of string, text"),
+        ({"columns": (AddedColumn(name="x", type="double", meaning=" "),)}, "lacks a meaning"),
     ],
 )
 def test_a_wrong_declaration_is_refused(changes: dict[str, Any], sentence: str) -> None:
@@ -100,7 +100,7 @@ def test_a_writer_refuses_a_context_with_other_tables(tmp_path: Path, write_epis
     context = read_context(write_episode("e1"))
     with (
         EpisodeWriter(tmp_path / "other", "e1", added_tables=[POWER]) as writer,
-        pytest.raises(DataError, match=r"the writer has .*power"),
+        pytest.raises(DataError, match=r"must declare the writer's tables .*power"),
     ):
         writer.write_context(context)
 
@@ -129,7 +129,7 @@ def test_rows_outside_the_view_and_files_that_nobody_declares_are_errors(
     del content["added_tables"]
     (path / "context.json").write_text(json.dumps(content))
     recorded_again(tmp_path)
-    assert any("1 of 1 rows lie outside the view" in one for one in found(tmp_path, "window"))
+    assert any("1 of 1 rows are outside the view" in one for one in found(tmp_path, "window"))
     assert any("the context does not declare it" in one for one in found(tmp_path, "schema"))
 
 
@@ -139,7 +139,7 @@ def test_two_declarations_of_one_table_in_a_dataset_are_told(
     write_episode("e1", added_tables=[POWER])
     write_episode("e2", added_tables=[AddedTable(**{**vars(POWER), "columns": POWER.columns[:1]})])
     create_version(tmp_path, provenance={})
-    assert any("declared otherwise than in episode e1" in one for one in found(tmp_path, "schema"))
+    assert any("declared differently in episode e1" in one for one in found(tmp_path, "schema"))
 
 
 def test_what_an_added_table_says_of_the_fault_is_a_leak(
@@ -163,4 +163,4 @@ def test_a_source_that_failed_is_told(tmp_path: Path, write_episode: Callable[..
     failure = {"check": "source", "subject": "power-meter", "time": None, "passed": False, "detail": "no answer"}
     write_episode("e1", added_tables=[POWER], evidence=[failure])
     create_version(tmp_path, provenance={})
-    assert any("source of power-meter is not complete: no answer" in one for one in found(tmp_path, "source"))
+    assert any("source of power-meter is incomplete: no answer" in one for one in found(tmp_path, "source"))

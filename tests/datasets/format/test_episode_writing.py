@@ -42,7 +42,7 @@ def test_an_error_inside_the_block_leaves_nothing_and_passes(tmp_path):
 
 
 def test_an_episode_without_truth_cannot_be_committed(tmp_path):
-    with EpisodeWriter(tmp_path, "e1") as writer, pytest.raises(DataError, match=r"without context\.json and truth"):
+    with EpisodeWriter(tmp_path, "e1") as writer, pytest.raises(DataError, match=r"lacks context\.json and truth"):
         writer.commit()
 
 
@@ -188,7 +188,7 @@ def test_the_stored_schema_names_plain_strings_and_keeps_the_meanings(example_ro
 def test_a_batch_with_a_wrong_column_is_refused_by_name(tmp_path):
     table = pa.table({"text": ["a"]} | {name: ["x"] for name in TABLES["logs"].names[1:] if name != "message"})
     with EpisodeWriter(tmp_path, "e1") as writer:
-        with pytest.raises(DataError, match=r"lacks \['message'.*extra \['text'\]"):
+        with pytest.raises(DataError, match=r"must have the columns .*message.* but has text"):
             writer.write_table("logs", [table])
         with pytest.raises(DataError, match='"log" is not a table'):
             writer.write_table("log", [])
@@ -200,7 +200,7 @@ def test_a_null_where_none_may_be_is_refused(tmp_path, rows_of, log):
 
 
 def test_a_label_with_an_unknown_or_a_missing_field_is_refused(write_episode):
-    with pytest.raises(DataError, match="unknown fields: falut"):
+    with pytest.raises(DataError, match="unknown fields falut"):
         write_episode("e1", label={"falut": "x"})
     with pytest.raises(DataError, match=r"label\.verdict must not be null"):
         write_episode("e1", label={"verdict": None})
@@ -208,5 +208,5 @@ def test_a_label_with_an_unknown_or_a_missing_field_is_refused(write_episode):
 
 @pytest.mark.parametrize("name", ["", "../e1", "a/b", "e1.incomplete", ".e"])
 def test_an_episode_id_cannot_leave_its_folder(tmp_path, name):
-    with pytest.raises(DataError, match="must consist of"):
+    with pytest.raises(DataError, match="must be at most 100 letters"):
         EpisodeWriter(tmp_path, name)

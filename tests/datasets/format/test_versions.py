@@ -61,7 +61,7 @@ def test_a_version_file_is_never_changed(write_episode, tmp_path):
     create_version(tmp_path, provenance={"run": 1})
     file = tmp_path / "versions" / "1.0.0.json"
     before = file.read_bytes()
-    with pytest.raises(DataError, match=r"version 1\.0\.0 .* exists; versions are never changed"):
+    with pytest.raises(DataError, match=r"version 1\.0\.0 .* exists and never changes"):
         write_manifest(tmp_path, MANIFEST)
     write_episode("e2")
     create_version(tmp_path, provenance={"run": 2})
@@ -123,7 +123,7 @@ def test_a_file_of_another_size_is_found_when_opening(example_copy):
     dataset = open_dataset(example_copy)
     with (dataset.path(dataset.episodes[0]) / "context.json").open("a") as file:
         file.write(" ")
-    with pytest.raises(DataError, match=r"is damaged: 1 of 40 files have another size than recorded"):
+    with pytest.raises(DataError, match=r"is damaged: 1 of 40 files have changed their size"):
         open_dataset(example_copy)
 
 
@@ -131,9 +131,7 @@ def test_a_file_of_another_size_is_found_when_opening(example_copy):
 def test_an_unknown_schema_version_names_both_numbers_and_a_remedy(example_copy, found):
     file = example_copy / "versions" / "1.0.0.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"schema_version": found}))
-    with pytest.raises(
-        DataError, match=rf"has schema version \"?{found}\"?, .* reads version {SCHEMA_VERSION}; read it"
-    ):
+    with pytest.raises(DataError, match=rf"must have schema version {SCHEMA_VERSION}, but has \"?{found}\"?; read it"):
         open_dataset(example_copy)
 
 
@@ -142,7 +140,7 @@ def test_an_unknown_schema_version_names_both_numbers_and_a_remedy(example_copy,
     [
         ("{", "is not valid JSON"),
         ("[]", "must hold an object, but holds a list of 0"),
-        ("{}", "has schema version None"),
+        ("{}", "must have schema version 1, but has None"),
         ('{"schema_version": 1}', "the field version is missing"),
     ],
 )
@@ -208,6 +206,6 @@ def test_a_version_that_could_not_be_read_again_is_not_written(example_copy, mon
     from faultset.datasets.format import versions
 
     monkeypatch.setattr(versions, "LIMIT_BYTES", 1000)
-    with pytest.raises(DataError, match=r"a version of 4 episodes .* divide them among several datasets"):
+    with pytest.raises(DataError, match=r"that of 4 episodes .* divide them among several datasets"):
         create_version(example_copy, provenance={})
     assert list_versions(example_copy) == ["1.0.0"]

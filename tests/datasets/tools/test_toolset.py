@@ -52,12 +52,12 @@ def test_tools_that_do_an_algorithm_s_work_can_be_left_out(sample: Dataset) -> N
 @pytest.mark.parametrize(
     ("name", "arguments", "words"),
     [
-        ("nothing", {}, "no tool"),
+        ("nothing", {}, "unknown tool"),
         ("get_logs", "{", "not JSON"),
         ("get_logs", "[1]", "JSON object"),
         ("get_logs", {"limit": 0}, "limit"),
         ("get_logs", {"colour": 1}, "colour"),
-        ("get_logs", {"level": "loud"}, "levels are"),
+        ("get_logs", {"level": "loud"}, "the level must be one of"),
         ("get_metric", {}, "metric"),
         ("wait", {"seconds": -1}, "seconds"),
     ],
@@ -128,7 +128,7 @@ def test_kinds_of_log_lines_are_counted_before_and_after_the_reference(tools: Ep
 def test_a_long_answer_is_cut_and_says_so(tools: EpisodeTools) -> None:
     answer = tools.call("get_logs", {"limit": 1000})
     assert len(answer.text) < 31_000
-    assert "more characters are left out" in answer.text
+    assert "more characters are omitted" in answer.text
 
 
 def test_no_answer_names_the_episode_a_file_or_the_fault(tools: EpisodeTools) -> None:

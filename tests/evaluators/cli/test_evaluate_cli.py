@@ -66,7 +66,7 @@ def test_a_damaged_file_is_named_before_anything_runs(example_dataset: Path, tmp
     victim.write_bytes(content)
     result = invoke(copy, "--out", tmp_path / "out")
     assert result.exit_code == 3
-    assert "has another content than when the version was made" in result.stderr
+    assert "has changed since the version was created" in result.stderr
     assert victim.parent.parent.name in result.stderr
 
 

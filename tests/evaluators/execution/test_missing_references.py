@@ -88,8 +88,8 @@ def test_a_method_none_of_whose_tables_is_recorded_cannot_answer_and_misses(exam
         methods.append(announce(cls))
     done = evaluate(example_dataset, methods, protocol="oracle", workers=1)
     statuses = {row.baseline: (row.status, row.reason) for row in done.rows}
-    missing = ("cannot", "there is no table profiles")
-    fitted = ("cannot", "fit: there is no table profiles")
+    missing = ("cannot", "the table profiles is missing")
+    fitted = ("cannot", "fit: the table profiles is missing")
     assert statuses == {"reads": missing, "looks": missing, "learns": fitted, "answers": ("ok", "")}
     board = done.leaderboard("localization").set_index("baseline")
     assert board.loc["reads", "episodes"] == 2

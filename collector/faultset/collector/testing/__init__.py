@@ -15,14 +15,4 @@ if TYPE_CHECKING:
 
 __all__ = ["check_app", "check_fault", "check_host", "check_load_driver", "check_platform", "check_source"]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "check_app": "faultset.collector.testing.app",
-        "check_fault": "faultset.collector.testing.fault",
-        "check_load_driver": "faultset.collector.testing.load_driver",
-        "check_host": "faultset.collector.testing.platform",
-        "check_platform": "faultset.collector.testing.platform",
-        "check_source": "faultset.collector.testing.source",
-    },
-)
+__getattr__, __dir__ = lazy_names(__name__)

@@ -39,7 +39,7 @@ def shown(total: int, what: str | Callable[[], str]) -> Iterator[Callable[[int],
 
 @contextmanager
 def reported(what: str) -> Iterator[Progress]:
-    """Yield a `Progress` that shows what it is called with."""
+    """Yield a `Progress` that displays its arguments."""
     with ExitStack() as stack:
         advance: Callable[[int], None] | None = None
         shown_steps = 0

@@ -57,7 +57,7 @@ def parse_yaml(text: str, origin: str, *, error: type[FaultsetError] = UsageErro
         return pickle.loads(_parse(text))
     except (_Refused, yaml.YAMLError, ValueError, RecursionError, OverflowError) as problem:
         reason = printable(" ".join(str(problem).split())[:300])
-    if "nesting depth" in reason:  # libyaml has a limit of its own, which may be reached first
+    if "nesting depth" in reason:  # libyaml has another limit, which may be reached first
         reason = f"it is nested deeper than {MOST_LEVELS} levels"
     raise error(f"{origin} is not YAML that faultset reads: {reason}; correct it")
 

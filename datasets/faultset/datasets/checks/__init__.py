@@ -1,1 +1,1 @@
-"""Checks of a dataset: integrity, leaks of the answer, and what chance can predict."""
+"""Checks of a dataset: integrity, leaks of the answer, and predictability of faults from circumstances."""

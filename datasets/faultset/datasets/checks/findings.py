@@ -1,4 +1,4 @@
-"""What a check of a dataset has to say."""
+"""Results of the checks of a dataset."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that is wrong with a dataset, or worth knowing about a check."""
+    """A problem of a dataset or a limitation of a check."""
 
     severity: Severity
-    """error: do not use the data as it is; warning: look at it; note: how far a check could go."""
+    """error: do not use the data; warning: examine it; note: a limitation of a check."""
     check: str
     """files, checksum, parquet, schema, rows, context, window, label, reference, telemetry, leak or chance."""
     episode: str | None
-    """Id of the episode; None where it is about the version."""
+    """Id of the episode; None for findings about the version."""
     file: str | None
-    """Path below the dataset folder; None where it is about no single file."""
+    """Path below the dataset folder; None for findings that concern several files."""
     message: str
-    """What is wrong, in one sentence."""
+    """Description in one sentence."""
 
     def __str__(self) -> str:
-        place = self.file or self.episode
-        return f"{self.severity} {self.check}: {place + ': ' if place else ''}{self.message}"
+        subject = self.file or self.episode
+        return f"{self.severity} {self.check}: {subject + ': ' if subject else ''}{self.message}"

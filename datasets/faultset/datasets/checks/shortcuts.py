@@ -1,8 +1,7 @@
-"""Measure what small models reach on properties of an episode that are no telemetry values.
+"""Test whether small models can find faults without telemetry values.
 
-A dataset carries its claims only if a method needs the telemetry: file sizes, image tags or the timing of rollouts
-must not tell faulty episodes from healthy ones, nor the target from other services. Each shortcut is a table of such
-properties; a random forest is trained on it and tested on other clusters of application, fault and target.
+File sizes, image tags or the timing of rollouts must not reveal whether an episode has a fault, or its target. For each
+kind of property, a random forest is trained and tested on other groups of application, fault and target.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ pc: Any = pyarrow.compute
 
 FOLDS = 5
 MARGIN = 0.05
-"""How far above chance a shortcut that must not work may be."""
+"""Tolerance above chance for shortcuts that must fail."""
 _TREES = 200
 _COLUMNS = {
     "metrics": ("time", "service", "pod", "metric", "labels"),
@@ -48,30 +47,30 @@ Counts = dict[str, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Shortcut:
-    """What a model reaches on one kind of property."""
+    """Score of a model on one kind of property."""
 
     task: Task
-    """Tell faulty episodes from others, or rank the services of faulty ones."""
+    """Detect faulty episodes, or rank the services of faulty ones."""
     properties: str
-    """Properties that the model sees."""
+    """Properties that the model gets."""
     must_fail: bool
-    """Whether no fault explains a score above chance; the others may reflect symptoms."""
+    """Whether a score above chance is a leak; other properties may reflect symptoms of faults."""
     score: float
     """Balanced accuracy (detection) or AC@1 (localization), out of fold."""
     standard_error: float
-    """Standard error of the score over clusters."""
+    """Standard error of the score, clustered by group."""
     chance: float
     """Score without any information: 0.5, or the mean of 1 / number of services."""
     episodes: int
 
     @property
     def leaks(self) -> bool:
-        """Whether it must fail and is above chance by more than the margin and two standard errors."""
+        """Whether it must fail and exceeds chance by the margin and by two standard errors."""
         return self.must_fail and self.score - self.chance > max(MARGIN, 2 * self.standard_error)
 
 
 def measure_shortcuts(dataset: Dataset, *, seed: int = 0, progress: Progress | None = None) -> list[Shortcut]:
-    """Train a small model on each kind of property and score it on unseen clusters.
+    """Train a small model on each kind of property and score it on unseen groups.
 
     Parameters
     ----------
@@ -80,12 +79,12 @@ def measure_shortcuts(dataset: Dataset, *, seed: int = 0, progress: Progress | N
     seed
         Seed of folds and forests.
     progress
-        Called with the number of episodes read and of all.
+        Called with the number of read and of all episodes.
 
     Returns
     -------
     list of Shortcut
-        For detection, then for localization; tasks with fewer than five clusters of a kind are left out.
+        First detection, then localization; tasks with fewer than five groups are skipped.
 
     Raises
     ------
@@ -97,12 +96,12 @@ def measure_shortcuts(dataset: Dataset, *, seed: int = 0, progress: Progress | N
     except ModuleNotFoundError as error:
         raise needs_extra("measuring shortcuts", "evaluate") from error
     cases = []
-    for done, episode in enumerate(dataset):
+    for count, episode in enumerate(dataset, 1):
         label = episode.label
         if label.fault is None or label.verdict == "manifest":
             cases.append(_read_case(episode))
         if progress is not None:
-            progress(done + 1, len(dataset))
+            progress(count, len(dataset))
     return [*_detection(cases, seed), *_localization(cases, seed)]
 
 
@@ -119,7 +118,7 @@ class _Case:
 
 
 _MUST_FAIL = ("image tags", "rollout timing", "row counts before the onset")
-"""Of detection before the onset, `chance_findings` tests the same and more."""
+"""`chance_findings` also tests detection by properties from before the onset."""
 
 
 def _read_case(episode: Episode) -> _Case:
@@ -154,11 +153,11 @@ class _Pod:
     service: str
     tags: frozenset[str]
     ready_s: float | None
-    """Seconds from the first state to the first ready one; None for a pod that was ready at first or never."""
+    """Seconds from the first state to the first ready one; None if the pod was ready at once or never."""
 
 
 def _pods(objects: pa.Table) -> list[_Pod]:
-    """Return the pods of a view with the image tags that they had and the time that they took to become ready."""
+    """Return the pods of a view with their image tags and the time they took to become ready."""
     rows = objects.filter(pc.equal(objects["kind"], "Pod")).select(["name", "service", "time", "state"]).to_pylist()
     states: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
@@ -166,13 +165,13 @@ def _pods(objects: pa.Table) -> list[_Pod]:
     pods = []
     for history in states.values():
         tags, first, ready = set[str](), history[0]["time"].value, None
-        met_ready = False
-        for place, row in enumerate(history):
+        was_ready = False
+        for index, row in enumerate(history):
             state = json.loads(row["state"]) if row["state"] else {}
             tags |= {str(c.get("image", "")).rpartition(":")[2] for c in state.get("containers") or ()}
             if state.get("ready") and ready is None:
-                ready, met_ready = row["time"].value, place == 0
-        delay = None if ready is None or met_ready else (ready - first) / 1e9
+                ready, was_ready = row["time"].value, index == 0
+        delay = None if ready is None or was_ready else (ready - first) / 1e9
         pods.append(_Pod(history[0]["service"] or "", frozenset(tags), delay))
     return pods
 
@@ -282,19 +281,19 @@ def _matrix(rows: Sequence[Counts]) -> npt.NDArray[np.float64]:
 
 
 def _relative(rows: npt.NDArray[np.float64], owner: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Add each property relative to the median of the services of the same episode."""
+    """Append each property divided by its median over the services of the same episode."""
     ratios = np.empty_like(rows)
     for episode in range(owner[-1] + 1):
-        mine = owner == episode
-        medians: npt.NDArray[np.float64] = np.median(rows[mine], axis=0)
-        ratios[mine] = rows[mine] / np.where(medians > 1, medians, 1.0)
+        services = owner == episode
+        medians: npt.NDArray[np.float64] = np.median(rows[services], axis=0)
+        ratios[services] = rows[services] / np.where(medians > 1, medians, 1.0)
     return np.hstack([rows, ratios])
 
 
 def _out_of_fold(
     features: npt.NDArray[np.float64], answer: npt.NDArray[np.bool_], groups: npt.NDArray[np.int64], seed: int
 ) -> npt.NDArray[np.float64]:
-    """Return the probability of `answer` for each row, by forests that saw none of the row's group."""
+    """Return the probability of `answer` for each row from forests that were not trained on the row's group."""
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.model_selection import StratifiedGroupKFold
 
@@ -311,14 +310,14 @@ def _out_of_fold(
 
 
 def _expected_hit(scores: npt.NDArray[np.float64], target: npt.NDArray[np.bool_]) -> float:
-    """Return the chance that the first of equally ranked services is a target."""
+    """Return the probability that a random one of the top-ranked services is a target."""
     best = scores == scores.max()
     return float(target[best].mean())
 
 
 def _cluster_error(values: npt.NDArray[Any], groups: npt.NDArray[np.int64]) -> float:
-    """Return the standard error of a mean over clusters of possibly equal answers."""
-    _, places = np.unique(groups, return_inverse=True)
-    residuals = np.bincount(places, weights=values - values.mean())
+    """Return the cluster-robust standard error of a mean."""
+    _, indices = np.unique(groups, return_inverse=True)
+    residuals = np.bincount(indices, weights=values - values.mean())
     count = len(residuals)
     return float(np.sqrt(np.sum(residuals**2) * count / max(count - 1, 1)) / len(values))

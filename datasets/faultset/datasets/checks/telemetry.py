@@ -1,4 +1,4 @@
-"""Checks of telemetry: gaps, references without samples, odd spans and samples, journals of another run."""
+"""Check telemetry for gaps, empty references, malformed spans and samples, and journals of another run."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ from faultset.datasets.format.schemas import time_column
 from faultset.datasets.views import EpisodeView
 
 _LONGEST_PAUSE = 3
-"""Steps without a sample that are no gap: a scrape may be late or missed."""
+"""Number of steps without a sample that are tolerated: a scrape may be late or missed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommonGap:
-    """The longest stretch of a view without a sample of any series."""
+    """The longest interval of a view without a sample of any series."""
 
     offset_s: float
-    """From the start of the view to its begin."""
+    """From the start of the view to the start of the gap."""
     length_s: float
-    """Its length."""
 
     def __str__(self) -> str:
         return f"{self.length_s:.0f} s, {self.offset_s:.0f} s after the start of the view"
@@ -40,7 +39,7 @@ class CommonGap:
 def find_common_gap(
     times_ns: npt.NDArray[np.int64], view: tuple[int, int], interval_s: float | None
 ) -> CommonGap | None:
-    """Return the longest gap that all series have in common; None where samples come regularly, or there are none.
+    """Return the longest gap common to all series; None if samples are regular or missing.
 
     Parameters
     ----------
@@ -70,7 +69,7 @@ def find_common_gap(
 
 
 pc: Any = pyarrow.compute
-# Its functions are made at import, where type checkers do not see them.
+# type checkers do not see its functions, which are created at import
 
 _COUNTING = ("counter", "bucket", "count")
 """Kinds of metrics that cannot be negative."""
@@ -79,7 +78,7 @@ _HEX = r"^[0-9a-f]+$"
 
 @dataclass
 class _Counts:
-    """Rows of one kind, over all episodes that have any."""
+    """Number of rows with one kind of problem over all episodes."""
 
     odd: int = 0
     total: int = 0
@@ -88,28 +87,28 @@ class _Counts:
 
 
 def telemetry_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
-    """Yield a warning for each kind of row that methods may misread, with its count over all episodes.
+    """Yield a warning, with counts over all episodes, for each kind of row that methods may misinterpret.
 
-    Kinds are: samples that are not a number or infinite, counters below zero, spans whose parent is missing, ids that
-    are not lower-case hex digits, and stretches of time without a sample of any series.
+    Kinds are: samples that are infinite or not a number, counters below zero, spans whose parent is missing, ids that
+    are not lower-case hex digits, and intervals without a sample of any series.
     """
     counts: defaultdict[str, _Counts] = defaultdict(_Counts)
     for episode in sorted(views):
         for kind, odd, total, example in (*_metric_counts(views[episode]), *_span_counts(views[episode])):
             if odd:
-                found = counts[kind]
-                found.odd, found.total = found.odd + odd, found.total + total
-                found.episodes.append(episode)
-                found.first = found.first or example
-    for kind, found in counts.items():
+                count = counts[kind]
+                count.odd, count.total = count.odd + odd, count.total + total
+                count.episodes.append(episode)
+                count.first = count.first or example
+    for kind, count in counts.items():
         message = _SENTENCES[kind].format(
-            odd=f"{found.odd:,}",
-            total=f"{found.total:,}",
-            share=found.odd / found.total,
-            episodes=len(found.episodes),
-            noun="episode" if len(found.episodes) == 1 else "episodes",
-            episode=found.episodes[0],
-            example=found.first,
+            odd=f"{count.odd:,}",
+            total=f"{count.total:,}",
+            share=count.odd / count.total,
+            episodes=len(count.episodes),
+            noun="episode" if len(count.episodes) == 1 else "episodes",
+            episode=count.episodes[0],
+            example=count.first,
         )
         yield Finding(severity="warning", check="telemetry", episode=None, file=None, message=message)
 
@@ -118,13 +117,13 @@ _SENTENCES = {
     "nan": "{odd} of {total} samples of metrics in {episodes} {noun} are not a number (first: {episode}, {example})",
     "infinite": "{odd} of {total} samples of metrics in {episodes} {noun} are infinite (first: {episode}, {example})",
     "negative": "{odd} of {total} samples of counters in {episodes} {noun} are negative (first: {episode}, {example}); "
-    "rates take them for restarts",
+    "rates treat them as restarts",
     "orphans": "{odd} of {total} spans ({share:.1%}) in {episodes} {noun} have a parent that is missing (first: "
     "{episode}); their caller is unknown",
     "ids": "{odd} of {total} ids of traces and spans in {episodes} {noun} are not lower-case hex digits (first: "
     "{episode}, {example})",
-    "gap": "in {episodes} {noun} no series of metrics has a sample for a while (first: {episode}, {example}); "
-    "methods may take the gap for a fault",
+    "gap": "no metric has a sample during a gap in {episodes} {noun} (first: {episode}, {example}); "
+    "methods may mistake the gap for a fault",
 }
 
 
@@ -162,61 +161,61 @@ def _span_counts(view: EpisodeView) -> Iterator[tuple[str, int, int, str]]:
 
 
 COMPARED = ("metrics", "spans", "logs", "requests")
-"""Tables that say nothing by themselves: what is unusual in them shows against the reference only."""
+"""Tables in which anomalies can only be recognised by comparison with the reference."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceGaps:
-    """What the metrics of an episode lack."""
+    """Missing data in the metrics of an episode."""
 
     no_samples: bool
-    """No metric sample lies in the reference."""
+    """Whether the reference has no metric sample."""
     coarse_step: bool
-    """The sampling step is longer than the reference."""
+    """Whether the sampling step is longer than the reference."""
     without_metrics: tuple[str, ...]
-    """Candidates that have no metric."""
+    """Services without metrics."""
 
     def __bool__(self) -> bool:
         return self.no_samples or self.coarse_step or bool(self.without_metrics)
 
 
 def reference_gaps(view: EpisodeView) -> ReferenceGaps | None:
-    """Say what the metrics of an episode lack; None where it has no metrics at all, which is seen at once.
+    """Return the missing data in the metrics of an episode; None if it has no metrics at all.
 
-    Only as much of the table is read as it takes to see that nothing is missing.
+    Reading stops as soon as nothing can be missing.
     """
-    sampled, known = False, set[str]()
-    wanted = set(view.services)
+    sampled, measured = False, set[str]()
+    services_of_view = set(view.services)
     reference = view.reference
     rows = 0
     for times, services in view.pieces("metrics", "time", "service"):
         rows += len(times)
         sampled = sampled or _any_within(times, reference)
-        known.update(str(name) for name in services.unique().to_pylist())
-        if sampled and wanted <= known:
+        measured.update(str(name) for name in services.unique().to_pylist())
+        if sampled and services_of_view <= measured:
             break
     if not rows:
         return None
     return ReferenceGaps(
         no_samples=not sampled,
         coarse_step=_is_coarse(view),
-        without_metrics=tuple(sorted(wanted - known)),
+        without_metrics=tuple(sorted(services_of_view - measured)),
     )
 
 
-def gap_messages(found: Mapping[str, ReferenceGaps], candidates: Mapping[str, int]) -> list[str]:
-    """Put gaps into sentences, one for each kind.
+def gap_messages(gaps: Mapping[str, ReferenceGaps], services: Mapping[str, int]) -> list[str]:
+    """Describe gaps, with one sentence per kind.
 
     Parameters
     ----------
-    found
+    gaps
         Episode -> its gaps.
-    candidates
-        Episode -> how many candidates it has.
+    services
+        Episode -> number of its services.
     """
-    empty = sorted(episode for episode, gaps in found.items() if gaps.no_samples)
-    coarse = sorted(episode for episode, gaps in found.items() if gaps.coarse_step)
-    silent = sorted(episode for episode, gaps in found.items() if gaps.without_metrics)
+    empty = sorted(episode for episode, of_episode in gaps.items() if of_episode.no_samples)
+    coarse = sorted(episode for episode, of_episode in gaps.items() if of_episode.coarse_step)
+    silent = sorted(episode for episode, of_episode in gaps.items() if of_episode.without_metrics)
     consequence = "methods that compare metrics with the reference cannot answer there"
     messages = []
     if empty:
@@ -230,35 +229,35 @@ def gap_messages(found: Mapping[str, ReferenceGaps], candidates: Mapping[str, in
     if silent:
         first = silent[0]
         messages.append(
-            f"{len(silent)} episodes have candidates without any metric (first: {first}, "
-            f"{len(found[first].without_metrics)} of {candidates[first]}); metric methods cannot name them"
+            f"{len(silent)} episodes have services without metrics (first: {first}, "
+            f"{len(gaps[first].without_metrics)} of {services[first]}); metric methods cannot name them"
         )
     return messages
 
 
 def reference_messages(views: Mapping[str, EpisodeView]) -> list[str]:
-    """Say in sentences what the metrics of some episodes lack; an empty list where they lack nothing."""
-    found = {episode: gaps for episode, view in views.items() if (gaps := reference_gaps(view))}
-    return gap_messages(found, {episode: len(views[episode].services) for episode in found})
+    """Describe the missing data in the metrics of episodes."""
+    gaps = {episode: of_episode for episode, view in views.items() if (of_episode := reference_gaps(view))}
+    return gap_messages(gaps, {episode: len(views[episode].services) for episode in gaps})
 
 
 def reference_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
-    """Yield a warning for each kind of episode in which metric methods have nothing to compare with.
+    """Yield a warning for each kind of gap in the references of episodes that have metrics.
 
-    Kinds are: no metric sample in the reference, a sampling step longer than the reference, and candidates without any
-    metric. Episodes without metrics at all are not named: that is seen at once.
+    Kinds are: no metric sample in the reference, a sampling step longer than the reference, and services without
+    metrics.
     """
     for message in reference_messages(views):
         yield Finding(severity="warning", check="reference", episode=None, file=None, message=message)
 
 
 def missing_evidence(view: EpisodeView, tables: Collection[str]) -> str | None:
-    """Say why nothing can be told from some tables of an episode; None where something can.
+    """Return why none of the tables of an episode is usable, or None if one is, or if no table is named.
 
-    Metrics, spans, logs and requests need rows in the reference, metrics also a step that fits into it; of other tables
-    any row will do. Where no table is asked for, nothing is missing.
+    Metrics, spans, logs and requests need rows in the reference, metrics also a step shorter than it. Other tables need
+    any row.
     """
-    reasons = [f"there is no table {name}" for name in sorted(set(tables) - set(view.tables))]
+    reasons = [f"the table {name} is missing" for name in sorted(set(tables) - set(view.tables))]
     for name in sorted(set(tables) & set(view.tables)):
         column = time_column(name)
         if name not in COMPARED:
@@ -290,7 +289,7 @@ def _any_within(times: pa.ChunkedArray, window: tuple[int, int]) -> bool:
 
 _MOST_CHANGED_AT_ONCE = 3
 _SLACK_NS = 5_000_000_000
-"""How much later than it was made a change may be observed, on a cluster with clocks of its own."""
+"""Maximum difference of the times of a change and of its observation; clocks of a cluster differ."""
 
 
 def journal_messages(
@@ -299,20 +298,19 @@ def journal_messages(
     times: Mapping[str, pa.ChunkedArray],
     objects: pa.Table,
 ) -> Iterator[str]:
-    """Yield what shows that the pieces of an episode come from different runs.
+    """Yield the signs that journal, telemetry and label of an episode come from different runs.
 
     Parameters
     ----------
     times
-        The column of each telemetry table that places its rows in time.
+        Time column of each telemetry table.
     objects
         Columns `time`, `kind` and `name` of the table of objects.
     """
     digests = [record["args"].get("digest") for record in journal if _is_note(record, WRITTEN)]
     if digests:
-        # the time of an injection is in the label of an episode with a fault only
-        found = run_digest(times, view_start_ns=label.view_start_ns, inject_start_ns=label.inject_start_ns)
-        if digests[-1] != found:
+        digest = run_digest(times, view_start_ns=label.view_start_ns, inject_start_ns=label.inject_start_ns)
+        if digests[-1] != digest:
             yield "journal, telemetry and label are not of the same run; collect the episode again"
         return
     patches = [
@@ -338,9 +336,9 @@ def _is_note(record: Mapping[str, Any], name: str) -> bool:
 
 
 def _changes(objects: pa.Table, name: Any) -> list[int]:
-    """Return when a Deployment was seen to change."""
+    """Return the times of the observed changes of a Deployment."""
     times = objects["time"].cast(pa.int64()).to_pandas()
     is_deployment = (objects["kind"].to_pandas() == "Deployment") & (objects["name"].to_pandas() == name)
-    # every ten seconds all objects are listed at one time; such a row tells of no change
+    # every ten seconds all objects are listed at one time; these rows are not changes
     is_listed = times.groupby(times).transform("size") > _MOST_CHANGED_AT_ONCE
     return times[is_deployment & ~is_listed].tolist()

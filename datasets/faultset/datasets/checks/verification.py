@@ -1,4 +1,4 @@
-"""Checking a version: are its files what was recorded, do they say what they should, does nothing tell the answer."""
+"""Verify a version: its files, their content, and that no circumstance predicts the answer."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from faultset.datasets.checks.findings import Finding
 from faultset.datasets.checks.leaks import leak_findings
 from faultset.datasets.checks.telemetry import journal_messages, reference_findings, telemetry_findings
 from faultset.datasets.dataset import Dataset, Episode
-from faultset.datasets.format.context import CONTEXT_FILE, IMPORTED, read_context
-from faultset.datasets.format.episodes import EPISODES, JOURNAL_FILE, TRUTH, table_file
+from faultset.datasets.format.context import IMPORTED, read_context
+from faultset.datasets.format.episodes import EPISODES, JOURNAL_FILE, table_file
 from faultset.datasets.format.manifests import FileRecord
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, time_column
 from faultset.datasets.format.storage import TableSchemaError
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 LEVEL = 0.05
 FEWEST = 8
-"""Episodes with and without a fault that the check needs of each."""
+"""Minimum number of episodes with, and of episodes without a fault."""
 ONSET_SPREAD = 0.02
-"""Standard deviation of the onset's place in the view, as a share of its length, below which the place is known."""
+"""Standard deviation of the onset's relative position in the view below which the position is predictable."""
 _FOLDS = 5
 _SHUFFLES = 199
 _ENOUGH = 20
@@ -42,22 +42,22 @@ _DAY_NS = 86_400 * SECOND_NS
 
 
 def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]) -> list[Finding]:
-    """Return a finding when circumstances predict the fault, or a note when there are too few episodes to say."""
+    """Return a finding if circumstances predict the fault, or a note if there are too few episodes."""
     counts = (sum(faulty.values()), len(faulty) - sum(faulty.values()))
     if min(counts) < FEWEST:
         return [
             _finding(
                 "note",
-                f"not decided: {counts[0]} episodes with a fault and {counts[1]} without, {FEWEST} of each are needed; "
-                "collect more into this dataset, with another --seed or more --repeat and --normal",
+                f"not tested: {counts[0]} episodes with a fault and {counts[1]} without, but at least {FEWEST} of each "
+                "are needed; collect more into this dataset, with another --seed or more --repeat and --normal",
             )
         ]
     if find_spec("sklearn") is None:
         return [
             _finding(
                 "warning",
-                "whether start times, order, length and files predict the fault was not tested, because scikit-learn "
-                f"is not installed; {how_to_install('evaluate')}",
+                "the predictability of faults by start time, order, length and files was not tested, because "
+                f"scikit-learn is not installed; {how_to_install('evaluate')}",
             )
         ]
     features = circumstances(views)
@@ -69,9 +69,9 @@ def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]
         _finding(
             "warning",
             f"start time, order, length, files and healthy row counts predict the fault with balanced accuracy "
-            f"{score:.2f} (permutation p = {p_value:.3f}, at chance it would exceed {LEVEL}); one in "
-            f"{round(1 / LEVEL)} clean datasets shows this too; collect as many episodes again with another --seed and "
-            "verify again: what is no accident shows there too, and a method may then score by it",
+            f"{score:.2f} (permutation p = {p_value:.3f}); this happens by chance in one of {round(1 / LEVEL)} clean "
+            "datasets; collect as many episodes with another --seed and verify them: if the warning appears again, "
+            "methods may score without finding faults",
         )
     ]
 
@@ -79,9 +79,9 @@ def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]
 def onset_findings(
     views: Mapping[str, EpisodeView], onsets: Mapping[str, int | None], *, fewest: int = FEWEST
 ) -> list[Finding]:
-    """Return a finding when imported views begin so long before their onset that a clock would find it.
+    """Return a finding if the onset has the same relative position in all imported views.
 
-    Our own collections draw the onset; many benchmarks record as long before it as after it.
+    `collect` draws the onset; many benchmarks record equally long before and after it.
     """
     shares = []
     for episode, onset in onsets.items():
@@ -93,15 +93,15 @@ def onset_findings(
     return [
         _finding(
             "warning",
-            f"the onset lies at {np.mean(shares):.0%} of the view in all {len(shares)} imported episodes (standard "
-            f"deviation {np.std(shares):.1%}): the layout of the source tells it, so judge localization by the oracle "
-            "protocol and give no weight to detection",
+            f"the onset is at {np.mean(shares):.0%} of the view in all {len(shares)} imported episodes (standard "
+            f"deviation {np.std(shares):.1%}) and therefore predictable; judge localization by the oracle protocol and "
+            "ignore detection",
         )
     ]
 
 
 def circumstances(views: Mapping[str, EpisodeView]) -> np.ndarray:
-    """Return one row per episode, in the order of sorted ids, of what is known without looking at signals."""
+    """Return one row of facts per episode, sorted by id, that do not depend on telemetry values."""
     episodes = sorted(views)
     tables = [*TABLES, *sorted({table for view in views.values() for table in view.tables} - TABLES.keys())]
     starts = np.array([views[episode].window[0] for episode in episodes])
@@ -120,27 +120,27 @@ def circumstances(views: Mapping[str, EpisodeView]) -> np.ndarray:
 def predictability(features: np.ndarray, faulty: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
     """Return the balanced accuracy of a depth-2 tree in five folds, and its permutation p-value.
 
-    Shuffling ends early once it is clear that shuffled labels are predicted as well (Besag and Clifford, 1991).
+    Shuffling stops early once the p-value is clearly large (Besag and Clifford, 1991).
     """
     rng = np.random.default_rng(seed)
     fold = rng.permutation(np.arange(len(faulty)) % _FOLDS)
     score = _fold_accuracy(features, faulty, fold)
-    as_good = 0
+    better = 0
     for shuffles in range(1, _SHUFFLES + 1):
-        as_good += _fold_accuracy(features, rng.permutation(faulty), fold) >= score
-        if as_good == _ENOUGH:
-            return score, as_good / shuffles
-    return score, (1 + as_good) / (1 + _SHUFFLES)
+        better += _fold_accuracy(features, rng.permutation(faulty), fold) >= score
+        if better == _ENOUGH:
+            return score, better / shuffles
+    return score, (1 + better) / (1 + _SHUFFLES)
 
 
 def _fold_accuracy(features: np.ndarray, faulty: np.ndarray, fold: np.ndarray) -> float:
-    """Return the balanced accuracy of predictions for each fold by a tree that has not seen it."""
+    """Return the cross-validated balanced accuracy of a small tree."""
     from sklearn.tree import DecisionTreeClassifier
 
     predicted = np.empty(len(faulty), dtype=bool)
     for number in range(_FOLDS):
         held = fold == number
-        # Only two classes and few rows: balanced weights stop a tree from always giving the commoner answer.
+        # with few rows, balanced weights prevent a tree from always predicting the larger class
         tree = DecisionTreeClassifier(max_depth=2, min_samples_leaf=2, class_weight="balanced", random_state=0)
         predicted[held] = tree.fit(features[~held], faulty[~held]).predict(features[held])
     return float((predicted[faulty].mean() + (~predicted[~faulty]).mean()) / 2)
@@ -158,27 +158,28 @@ def _finding(severity: str, message: str) -> Finding:
 
 
 def verify(root: Path | str, version: str | None = None, *, progress: Progress | None = None) -> list[Finding]:
-    """Check a version thoroughly and return all that was found; an empty list means that all is well.
+    """Check a version thoroughly and return all findings.
 
-    Files: present, of the recorded size, hash and number of rows, nothing beside them. Tables: whole, of the
-    schema, sorted, inside the view, without odd values, ids and gaps (`faultset.datasets.checks.telemetry`). Labels:
-    inside the episode, targets among the candidates. Views: no trace of the fault's name, the injector or the journal
-    (`faultset.datasets.checks.leaks`), and nothing in lengths, times and row counts that predicts whether there is a
-    fault (`faultset.datasets.checks.verification`).
+    - Files: complete, with the recorded size, hash and row count, and no others.
+    - Tables: readable, of the schema, sorted, inside the view, without malformed values, ids and gaps
+      (`faultset.datasets.checks.telemetry`).
+    - Labels: consistent with the episode, targets among the services.
+    - Views: no trace of the fault's name, the injector or the journal (`faultset.datasets.checks.leaks`), and no
+      length, time or row count that predicts whether there is a fault.
 
     Parameters
     ----------
     root
         Dataset folder.
     version
-        The newest by default.
+        By default the newest.
     progress
-        Told how many episodes are finished, and of how many.
+        Called with the number of finished and of all episodes.
 
     Raises
     ------
     DataError
-        There is no such dataset or version, or its version file cannot be read.
+        The dataset or version does not exist, or its version file cannot be read.
     """
     root = Path(root)
     dataset = Dataset(root, read_manifest(root, version))
@@ -186,12 +187,12 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
     sound: list[str] = []
     steps = StepCounter(len(dataset.episodes), progress)
     for episode in dataset.episodes:
-        found = list(_file_findings(root, episode, dataset.files[episode]))
-        if not any(finding.severity == "error" for finding in found):
-            found += _content_findings(root, episode)
-        if all(finding.check in ("label", "window", "journal") for finding in found):
+        of_episode = list(_file_findings(root, episode, dataset.files[episode]))
+        if not any(finding.severity == "error" for finding in of_episode):
+            of_episode += _content_findings(root, episode)
+        if all(finding.check in ("label", "window", "journal") for finding in of_episode):
             sound.append(episode)
-        findings += found
+        findings += of_episode
         steps.add()
     labels = {episode: dataset.label(episode) for episode in sound}
     views = {episode: dataset.view(episode) for episode in sound}
@@ -210,7 +211,7 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
                 "note",
                 "leak",
                 f"views of {len(dataset.episodes) - len(sound)} of {len(dataset.episodes)} episodes were not "
-                "searched because their files are damaged",
+                "searched, because their files are damaged",
             )
         )
     return findings
@@ -228,7 +229,8 @@ def _file_findings(root: Path, episode: str, records: Mapping[str, FileRecord]) 
     declared = _declared_tables(folder)
     present = set(file_names(folder)) if folder.is_dir() and not folder.is_symlink() else set()
     for name in sorted({*episode_files(declared)} - records.keys()):
-        yield _verification_finding("error", "files", "the version does not list it", episode, name)
+        message = "the version does not list it; collect the episode again"
+        yield _verification_finding("error", "files", message, episode, name)
     for name in sorted(present - records.keys()):
         yield _verification_finding("error", "files", "is not part of the version; remove it", episode, name)
     for name, record in records.items():
@@ -242,7 +244,7 @@ def _file_findings(root: Path, episode: str, records: Mapping[str, FileRecord]) 
             yield _verification_finding("error", "files", str(error), episode, name)
             continue
         if problem is not None:
-            yield _verification_finding("error", "checksum", problem, episode, name)
+            yield _verification_finding("error", "checksum", f"{problem}; restore it", episode, name)
         if path.suffix == ".parquet":
             yield from _parquet_findings(path, episode, name, record, declared)
 
@@ -251,39 +253,39 @@ def _declared_tables(folder: Path) -> Mapping[str, pa.Schema]:
     try:
         return read_context(folder).tables
     except DataError:
-        return TABLES  # the damage is reported where the context is read
+        return TABLES  # `content_problems` reports the damage
 
 
 def _parquet_findings(
     path: Path, episode: str, name: str, record: FileRecord, declared: Mapping[str, pa.Schema]
 ) -> Iterator[Finding]:
-    known = declared.get(path.stem) or TRUTH_TABLES.get(path.stem)
-    if known is None:
-        message = "is no table of this schema version, and the context does not declare it"
+    schema = declared.get(path.stem) or TRUTH_TABLES.get(path.stem)
+    if schema is None:
+        message = "is not a table of this schema version, and the context does not declare it; remove it"
         yield _verification_finding("error", "schema", message, episode, name)
         return
     try:
-        problem = rows_problem(path, record, known)
+        problem = rows_problem(path, record, schema)
     except DataError as error:
         check = "schema" if isinstance(error, TableSchemaError) else "parquet"
         yield _verification_finding("error", check, str(error), episode, name)
         return
     if problem is not None:
-        yield _verification_finding("error", "checksum", problem, episode, name)
+        yield _verification_finding("error", "checksum", f"{problem}; restore it", episode, name)
 
 
 def _content_findings(root: Path, episode: str) -> list[Finding]:
     folder = root / EPISODES / episode
     try:
-        found = [
-            _verification_finding("error", _check_of(name, problem), problem, episode, name)
-            for name, problem in content_problems(folder, episode)
+        findings = [
+            _verification_finding("error", check, problem, episode, name)
+            for name, check, problem in content_problems(folder, episode)
         ]
     except DataError as error:
         return [_verification_finding("error", "context", str(error), episode)]
-    if not any(finding.check in ("context", "rows") for finding in found):
-        found += _journal_findings(episode, Episode(id=episode, path=folder))
-    return found
+    if not any(finding.check in ("context", "rows") for finding in findings):
+        findings += _journal_findings(episode, Episode(id=episode, path=folder))
+    return findings
 
 
 def _journal_findings(episode: str, opened: Episode) -> Iterator[Finding]:
@@ -295,26 +297,18 @@ def _journal_findings(episode: str, opened: Episode) -> Iterator[Finding]:
 
 
 def _declaration_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
-    """Yield a finding for each added table that has other columns in some episode than in the first that has it."""
+    """Yield a finding for each added table whose columns differ between episodes."""
     first: dict[str, tuple[str, pa.Schema]] = {}
     for episode in sorted(views):
         for added in views[episode].context.added_tables:
             other, schema = first.setdefault(added.name, (episode, added.schema))
             if not added.schema.equals(schema, check_metadata=True):
-                message = f"table {added.name} is declared otherwise than in episode {other}; read them apart"
+                message = f"table {added.name} is declared differently in episode {other}; read them separately"
                 yield _verification_finding("warning", "schema", message, episode, table_file(added.name))
 
 
 def _source_findings(episode: str, evidence: pd.DataFrame) -> Iterator[Finding]:
-    """Yield a finding for each source of telemetry that failed in an episode or lacks something."""
+    """Yield a finding for each source whose telemetry of an episode is incomplete."""
     for row in evidence[(evidence["check"] == "source") & ~evidence["passed"]].itertuples():
-        message = f"the source of {row.subject} is not complete: {row.detail}"
+        message = f"the source of {row.subject} is incomplete: {row.detail}"
         yield _verification_finding("warning", "source", message, episode)
-
-
-def _check_of(name: str, problem: str) -> str:
-    if name.startswith(TRUTH):
-        return "label"
-    if "outside the view" in problem:
-        return "window"
-    return "context" if name == CONTEXT_FILE else "rows"

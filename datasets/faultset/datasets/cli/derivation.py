@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @dataset_argument
 @list_option("--apps", help="Only these applications.")
 @list_option("--faults", help="Only these faults; none selects episodes without a fault.")
-@list_option("--targets", help="Only faults of these services.")
+@list_option("--targets", help="Only faults with these targets.")
 @list_option("--verdicts", help="Only these verdicts.")
 @list_option("--platforms", help="Only these platforms.")
 @list_option("--episodes", metavar="IDS", help="Only these episodes.")

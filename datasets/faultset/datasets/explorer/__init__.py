@@ -1,1 +1,1 @@
-"""Looking at episodes in a browser: what the page shows is computed here, drawn by its own script."""
+"""Show episodes in a browser: compute the content of the page that its script draws."""

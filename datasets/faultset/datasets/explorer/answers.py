@@ -1,4 +1,4 @@
-"""What methods answered on each episode, read from the results of an evaluation."""
+"""Read the answers of methods on each episode from the results of an evaluation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOWN_SERVICES = 3
 
 
 def read_answers(results: Path) -> dict[str, list[dict[str, Any]]]:
-    """Read the answers of an evaluation, by episode; of a method with several seeds the first.
+    """Read the answers of an evaluation by episode; of methods with several seeds, the first.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def read_answers(results: Path) -> dict[str, list[dict[str, Any]]]:
     Raises
     ------
     DataError
-        There are no results, or they are damaged.
+        The results are missing or damaged.
     """
     path = results / RESULTS_FILE if results.is_dir() else results
     try:
@@ -50,7 +50,7 @@ def read_answers(results: Path) -> dict[str, list[dict[str, Any]]]:
 
 def _answer(row: Mapping[str, Any]) -> dict[str, Any]:
     ranking = json.loads(row["ranking"] or "{}")
-    named = json.loads(row["answer"] or "{}") if row["task"] == "rca" else {}
+    cause = json.loads(row["answer"] or "{}") if row["task"] == "rca" else {}
     return {
         "task": row["task"],
         "method": row["baseline"],
@@ -59,6 +59,6 @@ def _answer(row: Mapping[str, Any]) -> dict[str, Any]:
         "status": row["status"],
         "alarm_ns": row["alarm_ns"],
         "services": sorted(ranking, key=lambda name: (-ranking[name], name))[:_SHOWN_SERVICES],
-        "level": named.get("system_level"),
-        "type": named.get("fault_type"),
+        "level": cause.get("system_level"),
+        "type": cause.get("fault_type"),
     }

@@ -1,4 +1,4 @@
-"""All that the explorer shows of one episode."""
+"""Compute the explorer's content for one episode."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIMES = ("inject_start_ns", "effective_ns", "first_manifest_ns", "recover_start
 
 
 def episode_row(episode: Episode, *, truth: bool) -> dict[str, Any]:
-    """Return what the list of episodes says of one; nothing but context, label and the version is read."""
+    """Return the row of an episode in the list; reads only context, label and the version."""
     context = episode.context
     row: dict[str, Any] = {
         "id": episode.id,
@@ -49,14 +49,14 @@ def episode_row(episode: Episode, *, truth: bool) -> dict[str, Any]:
 
 
 def episode_content(episode: Episode, *, truth: bool, answers: Answers | None = None) -> dict[str, Any]:
-    """Return everything that the page draws of an episode.
+    """Return the content of the page of an episode.
 
     Parameters
     ----------
     truth
-        Whether label and evidence are among it.
+        Whether to include label and evidence.
     answers
-        What methods answered, by episode; without it the page has no answers.
+        Answers of methods by episode; omitted by default.
     """
     view = episode.view
     context = view.context
@@ -90,20 +90,20 @@ def episode_content(episode: Episode, *, truth: bool, answers: Answers | None = 
 
 
 def content_json(content: Any) -> str:
-    """Return JSON text, without numbers that JSON does not have."""
+    """Return JSON; NaN and infinities raise ValueError."""
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain)
 
 
 def _plain(value: Any) -> Any:
     if hasattr(value, "item"):
         return value.item()
-    raise TypeError(f"{type(value).__name__} has no place in JSON")
+    raise TypeError(f"{type(value).__name__} cannot be converted to JSON")
 
 
 def _truth(episode: Episode, grid: TimeGrid) -> dict[str, Any]:
     label = episode.label
     evidence = episode.evidence
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "fault": label.fault,
         "none": label.no_fault_kind,
         "targets": label.targets,
@@ -114,8 +114,8 @@ def _truth(episode: Episode, grid: TimeGrid) -> dict[str, Any]:
         "verdict": label.verdict,
         "parameters": json.dumps(dict(label.parameters), ensure_ascii=False),
     }
-    found |= {name.removesuffix("_ns"): grid.seconds(getattr(label, name)) for name in _TIMES}
-    found["evidence"] = [
+    content |= {name.removesuffix("_ns"): grid.seconds(getattr(label, name)) for name in _TIMES}
+    content["evidence"] = [
         {
             "check": row["check"],
             "subject": row["subject"],
@@ -125,7 +125,7 @@ def _truth(episode: Episode, grid: TimeGrid) -> dict[str, Any]:
         }
         for row in evidence.to_dict("records")
     ]
-    return found
+    return content
 
 
 def _iso(time_ns: int) -> str:

@@ -1,4 +1,4 @@
-"""Health of services and clients over the view, on one grid of time."""
+"""Compute the health of services and clients over a view, in equal time steps."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from faultset.datasets.training.columns import service_calls
 from faultset.datasets.views import EpisodeView
 
 MOST_STEPS = 480
-"""More than a screen has room for."""
+"""More than a screen can show."""
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimeGrid:
-    """Equal steps over a view."""
+    """Equal time steps over a view."""
 
     start_ns: int
     """Start of the view, UTC nanoseconds."""
@@ -45,21 +45,21 @@ class TimeGrid:
         return cls(start_ns=context.view_start_ns, step_s=step_s, steps=max(1, math.ceil(seconds / step_s)))
 
     def cells(self, times_ns: Ints) -> Ints:
-        """Return the step of every time; times outside of the view go to its first or last step."""
-        found = (times_ns - self.start_ns) // round(self.step_s * SECOND_NS)
-        return np.clip(found, 0, self.steps - 1)
+        """Return the step of each time; times outside the view belong to its first or last step."""
+        indices = (times_ns - self.start_ns) // round(self.step_s * SECOND_NS)
+        return np.clip(indices, 0, self.steps - 1)
 
     def counts(self, times_ns: Ints) -> list[int]:
-        """Count times by step."""
+        """Return the number of times in each step."""
         return np.bincount(self.cells(times_ns), minlength=self.steps).tolist()
 
     def seconds(self, time_ns: int | None) -> float | None:
-        """Return a time as seconds since the start of the view."""
+        """Return a time in seconds since the start of the view."""
         return None if time_ns is None else round((time_ns - self.start_ns) / SECOND_NS, 3)
 
 
 def rounded(values: npt.NDArray[np.float64], digits: int = 4) -> list[float | None]:
-    """Return numbers with a few significant digits, fit for JSON: what is no finite number is None."""
+    """Round to significant digits for JSON; NaN and infinities become None."""
     finite = np.isfinite(values)
     safe = np.where(finite & (values != 0), np.abs(values), 1.0)
     scale = 10.0 ** np.clip(digits - 1 - np.floor(np.log10(safe)), -300, 300)
@@ -76,18 +76,18 @@ NO_CALLS, OK, SLOW, FAILING, SILENT = range(5)
 """States of a service in one step."""
 FAILING_SHARE = 0.05
 SLOW_FACTOR = 2.0
-"""How much slower than in nine tenths of the reference's steps is called slow."""
+"""A step is slow if it exceeds the 90th percentile of the reference's steps by this factor."""
 EXPECTED_CALLS = 5.0
-"""So many calls must have been expected in vain before a service is called silent."""
+"""A service is silent if this many calls were expected and none came."""
 _SPANS = ("time", "service", "kind", "duration_ns", "status", "status_code")
 Floats = npt.NDArray[np.float64]
 
 
 def service_map(view: EpisodeView, grid: TimeGrid) -> dict[str, Any]:
-    """Return services with their place on the map and their state in every step, and the calls between them.
+    """Return the services with their position on the map and their state in each step, and the calls between them.
 
-    The state of a service is judged from calls to it as its callers saw them. Where nobody's calls to it were recorded,
-    as for the entry, it is judged from its own answers.
+    The state of a service is computed from its callers' spans, or from its server spans if there are none, as for the
+    entry.
     """
     calls = service_calls(view)
     ends = calls["edge"].str.split("->", n=1, expand=True).reindex(columns=[0, 1])
@@ -101,14 +101,15 @@ def service_map(view: EpisodeView, grid: TimeGrid) -> dict[str, Any]:
     groups = dict(iter(rows.groupby("service")))
     edges = calls.groupby(["caller", "service"]).size() if len(calls) else pd.Series(dtype=int)
     declared = dict.fromkeys(view.calls)
-    found = [(str(caller), str(callee)) for caller, callee in edges.index]
-    pairs = list(dict.fromkeys([*declared, *found]))
+    observed = [(str(caller), str(callee)) for caller, callee in edges.index]
+    pairs = list(dict.fromkeys([*declared, *observed]))
     names = list(dict.fromkeys([*view.services, *(name for pair in pairs for name in pair)]))
-    places = layered(names, pairs, view.context.workload_entry)
+    positions = layered(names, pairs, view.context.workload_entry)
     split = max(1, min(grid.steps, int((view.reference[1] - grid.start_ns) / SECOND_NS / grid.step_s)))
     return {
         "nodes": [
-            {"name": name, "layer": places[name][0], "place": places[name][1]} | _health(groups.get(name), grid, split)
+            {"name": name, "layer": positions[name][0], "place": positions[name][1]}
+            | _health(groups.get(name), grid, split)
             for name in names
         ],
         "edges": [
@@ -131,10 +132,10 @@ def _answers(view: EpisodeView) -> pd.DataFrame:
 
 
 def _health(rows: pd.DataFrame | None, grid: TimeGrid, split: int) -> dict[str, Any]:
-    """Return state, calls, failed calls and mean milliseconds in every step."""
+    """Return state, calls, failed calls and mean milliseconds of each step."""
     if rows is None or rows.empty:
-        nothing = [0] * grid.steps
-        return {"state": nothing, "calls": nothing, "failed": nothing, "ms": [None] * grid.steps}
+        zeros = [0] * grid.steps
+        return {"state": zeros, "calls": zeros, "failed": zeros, "ms": [None] * grid.steps}
     step = rows["step"].to_numpy()
     calls = np.bincount(step, minlength=grid.steps).astype(float)
     failed = np.bincount(step, rows["failed"].to_numpy(), minlength=grid.steps).astype(float)
@@ -150,20 +151,20 @@ def _health(rows: pd.DataFrame | None, grid: TimeGrid, split: int) -> dict[str, 
 
 
 def states(calls: Floats, failed: Floats, mean: Floats, split: int) -> npt.NDArray[np.int64]:
-    """Judge every step of one service by its calls, failed calls and mean duration.
+    """Return the state of a service in each step from its calls, failed calls and mean duration.
 
     Parameters
     ----------
     calls, failed, mean
-        One number for each step; the mean is NaN where there were no calls.
+        One number per step; the mean is NaN without calls.
     split
-        Steps of the reference, with which later ones are compared.
+        Number of steps of the reference, with which later ones are compared.
     """
     state = np.where(calls > 0, OK, NO_CALLS)
-    known = mean[:split][~np.isnan(mean[:split])]
-    if len(known):
+    healthy = mean[:split][~np.isnan(mean[:split])]
+    if len(healthy):
         with np.errstate(invalid="ignore"):
-            state[(calls > 0) & (mean > SLOW_FACTOR * np.quantile(known, 0.9))] = SLOW
+            state[(calls > 0) & (mean > SLOW_FACTOR * np.quantile(healthy, 0.9))] = SLOW
     state[(calls > 0) & (failed >= FAILING_SHARE * calls) & (failed > 0)] = FAILING
     usual = calls[:split].mean()
     if usual > 0:
@@ -176,13 +177,13 @@ def states(calls: Floats, failed: Floats, mean: Floats, split: int) -> npt.NDArr
 
 
 def _longest_pause(calls: Floats) -> int:
-    """Return the number of steps in the longest stretch without a call."""
-    there = np.flatnonzero(np.concatenate([[1.0], calls, [1.0]]))
-    return int(np.diff(there).max()) - 1
+    """Return the largest number of consecutive steps without a call."""
+    with_calls = np.flatnonzero(np.concatenate([[1.0], calls, [1.0]]))
+    return int(np.diff(with_calls).max()) - 1
 
 
 def layered(names: Sequence[str], calls: Sequence[tuple[str, str]], entry: str) -> Mapping[str, tuple[int, int]]:
-    """Place services in layers by their distance from the entry, each near its callers.
+    """Arrange services in layers by their distance from the entry, close to their callers.
 
     Examples
     --------
@@ -205,25 +206,25 @@ def layered(names: Sequence[str], calls: Sequence[tuple[str, str]], entry: str) 
     layers: dict[int, list[str]] = defaultdict(list)
     for name in names:
         layers[depth.get(name, last)].append(name)
-    found: dict[str, tuple[int, int]] = {}
+    positions: dict[str, tuple[int, int]] = {}
     for number in sorted(layers):
         above = {
-            name: [found[caller][1] for caller, callee in calls if callee == name and caller in found]
+            name: [positions[caller][1] for caller, callee in calls if callee == name and caller in positions]
             for name in layers[number]
         }
-        middle = {name: sum(places) / len(places) if places else 0.0 for name, places in above.items()}
-        for place, name in enumerate(sorted(layers[number], key=lambda name: middle[name])):
-            found[name] = (number, place)
-    return found
+        middle = {name: sum(callers) / len(callers) if callers else 0.0 for name, callers in above.items()}
+        for index, name in enumerate(sorted(layers[number], key=lambda name: middle[name])):
+            positions[name] = (number, index)
+    return positions
 
 
 _RATED = {"counter": "/s"}
 
 
 def metric_lines(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
-    """Return levels and rates, a line for each service and metric; one that never moves is its single value.
+    """Return levels and rates, one line per service and metric; a constant line is a single value.
 
-    Metrics without a service, and lines without a number, are left out.
+    Metrics without a service or without values are omitted.
     """
     frame = read_wide(view, grid.step_s)
     catalogue = view.catalogue
@@ -231,8 +232,8 @@ def metric_lines(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
     lines = []
     for number, (service, metric) in enumerate(frame.columns):
         column = values[: grid.steps, number]
-        known = column[~np.isnan(column)]
-        if not len(known) or not service:
+        samples = column[~np.isnan(column)]
+        if not len(samples) or not service:
             continue
         plain = str(metric).partition("{")[0]
         row = catalogue.find(plain)
@@ -240,22 +241,22 @@ def metric_lines(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
             unit = "s" if plain.endswith("_mean") else "/s" if plain.endswith("_rate") else ""
         else:
             unit = ("" if row.unit == "1" else row.unit) + _RATED.get(row.kind, "")
-        # a rate has no number in its first step
-        constant = len(known) >= len(column) - 1 and not np.isnan(column[-1]) and (known == known[0]).all()
+        # a rate has no value in its first step
+        constant = len(samples) >= len(column) - 1 and not np.isnan(column[-1]) and (samples == samples[0]).all()
         lines.append(
             {
                 "service": str(service),
                 "metric": str(metric),
                 "role": catalogue.role_of(str(metric)),
                 "unit": unit,
-                "values": rounded(known[:1])[0] if constant else rounded(column),
+                "values": rounded(samples[:1])[0] if constant else rounded(column),
             }
         )
     return lines
 
 
 def client_requests(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
-    """Count requests by step and outcome, with latency in milliseconds; None where none were recorded."""
+    """Count requests by step and outcome, with latency in milliseconds; None without requests."""
     frame = read_frame(view, "requests", ("scheduled", "endpoint", "latency_ns", "status", "outcome"))
     if frame.empty:
         return None
@@ -276,13 +277,13 @@ def client_requests(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
 
 
 def _endpoints(frame: pd.DataFrame, reference_end_ns: int) -> list[dict[str, Any]]:
-    """Summarise each endpoint, in the reference and after it."""
+    """Summarise each endpoint in the reference and after it."""
     rows = []
     for endpoint, requests in frame.groupby("endpoint", observed=True):
         row: dict[str, Any] = {"endpoint": str(endpoint)}
         before = requests["scheduled"] < reference_end_ns
-        for part, chosen in (("before", requests[before]), ("after", requests[~before])):
-            row[part] = {
+        for window, chosen in (("before", requests[before]), ("after", requests[~before])):
+            row[window] = {
                 "requests": len(chosen),
                 "failed": int(chosen["failed"].sum()),
                 "ms": rounded(np.array([chosen["ms"].median()], dtype=float))[0],

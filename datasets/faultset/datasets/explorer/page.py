@@ -1,7 +1,7 @@
-"""The page: one HTML file that holds its script, its style and its data, and asks nothing of a network.
+"""Write the page: one HTML file with its script, style and data, which needs no network.
 
-Nothing of a dataset is ever markup or script. It is deflated JSON in Base64, an alphabet without `<`, which the script
-reads and shows as text; and a content security policy lets the browser run the one script whose hash it names.
+Data is never markup or script. It is deflated JSON in Base64, which has no `<`, and the script shows it as text. A
+content security policy allows only the script with the given hash.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from faultset.datasets.explorer.content import Answers, content_json, episode_co
 from faultset.datasets.format.storage import translate_disk_full
 
 LARGEST_FILE = 48 << 20
-"""Characters of data that browsers open without a wait, on a phone too."""
+"""Characters of data that browsers open quickly, even on a phone."""
 _SCRIPTS = tuple(
     f"{name}.js"
     for name in ("elements", "axis", "list", "services", "telemetry", "traces", "answers", "diagnosis", "page")
@@ -44,22 +44,22 @@ def write_page(
     Parameters
     ----------
     out
-        File to make or to replace.
+        File to create or replace.
     episodes
-        Ids; all of the version by default.
+        Ids; by default all of the version.
     truth
-        Whether labels are in the page.
+        Whether to include labels.
     answers
-        What methods answered, by episode; see `faultset.datasets.explorer.answers.read_answers`.
+        Answers of methods by episode; see `faultset.datasets.explorer.answers.read_answers`.
     progress
-        Told how many episodes are finished, and of how many.
+        Called with the number of finished and of all episodes.
 
     Raises
     ------
     UsageError
-        The page would be larger than browsers open without a wait, or cannot be written.
+        The page would be too large for browsers, or cannot be written.
     DataError
-        An episode is damaged, or the version does not have it.
+        An episode is damaged or not in the version.
     """
     chosen = list(dataset.episodes if episodes is None else dict.fromkeys(episodes))
     dataset.check_files(episodes=chosen)
@@ -72,8 +72,8 @@ def write_page(
         size += len(blocks[-1])
         if size > LARGEST_FILE:
             raise UsageError(
-                f"the page would be larger than {LARGEST_FILE >> 20} MB after {number + 1} of {len(chosen)} episodes; "
-                "choose some with --episode, or look at all of them with --serve"
+                f"the page must have at most {LARGEST_FILE >> 20} MB, but is larger after {number + 1} of "
+                f"{len(chosen)} episodes; choose fewer with --episodes, or use --serve"
             )
         steps.add()
     text = page_text("".join(blocks))
@@ -83,7 +83,7 @@ def write_page(
 
 
 def dataset_content(dataset: Dataset, episodes: Sequence[str], *, truth: bool) -> dict[str, Any]:
-    """Return what the page says of a dataset before an episode is opened."""
+    """Return the content of the page before an episode is opened."""
     return {
         "name": dataset.root.resolve().name,
         "version": dataset.version,
@@ -104,7 +104,7 @@ def page_text(blocks: str, *, served: bool = False) -> str:
     Parameters
     ----------
     served
-        Whether the page fetches episodes from the server that it came from.
+        Whether the page fetches episodes from its server.
     """
     script, style, template = _assets()
     connect = "connect-src 'self'; " if served else ""
@@ -112,9 +112,9 @@ def page_text(blocks: str, *, served: bool = False) -> str:
         f"default-src 'none'; {connect}script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    parts = {"POLICY": policy, "STYLE": style, "DATA": blocks, "SCRIPT": script}
-    # What is put in is never looked at for marks itself.
-    return "".join(parts.get(piece, piece) for piece in template.split("@@"))
+    values = {"POLICY": policy, "STYLE": style, "DATA": blocks, "SCRIPT": script}
+    # splitting the template first prevents placeholders within inserted values from being replaced
+    return "".join(values.get(piece, piece) for piece in template.split("@@"))
 
 
 def _block(name: str, content: bytes) -> str:

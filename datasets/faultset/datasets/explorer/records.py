@@ -1,4 +1,4 @@
-"""Log templates, changes of objects and example traces, a few of many."""
+"""Select log templates, events, changes of objects and example traces for the explorer."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from faultset.datasets.views import EpisodeView
 MOST_TEMPLATES = 150
 EXAMPLES = 3
 LONGEST_LINE = 600
-"""Characters of an example that are shown."""
+"""Characters of an example to show."""
 _BAD = ("error", "fatal")
 
 
 def log_lines_by_kind(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
-    """Count lines by level and by template; None where no lines were recorded.
+    """Count lines by level and template; None without lines.
 
-    Of many templates those are kept that are errors, that are new after the reference, or whose rate has changed most.
+    If there are many templates, keep errors, new ones, and those whose rate changed most.
     """
     table = read_table(view, "logs", ("time", "service", "level", "message"))
     if not len(table):
@@ -56,7 +56,7 @@ def _templates(
     start_ns, split_ns = view.reference
     keys = ["service", "level", "template"]
     frame = frame.assign(before=frame["time"] < split_ns, number=frame.groupby(keys, sort=False).ngroup())
-    found = frame.groupby("number").agg(
+    groups = frame.groupby("number").agg(
         service=("service", "first"),
         level=("level", "first"),
         template=("template", "first"),
@@ -65,12 +65,12 @@ def _templates(
         first=("time", "first"),
     )
     ratio = (view.window[1] - split_ns) / max(split_ns - start_ns, 1)
-    after = found["lines"] - found["before"]
-    change = np.abs(np.log((after + 1) / (found["before"] * ratio + 1)))
-    found = found.assign(change=change, bad=found["level"].isin(_BAD), new=found["before"] == 0)
-    chosen = found.sort_values(["bad", "new", "change", "lines"], ascending=False, kind="stable").head(MOST_TEMPLATES)
-    kept = frame[frame["number"].isin(chosen.index)]
-    by_number: dict[Hashable, pd.DataFrame] = dict(iter(kept.groupby("number")))
+    after = groups["lines"] - groups["before"]
+    change = np.abs(np.log((after + 1) / (groups["before"] * ratio + 1)))
+    groups = groups.assign(change=change, bad=groups["level"].isin(_BAD), new=groups["before"] == 0)
+    chosen = groups.sort_values(["bad", "new", "change", "lines"], ascending=False, kind="stable").head(MOST_TEMPLATES)
+    chosen_lines = frame[frame["number"].isin(chosen.index)]
+    by_number: dict[Hashable, pd.DataFrame] = dict(iter(chosen_lines.groupby("number")))
     rows = []
     for number, row in chosen.iterrows():
         lines = by_number[number]
@@ -86,12 +86,12 @@ def _templates(
                 "change": round(float(row["change"]), 3),
                 "counts": np.bincount(lines["step"], minlength=grid.steps).tolist(),
                 "examples": [
-                    [grid.seconds(int(lines["time"].iloc[place])), _line(messages, int(lines["row"].iloc[place]))]
-                    for place in spread
+                    [grid.seconds(int(lines["time"].iloc[index])), _line(messages, int(lines["row"].iloc[index]))]
+                    for index in spread
                 ],
             }
         )
-    return rows, len(found) - len(chosen)
+    return rows, len(groups) - len(chosen)
 
 
 def _line(messages: pa.ChunkedArray, row: int) -> str:
@@ -112,7 +112,7 @@ def events(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
 
 
 def object_changes(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
-    """Return when objects appeared, changed or were not seen any more, with the fields that changed."""
+    """Return when objects appeared, changed or disappeared, with the changed fields."""
     frame = read_frame(view, "objects", ("time", "kind", "name", "service", "state"))
     if frame.empty:
         return []
@@ -128,8 +128,8 @@ def object_changes(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
     last = frame[~same.shift(-1, fill_value=False)]
     gone = last[last["time"].astype(np.int64) < view.window[1] - 2.5 * interval_ns]
     rows = [_change(frame.loc[number], before[number], grid) for number in frame.index[changed]]
-    rows += [_row(one, grid) | {"what": "appeared", "fields": []} for _, one in frame[~same & late].iterrows()]
-    rows += [_row(one, grid) | {"what": "last seen", "fields": []} for _, one in gone.iterrows()]
+    rows += [_row(row, grid) | {"what": "appeared", "fields": []} for _, row in frame[~same & late].iterrows()]
+    rows += [_row(row, grid) | {"what": "last seen", "fields": []} for _, row in gone.iterrows()]
     return sorted(rows, key=lambda row: row["time"])[:MOST_ROWS]
 
 
@@ -148,17 +148,17 @@ def _change(row: pd.Series, before: str, grid: TimeGrid) -> dict[str, Any]:
 
 
 def _fields(state: str) -> Mapping[str, Any]:
-    found = json.loads(state)
-    return _flat("", found) if isinstance(found, dict) else {"": found}
+    value = json.loads(state)
+    return _flat("", value) if isinstance(value, dict) else {"": value}
 
 
 def _flat(prefix: str, value: Any) -> dict[str, Any]:
     """Return nested fields under dotted names."""
     if isinstance(value, dict) and value:
-        return {name: one for key, inner in value.items() for name, one in _flat(f"{prefix}.{key}", inner).items()}
-    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
-        named = {str(one.get("name", place)): one for place, one in enumerate(value)}
-        return _flat(prefix, named)
+        return {name: leaf for key, inner in value.items() for name, leaf in _flat(f"{prefix}.{key}", inner).items()}
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        by_name = {str(item.get("name", index)): item for index, item in enumerate(value)}
+        return _flat(prefix, by_name)
     return {prefix.removeprefix("."): value}
 
 
@@ -167,7 +167,7 @@ def _text(value: Any) -> str:
 
 
 MOST_TRACES = 30
-"""Of each of the two kinds."""
+"""Number of failing, and of slow traces."""
 MOST_SPANS = 300
 _COLUMNS = (
     "time", "trace_id", "span_id", "parent_span_id", "service", "peer_service", "operation", "kind", "duration_ns",
@@ -176,7 +176,7 @@ _COLUMNS = (
 
 
 def trace_examples(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
-    """Return failing traces, spread over the time, and the slowest of the others; None without spans."""
+    """Return failing traces, spread over the view, and the slowest of the others; None without spans."""
     spans = read_frame(view, "spans", _COLUMNS)
     if spans.empty:
         return None
@@ -201,13 +201,13 @@ def trace_examples(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
 
 def _trace(trace: str, facts: pd.Series, spans: pd.DataFrame, grid: TimeGrid) -> dict[str, Any]:
     start = int(facts["start"])
-    kept = spans.head(MOST_SPANS)
-    place = {span: number for number, span in enumerate(kept["span_id"])}
-    parent = [place.get(one) if one is not None else None for one in kept["parent_span_id"]]
-    texts = {name: kept[name].astype(object).where(kept[name].notna(), None).tolist() for name in _TEXTS}
-    begin = rounded((kept["time"].to_numpy() - start) / 1e6)
-    length = rounded(kept["duration_ns"].to_numpy() / 1e6)
-    code = [None if pd.isna(value) else int(value) for value in kept["status_code"]]
+    first = spans.head(MOST_SPANS)
+    numbers = {span: number for number, span in enumerate(first["span_id"])}
+    parent = [numbers.get(span) if span is not None else None for span in first["parent_span_id"]]
+    texts = {name: first[name].astype(object).where(first[name].notna(), None).tolist() for name in _TEXTS}
+    begin = rounded((first["time"].to_numpy() - start) / 1e6)
+    length = rounded(first["duration_ns"].to_numpy() / 1e6)
+    code = [None if pd.isna(value) else int(value) for value in first["status_code"]]
     depth = _depths(parent)
     return {
         "id": trace,
@@ -220,7 +220,7 @@ def _trace(trace: str, facts: pd.Series, spans: pd.DataFrame, grid: TimeGrid) ->
                 depth[n], texts["service"][n], texts["operation"][n], texts["kind"][n], texts["peer_service"][n],
                 begin[n], length[n], texts["status"][n], code[n],
             ]
-            for n in _in_order(parent, len(kept))
+            for n in _in_order(parent, len(first))
         ],
     }  # fmt: skip
 
@@ -229,7 +229,7 @@ _TEXTS = ("service", "operation", "kind", "peer_service", "status")
 
 
 def _in_order(parent: list[int | None], count: int) -> list[int]:
-    """Return spans, each before its children in order of time; none twice, whatever the parents say."""
+    """Return each span once, before its children, which are in order of time; cycles are tolerated."""
     children: dict[int | None, list[int]] = {}
     for number in range(count):
         children.setdefault(parent[number], []).append(number)
@@ -247,7 +247,7 @@ def _in_order(parent: list[int | None], count: int) -> list[int]:
 
 
 def _depths(parent: list[int | None]) -> list[int]:
-    """Return how deep each span lies; parents that form a circle end at their number."""
+    """Return the depth of each span in its trace; cycles of parents are tolerated."""
     depths = []
     for number in range(len(parent)):
         depth, above = 0, parent[number]

@@ -1,4 +1,4 @@
-"""A server on this machine for datasets that are too large for one file: episodes are read when they are opened."""
+"""Serve the explorer on this machine for datasets that are too large for one file."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ _HEADERS = {
 def explorer_app(
     dataset: Dataset, token: str, *, truth: bool = True, answers: Answers | None = None
 ) -> web.Application:
-    """Return the application: the page, and each episode as deflated JSON; whoever lacks the token finds nothing.
+    """Return the application with the page and each episode as deflated JSON; without the token, all is 404.
 
     Parameters
     ----------
     token
-        First part of every path.
+        First segment of every path.
     truth
-        Whether labels are sent.
+        Whether to send labels.
     answers
-        What methods answered, by episode.
+        Answers of methods by episode.
     """
     index = base64.b64encode(packed(dataset_content(dataset, dataset.episodes, truth=truth))).decode()
     text = page_text(f'<script type="application/octet-stream" id="dataset">{index}</script>\n', served=True)
 
     def refuse_strangers(request: web.Request) -> None:
-        # A page elsewhere may have its name resolve to this machine.
+        # DNS rebinding: the name of a foreign page may resolve to this machine
         host = request.host.rpartition(":")[0] or request.host
-        known = secrets.compare_digest(request.match_info["token"].encode(), token.encode())
-        if host not in (HOST, "localhost") or not known:
+        has_token = secrets.compare_digest(request.match_info["token"].encode(), token.encode())
+        if host not in (HOST, "localhost") or not has_token:
             raise web.HTTPNotFound(headers=_HEADERS)
 
     async def page(request: web.Request) -> web.Response:
@@ -88,9 +88,9 @@ async def serve(
     Parameters
     ----------
     port
-        A free one by default.
+        Port to listen on; 0 chooses a free one.
     started
-        Told the address of the page, which holds the token.
+        Called with the address of the page, which contains the token.
     """
     token = secrets.token_urlsafe(16)
     runner = web.AppRunner(explorer_app(dataset, token, truth=truth, answers=answers), access_log=None)

@@ -1,4 +1,4 @@
-"""The dataset card: a README for people, with front matter that Hugging Face reads."""
+"""Write the dataset card: a README with front matter for Hugging Face."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, AddedTable
 from faultset.datasets.format.storage import translate_disk_full
 
 CARD = "README.md"
-"""Name of the card's file."""
+"""File name of the card."""
 KEEP_MARK = "<!-- Text below this line is kept when the card is written again. -->"
 
 
@@ -30,15 +30,16 @@ def write_card(
     *,
     added_tables: Sequence[AddedTable] = (),
 ) -> None:
-    """Write `README.md` for a version; what stands below the keep mark of an older card stays."""
+    """Write `README.md` for a version; text below the keep mark of an older card is kept."""
     path = root / CARD
-    kept = ""
+    user_text = ""
     if path.exists():
-        kept = path.read_text(encoding="utf-8").partition(KEEP_MARK)[2].lstrip("\n")
+        user_text = path.read_text(encoding="utf-8").partition(KEEP_MARK)[2].lstrip("
+")
     rates = base_rate_table(root, labels, {episode: _cell(app) for episode, app in apps.items()})
+    card = card_text(root.resolve().name, manifest, labels, apps, added_tables=added_tables, base_rates=rates)
     with translate_disk_full(root):
-        text = card_text(root.resolve().name, manifest, labels, apps, added_tables=added_tables, base_rates=rates)
-        replace_text(path, text + kept)
+        replace_text(path, card + user_text)
 
 
 def card_text(
@@ -50,7 +51,7 @@ def card_text(
     added_tables: Sequence[AddedTable] = (),
     base_rates: str = "",
 ) -> str:
-    """Return the card of a version, down to the keep mark."""
+    """Return the card of a version up to and including the keep mark."""
     counts = Counter((apps[episode], label.fault or "none", label.verdict) for episode, label in labels.items())
     episodes = "\n".join(
         f"| {_cell(app)} | {_cell(fault)} | {verdict} | {count} |"
@@ -72,7 +73,7 @@ def card_text(
         for split, sides in manifest.splits.items()
     )
     synthetic = (
-        "**The data is synthetic**: made by a program that runs no services.\n\n"
+        "**The data is synthetic**: generated without running services.\n\n"
         if manifest.provenance.get("synthetic")
         else ""
     )
@@ -99,8 +100,8 @@ schema version {manifest.schema_version}.
 |---|---|---|---|
 {episodes}
 
-A verdict is *manifest* when clients felt the fault, *latent* when only the target's own signals moved, *silent* when
-nothing did, *none* without a fault.
+A verdict is *manifest* if clients noticed the fault, *latent* if only the target's metrics changed, *silent* if nothing
+changed, and *none* without a fault.
 
 ## Tables
 
@@ -108,16 +109,16 @@ nothing did, *none* without a fault.
 |---|---|---|
 {tables}
 
-`episodes/<id>/telemetry/` is what a method may see, `episodes/<id>/truth/` is what really happened. Times are UTC with
-nanoseconds, windows half-open.
+`episodes/<id>/telemetry/` is the input of methods, `episodes/<id>/truth/` the ground truth. Times are UTC nanoseconds,
+windows are half-open.
 
 {compacted}{"".join(_dictionary(table) for table in added_tables)}## Splits
 
-| split | never on both sides | train | test |
+| split | separated by | train | test |
 |---|---|---|---|
 {splits}
 
-The lists are in `versions/{manifest.version}.json`, together with the SHA-256 of every file.
+`versions/{manifest.version}.json` lists the episodes and the SHA-256 of every file.
 
 ## Reading
 
@@ -140,20 +141,20 @@ logs = load_dataset("<this folder>", "logs", split="train")
 
 
 def _sampling(source: Any) -> str:
-    """Return what a compaction left out, in words; nothing where it kept all traces."""
+    """Describe the sampling of traces by a compaction; empty if it kept all."""
     share = source.get("traces") if isinstance(source, Mapping) else None
     if not isinstance(share, int | float) or not share < 1:
         return ""
     mark = source.get("ids_of_left_out_traces_begin_with")
-    how = f" The ids of lines whose spans were left out begin with {_cell(mark)}." if isinstance(mark, str) else ""
+    note = f" Trace ids without spans begin with {_cell(mark)}." if isinstance(mark, str) else ""
     return (
-        f"**The traces are a sample**: spans of {share:.0%} of the traces were kept, chosen by their ids alone, "
-        f"and log lines of all.{how}\n\n"
+        f"**The traces are a sample**: {share:.0%} of the traces were kept, chosen by their ids, and all log lines."
+        f"{note}\n\n"
     )
 
 
 def _dictionary(table: AddedTable) -> str:
-    """Return the columns of an added table, which no other page describes."""
+    """Describe the columns of an added table."""
     columns = "\n".join(
         f"| {column.name} | {column.type} | {_cell(column.unit)} | {'yes' if column.nullable else 'no'} "
         f"| {_cell(column.meaning)} |"
@@ -172,12 +173,12 @@ def _dictionary(table: AddedTable) -> str:
 
 
 def _provenance(manifest: Manifest) -> str:
-    # A page that shows the card must find no tags in it.
+    # a page that shows the card must not find HTML tags in it
     return json.dumps(manifest.provenance, indent=2, sort_keys=True).replace("<", "\\u003c")
 
 
 def _cell(text: str) -> str:
-    """Return a text as a cell of a Markdown table that shows it and nothing else."""
+    """Escape a text for a cell of a Markdown table."""
     return escape(printable(text)).replace("|", "&#124;").replace("`", "&#96;")
 
 

@@ -1,4 +1,4 @@
-"""What a method may know about an episode before it looks at telemetry."""
+"""Facts about an episode that methods may use, without its telemetry."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from faultset.datasets.format.schemas import (
 
 CONTEXT_FILE = "context.json"
 IMPORTED = "imported"
-"""Platform of an episode that was made from another benchmark's data: where it ran is known to its source only."""
+"""Platform of episodes imported from other data, whose platform is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeContext:
     """The content of an episode's `context.json`.
 
-    Times are UTC nanoseconds and windows are half-open: the view is `[view_start_ns, view_end_ns)`, its part that
-    is known to be healthy is `[view_start_ns, reference_end_ns)`.
+    Times are UTC nanoseconds and windows are half-open: the view is `[view_start_ns, view_end_ns)`, and its healthy
+    reference is `[view_start_ns, reference_end_ns)`.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -47,62 +47,62 @@ class EpisodeContext:
     app: Name
     """Name of the application."""
     platform: Name
-    """Where it ran."""
+    """Platform that it ran on."""
     view_start_ns: TimeNs
-    """Beginning of the view."""
+    """Start of the view."""
     view_end_ns: TimeNs
     """End of the view."""
     reference_end_ns: TimeNs
-    """End of the part that is known to be healthy."""
+    """End of the healthy reference."""
     source_intervals_s: Mapping[Name, IntervalS | None]
-    """Sampling interval of each table in seconds; None where rows come when something happens."""
+    """Sampling interval of each table in seconds; None for tables of events."""
     services: tuple[Name, ...]
-    """Closed list of candidates: whoever is at fault, it is one of these."""
+    """All services; a faulty service is always one of them."""
     calls: tuple[tuple[Name, Name], ...]
     """Declared call graph as (caller, callee)."""
     workload_entry: Name
-    """Service that the load talks to."""
+    """Service that receives the requests of clients."""
     metric_roles: tuple[Mapping[Name, Name], ...] = field(default=())
-    """Rows for metrics that the built-in catalogue does not know; see `faultset.datasets.metrics.roles`."""
+    """Roles of metrics that are missing in the built-in catalogue; see `faultset.datasets.metrics.roles`."""
     reference_moved_ns: Annotated[int, Field(gt=-(1 << 62), lt=1 << 62)] = 0
-    """By how much all telemetry of the reference was moved in time; subtract it to get the source's own stamps."""
+    """Time shift of the reference's telemetry; subtract it to get the original time stamps."""
     added_tables: tuple[AddedTable, ...] = field(default=())
-    """Telemetry tables beside those that every episode has."""
+    """Telemetry tables in addition to the standard ones."""
     workload: Mapping[Name, Any] = field(default_factory=dict[str, Any])
-    """What clients did, the same in every episode of a campaign: mix, mean rate, how it moved, regions."""
+    """Load of the campaign: mix, mean rate, pattern, regions."""
     stores: Mapping[Name, Name] = field(default_factory=dict[str, str])
-    """Which server each store ran; empty when Redis was in the place of all."""
+    """Server of each store; empty if all stores are Redis."""
 
     def __post_init__(self) -> None:
         if not self.view_start_ns < self.reference_end_ns <= self.view_end_ns:
             raise DataError(
-                f"episode {self.episode}: the reference window must end inside the view "
-                f"[{self.view_start_ns}, {self.view_end_ns}), it ends at {self.reference_end_ns}"
+                f"episode {self.episode}: the reference must end inside the view "
+                f"[{self.view_start_ns}, {self.view_end_ns}), but ends at {self.reference_end_ns}"
             )
         if self.view_end_ns - self.view_start_ns > LONGEST_VIEW_NS:
             raise DataError(
-                f"episode {self.episode}: the view is {(self.view_end_ns - self.view_start_ns) / 86_400e9:.0f} days "
-                f"long, wanted are at most {LONGEST_VIEW_NS // 86_400_000_000_000}"
+                f"episode {self.episode}: the view must be at most {LONGEST_VIEW_NS // 86_400_000_000_000} days long, "
+                f"but is {(self.view_end_ns - self.view_start_ns) / 86_400e9:.0f}"
             )
 
     @property
     def app_title(self) -> str:
-        """Name of the application, and a word on its stores where they are others than usual."""
+        """Name of the application, and whether it used original stores."""
         return f"{self.app}, original stores" if self.stores else self.app
 
     @property
     def sampling_step_s(self) -> float:
-        """Interval at which metrics were sampled, in seconds; one where nothing says so."""
+        """Sampling interval of metrics in seconds; 1 if it is unknown."""
         return self.source_intervals_s.get("metrics") or 1.0
 
     @property
     def resolution_s(self) -> float:
-        """Step of the grid on which methods compare metrics, in seconds."""
+        """Step in seconds to which methods resample metrics."""
         return resolution_s(self.sampling_step_s, (self.reference_end_ns - self.view_start_ns) / 1e9)
 
     @property
     def tables(self) -> dict[str, pa.Schema]:
-        """Schema of every telemetry table of the episode, by the table's name."""
+        """Schemas of the episode's telemetry tables by name."""
         return TABLES | {added.name: added.schema for added in self.added_tables}
 
     def to_json(self) -> str:
@@ -118,14 +118,14 @@ class EpisodeContext:
 
     @classmethod
     def from_json(cls, text: bytes | str, *, origin: str = CONTEXT_FILE) -> EpisodeContext:
-        """Read the text of `context.json`; `origin` names it in errors."""
+        """Parse the text of `context.json`; `origin` names it in errors."""
         content = parse_object(text, origin)
         check_schema_version(content.pop("schema_version", None), origin)
         return checked(content, cls, origin)
 
 
 def resolution_s(step_s: float, reference_s: float) -> float:
-    """Choose the step of a grid: at most 60 samples of reference, and whole sampling steps in each.
+    """Return the smallest multiple of the sampling step with at most 60 samples in the reference.
 
     >>> resolution_s(1, 36), resolution_s(1, 144), resolution_s(5, 240), resolution_s(15, 600)
     (1, 3, 5, 15)
@@ -143,11 +143,11 @@ def read_context(episode_path: Path) -> EpisodeContext:
     return EpisodeContext.from_json(read_regular(path, limit_bytes=LIMIT_BYTES), origin=str(path))
 
 
-def check_schema_version(found: object, origin: str) -> None:
-    """Raise DataError unless `found` is the schema version of this release."""
-    if type(found) is int and found == SCHEMA_VERSION:
+def check_schema_version(version: object, origin: str) -> None:
+    """Raise DataError unless a schema version is that of this release."""
+    if type(version) is int and version == SCHEMA_VERSION:
         return
     raise DataError(
-        f"{origin} has schema version {quoted(found)}, this release of faultset reads version "
-        f"{SCHEMA_VERSION}; read it with the release that wrote it, or collect it again"
+        f"{origin} must have schema version {SCHEMA_VERSION}, but has {quoted(version)}; read it with the release that "
+        "wrote it, or collect it again"
     )

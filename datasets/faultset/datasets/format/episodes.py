@@ -1,4 +1,4 @@
-"""Writing an episode: a folder that is whole or absent."""
+"""Write an episode as a folder that appears atomically."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ from faultset.datasets.format.storage import (
 )
 
 WRITTEN = "written"
-"""Name of the journal's note that holds the digest."""
+"""Name of the journal's note with the digest."""
 
 
 def run_digest(times: Mapping[str, pa.ChunkedArray], *, view_start_ns: int, inject_start_ns: int | None) -> str:
-    """Return a digest of how many rows each table has and from when to when.
+    """Return a digest of each table's row count, first and last time, which distinguishes runs of one plan.
 
     Parameters
     ----------
     times
-        The column of each table that places its rows in time.
+        Time column of each table.
     inject_start_ns
-        When the fault was injected; None without a fault.
+        Time of the injection; None without a fault.
     """
     spans = {table: _span(column) for table, column in times.items()}
-    known = {"tables": spans, "view_start_ns": view_start_ns, "inject_start_ns": inject_start_ns}
-    return hashlib.sha256(canonical_json(known).encode()).hexdigest()
+    facts = {"tables": spans, "view_start_ns": view_start_ns, "inject_start_ns": inject_start_ns}
+    return hashlib.sha256(canonical_json(facts).encode()).hexdigest()
 
 
 def _span(column: pa.ChunkedArray) -> list[int | None]:
@@ -63,24 +63,24 @@ def _span(column: pa.ChunkedArray) -> list[int | None]:
 
 
 SERIES_COLUMNS = ("metric", "service", "pod", "container", "labels")
-"""What identifies a metric series, in the order in which the table is sorted."""
+"""Columns that identify a metric series, in sort order."""
 _LARGEST = np.iinfo(np.int64).max
 
 
 def order_of(table: str, rows: pa.Table) -> np.ndarray | None:
-    """Return the numbers of a table's rows in the order in which it is stored; None when they are in it."""
+    """Return the row indices that sort a table as it is stored; None if it is sorted."""
     return _series_order(rows) if table == "metrics" else _time_order(rows, time_column(table))
 
 
 def in_one_chunk(table: pa.Table) -> pa.Table:
-    """Return a table in which each column has one chunk, and so one dictionary."""
+    """Return a table with one chunk, and thus one dictionary, per column."""
     if all(column.num_chunks == 1 for column in table.columns):
         return table
     return table.unify_dictionaries().combine_chunks()
 
 
 def _series_order(rows: pa.Table) -> np.ndarray | None:
-    """Return the order by series and time; None when the rows are in it."""
+    """Return the row indices that sort by series and time; None if the rows are sorted."""
     times = rows["time"].cast(pa.int64()).to_numpy()
     if _in_series_order(rows, times):
         return None
@@ -89,14 +89,14 @@ def _series_order(rows: pa.Table) -> np.ndarray | None:
         ranks = _ranks(rows[name])
         size = int(ranks.max(initial=0)) + 1
         if int(series.max(initial=0)) + 1 > _LARGEST // size:
-            # Numbers of all combinations would not fit: number those that occur.
+            # There are too many possible combinations for int64; renumber the existing ones.
             series = np.unique(series, return_inverse=True)[1].astype(np.int64)
         series = series * size + ranks
     return np.lexsort([times, series])
 
 
 def _in_series_order(rows: pa.Table, times: np.ndarray) -> bool:
-    """Say whether the rows are sorted by series and time, by comparing the first rows of the series only."""
+    """Return whether the rows are sorted by series and time; compares only the first row of each series."""
     if not len(rows):
         return True
     change = np.zeros(len(rows), dtype=bool)
@@ -116,14 +116,14 @@ def _in_series_order(rows: pa.Table, times: np.ndarray) -> bool:
     heads = []
     for code, dictionary in codes:
         words = ["", *dictionary.to_pylist()]
-        # Nulls come first, also before empty words.
+        # nulls sort before empty strings
         heads.append([(number >= 0, words[number + 1]) for number in code[starts].tolist()])
     keys = list(zip(*heads, strict=True))
     return all(first < second for first, second in pairwise(keys))
 
 
 def as_array(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array; copied only where it has several chunks."""
+    """Return a column as one array; copied only if it has several chunks."""
     if column.num_chunks == 1:
         return column.chunk(0)
     array = column.combine_chunks()
@@ -136,7 +136,7 @@ def _time_order(rows: pa.Table, column: str) -> np.ndarray | None:
 
 
 def _ranks(column: pa.ChunkedArray) -> np.ndarray:
-    """Return a number per row that sorts as the row's string does; nulls first."""
+    """Return integers that sort like the strings of a column; nulls first."""
     if not len(column):
         return np.zeros(0, dtype=np.int32)
     array = as_array(column)
@@ -154,7 +154,7 @@ TELEMETRY = "telemetry"
 TRUTH = "truth"
 INCOMPLETE = ".incomplete"
 JOURNAL_FILE = f"{TRUTH}/journal.jsonl"
-"""What was done to the platform; path below the folder of an episode."""
+"""Record of the changes to the platform; path below an episode's folder."""
 
 
 def table_file(table: str) -> str:
@@ -165,21 +165,21 @@ def table_file(table: str) -> str:
 class EpisodeWriter:
     """Write one episode into `DATASET/episodes/<id>`.
 
-    Use it as a context manager: everything goes into `<id>.incomplete`, and only `commit` makes it an episode.
-    Leaving the block without `commit` removes the folder.
+    Use it as a context manager. Files are written to `<id>.incomplete`; `commit` turns it into an episode. Leaving the
+    block without `commit` removes the folder.
 
     Parameters
     ----------
     dataset_root
-        Dataset folder; made when it does not exist.
+        Dataset folder; created if missing.
     episode_id
         Opaque name: letters, digits and `-`.
     quick
-        Write faster, with a little more space.
+        Write faster; files are slightly larger.
     smallest
-        Write slower, with less space.
+        Write slower; files are smaller.
     added_tables
-        Tables beside those that every episode has; the context must name them, too.
+        Tables in addition to the standard ones; the context must declare them as well.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class EpisodeWriter:
 
     def __enter__(self) -> Self:
         if self._final.exists():
-            raise DataError(f"episode {self._id} exists in {self._parent}; episodes are never overwritten")
+            raise DataError(_exists(self._id, self._parent))
         with translate_disk_full(self._parent):
             shutil.rmtree(self._folder, ignore_errors=True)
             for name in (TELEMETRY, TRUTH):
@@ -220,19 +220,19 @@ class EpisodeWriter:
 
     @property
     def folder(self) -> Path:
-        """Where the files are until they are committed."""
+        """Folder of the files until they are committed."""
         return self._folder
 
     def write_table(self, table: str, batches: Iterable[pa.RecordBatch | pa.Table]) -> pa.Table:
-        """Sort and write one telemetry table, given without its `episode` column; return it as it was written."""
+        """Sort and write one telemetry table without its `episode` column; return the written table."""
         if table not in self._schemas:
-            raise DataError(f'"{table}" is not a table; tables are {", ".join(self._schemas)}')
+            raise DataError(f'"{table}" is not a table; choose one of {", ".join(self._schemas)}')
         schema = self._schemas[table]
-        rows = _with_episode(_joined(table, schema, batches), schema, self._id)
+        rows = _with_episode(_concatenate(table, schema, batches), schema, self._id)
         order = order_of(table, rows)
         if order is not None:
             rows = rows.take(pa.array(order))
-        with self._guarded():
+        with _Guard(self):
             path = self._folder / table_file(table)
             write_parquet(path, rows, compression=self._compression(table))
         self._written.add(table)
@@ -240,15 +240,15 @@ class EpisodeWriter:
         return rows
 
     def write_context(self, context: EpisodeContext) -> None:
-        """Write what a method may know."""
+        """Write the facts that methods may use."""
         if context.episode != self._id:
-            raise DataError(f"the context is of episode {context.episode}, the writer's is {self._id}")
+            raise DataError(f"the context must be of episode {self._id}, but is of {context.episode}")
         if context.tables.keys() != self._schemas.keys():
             raise DataError(
-                f"the context of episode {self._id} names the tables {', '.join(context.tables)}, the writer has "
-                f"{', '.join(self._schemas)}"
+                f"the context of episode {self._id} must declare the writer's tables ({', '.join(self._schemas)}), but "
+                f"declares {', '.join(context.tables)}"
             )
-        with self._guarded():
+        with _Guard(self):
             write_text(self._folder / CONTEXT_FILE, context.to_json())
         self._written.add(CONTEXT_FILE)
 
@@ -257,55 +257,51 @@ class EpisodeWriter:
     ) -> None:
         """Write label and evidence, and copy the journal.
 
-        Fields that are left out are null. Times are integers (UTC nanoseconds) or aware datetimes; fields that
-        hold JSON may be given as mappings.
+        Missing fields become null. Times are UTC nanoseconds or aware datetimes; JSON fields may be mappings.
         """
         label = {
             name: canonical_json(value) if name in LABEL_JSON_FIELDS and not isinstance(value, str) else value
             for name, value in label.items()
         }
         if label.get("faults"):
-            label["faults"] = [{**one, "parameters": canonical_json(one["parameters"])} for one in label["faults"]]
-        with self._guarded():
+            label["faults"] = [
+                {**fault, "parameters": canonical_json(fault["parameters"])} for fault in label["faults"]
+            ]
+        with _Guard(self):
             compression = SMALLEST if self._smallest else QUICKEST if self._quick else SMALL
             for name, schema, rows in (("label", LABEL, [label]), ("evidence", EVIDENCE, evidence)):
-                written = self._truth_rows(name, schema, rows)
-                write_parquet(self._folder / table_file(name), written, compression=compression)
-                self.rows[table_file(name)] = len(written)
-            done = "" if journal is None else Path(journal).read_text(encoding="utf-8")
-            write_text(self._folder / JOURNAL_FILE, done)
+                table = self._truth_table(name, schema, rows)
+                write_parquet(self._folder / table_file(name), table, compression=compression)
+                self.rows[table_file(name)] = len(table)
+            text = "" if journal is None else Path(journal).read_text(encoding="utf-8")
+            write_text(self._folder / JOURNAL_FILE, text)
         self._written.add(TRUTH)
 
     def write_missing_tables(self) -> None:
-        """Write the tables that nobody wrote, empty: every episode has the same files."""
+        """Write empty files for the other tables: every episode has the same files."""
         for table in self._schemas.keys() - self._written:
             self.write_table(table, ())
 
     def commit(self) -> Path:
-        """Flush everything to disk, give the folder its final name and return it.
-
-        Tables that nobody wrote are written empty.
-        """
+        """Write missing tables empty, flush everything to disk, and rename and return the folder."""
         missing = sorted({CONTEXT_FILE, TRUTH} - self._written)
         if missing:
-            raise DataError(f"episode {self._id} cannot be committed without {' and '.join(missing)}")
+            raise DataError(f"episode {self._id} lacks {' and '.join(missing)}; write them before the commit")
         self.write_missing_tables()
-        with self._guarded():
+        with _Guard(self):
             for folder in (self._folder / TELEMETRY, self._folder / TRUTH, self._folder):
                 flush(folder)
             if self._final.exists():
-                raise DataError(f"episode {self._id} appeared in {self._parent}; episodes are never overwritten")
+                raise DataError(_exists(self._id, self._parent))
             self._folder.rename(self._final)
             self._open = False
             flush(self._parent)
         return self._final
 
-    def _truth_rows(self, name: str, schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-        known = set(schema.names)
-        for row in rows:
-            unknown = sorted(row.keys() - known)
-            if unknown:
-                raise DataError(f"{name} of episode {self._id} has unknown fields: {', '.join(unknown)}")
+    def _truth_table(self, name: str, schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+        unknown = sorted({field for row in rows for field in row} - set(schema.names))
+        if unknown:
+            raise DataError(f"{name} of episode {self._id} has unknown fields {', '.join(unknown)}; remove them")
         table = pa.Table.from_pylist([{**row, "episode": self._id} for row in rows], schema=schema)
         _refuse_nulls(name, table)
         return table
@@ -315,65 +311,70 @@ class EpisodeWriter:
             return SMALLEST if self._smallest else SMALL
         return QUICKEST if table == "metrics" else QUICK
 
-    def _guarded(self) -> _Guard:
-        return _Guard(self)
-
     def _discard(self) -> None:
         self._open = False
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class _Guard:
-    """Around every write: refuse a closed writer, and give a full disk back at once."""
+    """Refuse writes of a closed writer; if the system fails a write, free its disk space at once."""
 
     def __init__(self, writer: EpisodeWriter) -> None:
         self._writer = writer
-        self._named = translate_disk_full(writer._parent)
+        self._translation = translate_disk_full(writer._parent)
 
     def __enter__(self) -> None:
         if not self._writer._open:
-            raise DataError(f"the writer of episode {self._writer._id} is closed")
-        self._named.__enter__()
+            raise DataError(f"the writer of episode {self._writer._id} is closed; create another one")
+        self._translation.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         if isinstance(error, OSError):
             self._writer._discard()
-        return self._named.__exit__(kind, error, trace)
+        return self._translation.__exit__(kind, error, trace)
 
 
-def _joined(table: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch | pa.Table]) -> pa.Table:
-    """Bring batches of any string encoding into one table of the schema, each dictionary unified."""
-    wanted = without_episode(schema)
-    parts = [_conformed(table, wanted, batch) for batch in batches]
-    if not parts:
-        return wanted.empty_table()
-    return in_one_chunk(pa.concat_tables(parts))
+def _exists(episode: str, folder: Path) -> str:
+    return f"episode {episode} exists in {folder} and is never overwritten; choose another id"
 
 
-def _conformed(table: str, wanted: pa.Schema, batch: pa.RecordBatch | pa.Table) -> pa.Table:
+def _concatenate(table: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch | pa.Table]) -> pa.Table:
+    """Concatenate batches of any string encoding into a table of the schema with unified dictionaries."""
+    expected = without_episode(schema)
+    tables = [_conform(table, expected, batch) for batch in batches]
+    if not tables:
+        return expected.empty_table()
+    return in_one_chunk(pa.concat_tables(tables))
+
+
+def _conform(table: str, expected: pa.Schema, batch: pa.RecordBatch | pa.Table) -> pa.Table:
     rows = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
     if "episode" in rows.column_names:
         rows = rows.drop_columns(["episode"])
-    if set(rows.column_names) != set(wanted.names):
-        missing = sorted(set(wanted.names) - set(rows.column_names))
-        extra = sorted(set(rows.column_names) - set(wanted.names))
-        raise DataError(f"a batch for table {table} lacks {missing or 'nothing'} and has extra {extra or 'nothing'}")
+    if set(rows.column_names) != set(expected.names):
+        raise DataError(
+            f"a batch for table {table} must have the columns {', '.join(expected.names)}, but has "
+            f"{', '.join(rows.column_names)}"
+        )
     columns = []
-    for field in wanted:
+    for field in expected:
         column = rows[field.name]
         if column.type != field.type:
             if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(column.type):
                 column = column.cast(pa.string()).dictionary_encode()
             column = column.cast(field.type)
         columns.append(column)
-    conformed = pa.Table.from_arrays(columns, schema=wanted)
+    conformed = pa.Table.from_arrays(columns, schema=expected)
     try:
-        # Text of foreign files may not be UTF-8, and is passed on unread.
+        # readers pass foreign text on without decoding it; it may not be UTF-8
         conformed.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise DataError(f"a batch for table {table} is damaged ({str(error).splitlines()[0][:160]})") from error
+        reason = str(error).splitlines()[0][:160]
+        raise DataError(
+            f"a batch for table {table} is damaged ({reason}); restore the file it was read from"
+        ) from error
     _refuse_nulls(table, conformed)
     return conformed
 
@@ -381,7 +382,7 @@ def _conformed(table: str, wanted: pa.Schema, batch: pa.RecordBatch | pa.Table) 
 def _refuse_nulls(table: str, rows: pa.Table) -> None:
     for field in rows.schema:
         if not field.nullable and rows[field.name].null_count:
-            raise DataError(f"{table}.{field.name} must not be null")
+            raise DataError(f"{table}.{field.name} must not be null, but is in {rows[field.name].null_count} rows")
 
 
 def _with_episode(rows: pa.Table, schema: pa.Schema, episode: str) -> pa.Table:

@@ -1,4 +1,4 @@
-"""The label of an episode: what really happened in it, one field for each column of `truth/label.parquet`."""
+"""The label of an episode, its ground truth: one field per column of `truth/label.parquet`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmPlace:
-    """The service whose metric raised an alarm; where a fault shows, which need not be where it is."""
+    """The service whose metric raised an alarm, which need not be the faulty one."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     service: Name
-    """Service on which it was seen."""
+    """Service of the metric."""
     metric: Name | None = None
-    """Stored name of the metric, or a pattern with `*` for several statistics of it; None where it is not known."""
+    """Stored name of the metric, or a pattern with `*` for several of its statistics; None if unknown."""
 
 
 NoFaultKind = Literal["plain", "disturbed", "sham", "unlabelled"]
@@ -43,7 +43,7 @@ _Whole = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 
 @dataclass(frozen=True, kw_only=True)
 class RootCause:
-    """An object at fault."""
+    """A faulty object."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -52,27 +52,27 @@ class RootCause:
     name: Name
     """Name of the object."""
     service: Name
-    """Service that it belongs to; a localizer has to name this one."""
+    """Service that it belongs to: the correct answer of a localizer."""
     accepted: tuple[Name, ...]
-    """Names of services that are a right answer too."""
+    """Other services that are accepted as answers."""
     metric: Name | None = None
-    """The metric that shows the cause, where the source of the data names one."""
+    """The metric that shows the cause, if the source of the data names one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledInterval:
-    """A time in which a fault acted."""
+    """A time interval in which a fault acted."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     begin_ns: TimeNs
-    """Its begin."""
+    """Start."""
     end_ns: TimeNs
-    """Its end, half-open."""
+    """End, half-open."""
     first_intensity: Annotated[float, Field(ge=0.0, le=1.0)]
-    """Share of the fault's full strength at the begin."""
+    """Share of the fault's full strength at the start."""
     last_intensity: Annotated[float, Field(ge=0.0, le=1.0)]
-    """The same at the end; in between it is linear."""
+    """Share at the end; linear in between."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +86,9 @@ class LabelledFault:
     target: Name
     """Service that it was applied to."""
     system_level: Name | None = None
-    """Where the fault is, in the words of the AIOpsLab paper."""
+    """System level of the AIOpsLab paper."""
     fault_type: Name | None = None
-    """What kind of fault it is, in the words of the AIOpsLab paper."""
+    """Fault type of the AIOpsLab paper."""
     paper_number: _Whole | None = None
     """Row of Table 2 in the AIOpsLab paper."""
     category: Name | None = None
@@ -96,81 +96,81 @@ class LabelledFault:
     parameters: Mapping[str, Any]
     """Its seeded parameters."""
     inject_start_ns: TimeNs | None = None
-    """Just before its first change."""
+    """Time just before its first change."""
     inject_done_ns: TimeNs | None = None
-    """All its changes are made."""
+    """Time when all its changes were made."""
     effective_ns: TimeNs | None = None
-    """First confirmed sign of it."""
+    """Time of its first confirmed effect."""
     intervals: tuple[LabelledInterval, ...] = ()
-    """When it acted, and how strongly; between them it did not. Empty where that is not recorded."""
+    """Times when it acted, with its intensity; empty if they were not recorded."""
 
     @property
     def is_delayed(self) -> bool:
-        """Whether it began to act some time after its injection."""
+        """Whether it started to act only after its injection was complete."""
         done_ns = self.inject_done_ns
         return bool(self.intervals) and done_ns is not None and self.intervals[0].begin_ns > done_ns
 
 
 @dataclass(frozen=True, kw_only=True)
 class Label:
-    """What really happened in an episode. Times are UTC nanoseconds; what never happened is None."""
+    """Ground truth of an episode. Times are UTC nanoseconds, or None for events that did not happen."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     episode: EpisodeId
     """Id of the episode."""
     fault: Name | None
-    """Name of the fault, of several joined by " + "; None in a no-fault episode."""
+    """Name of the fault, several joined by " + "; None in a no-fault episode."""
     no_fault_kind: NoFaultKind | None
     """plain, disturbed or sham; None in a fault episode."""
     targets: tuple[Name, ...]
     """Services that the fault was applied to."""
     root_causes: tuple[RootCause, ...]
-    """Objects at fault; empty in a no-fault episode."""
+    """Faulty objects; empty in a no-fault episode."""
     system_level: Name | None
-    """Where the fault is, in the words of the AIOpsLab paper, as "Virtualization"; several joined by " + "."""
+    """System level of the AIOpsLab paper, for instance "Virtualization"; several joined by " + "."""
     fault_type: Name | None
-    """What kind of fault it is, in the words of the AIOpsLab paper, as "Misconfiguration"; several joined."""
+    """Fault type of the AIOpsLab paper, for instance "Misconfiguration"; several joined by " + "."""
     paper_number: _Whole | None
     """Row of Table 2 in the AIOpsLab paper."""
     category: Name | None
     """functional or symptomatic."""
     parameters: Mapping[str, Any]
-    """Seeded parameters of the fault, of several by target, or of a harmless change instead of one."""
+    """Seeded parameters of the fault (of several, by target) or of the harmless change."""
     inject_start_ns: TimeNs | None
-    """Onset: just before the first change."""
+    """Time just before the first change of the injection."""
     inject_done_ns: TimeNs | None
-    """All changes are made."""
+    """Time when all changes were made."""
     effective_ns: TimeNs | None
-    """First confirmed sign of the fault; of several, of the last that was confirmed."""
+    """Time of the first confirmed effect; with several faults, of the last one confirmed."""
     recover_start_ns: TimeNs | None
-    """Just before the first change is undone."""
+    """Time just before the first change was undone."""
     recover_done_ns: TimeNs | None
-    """All changes are undone."""
+    """Time when all changes were undone."""
     healthy_again_ns: TimeNs | None
-    """The application passes its health checks again."""
+    """Time when the application passed its health checks again."""
     view_start_ns: TimeNs
-    """Beginning of the view."""
+    """Start of the view."""
     view_end_ns: TimeNs
     """End of the view, half-open."""
     reference_end_ns: TimeNs
-    """End of the window that is known to be healthy."""
+    """End of the healthy reference."""
     verdict: Verdict
-    """manifest, latent, silent or unknown; none where no fault was injected."""
+    """manifest, latent, silent or unknown; none without a fault."""
     first_manifest_ns: TimeNs | None
-    """First second in which clients felt the fault."""
+    """First second in which clients noticed the fault."""
     profile: Name
     """Lengths of the phases: quick, standard or custom."""
     workload: Mapping[str, Any]
     """Rate and mix of the load."""
     seed: _Whole
-    """What everything random in the episode follows from."""
+    """Seed of everything random in the episode."""
     host: Mapping[str, Any]
     """Load of the host while the episode ran."""
     clock_offsets: Mapping[Name, _Whole]
     """Offset of each source's clock in nanoseconds."""
     faults: tuple[LabelledFault, ...] = ()
-    """Every fault by itself; empty without one, and where the source does not tell them apart."""
+    """Each fault; empty without faults, or if the source does not distinguish them."""
 
     def __repr__(self) -> str:
         onset_s = self.seconds_into_view(self.onset_ns)
@@ -179,7 +179,7 @@ class Label:
         return f"<Label {self.episode}: {what}, {when}a view of {self.seconds_into_view(self.view_end_ns):.1f} s>"
 
     def __str__(self) -> str:
-        """Return a short table, times as seconds since the view began."""
+        """Return a short table with times in seconds since the start of the view."""
         causes = (f"{cause.kind} {cause.name}, service {cause.service}" for cause in self.root_causes)
         rows = {
             "episode": self.episode,
@@ -209,7 +209,7 @@ class Label:
         return joined(" on ".join((name, ", ".join(targets))) for name, *targets in self.problems)
 
     def seconds_into_view(self, time_ns: int | None) -> float | None:
-        """Return a time as seconds since the view began; None for None."""
+        """Return a time in seconds since the start of the view; None for None."""
         return None if time_ns is None else (time_ns - self.view_start_ns) / SECOND_NS
 
     @property
@@ -219,63 +219,63 @@ class Label:
 
     @property
     def onset_ns(self) -> int | None:
-        """When the first fault began to act: at its injection, or after it where all of them were delayed."""
-        begins = [one.intervals[0].begin_ns for one in self.faults if one.is_delayed]
-        if self.fault is not None and begins and len(begins) == len(self.faults):
-            return min(begins)
+        """Time when the first fault started to act: at its injection, or later if all faults were delayed."""
+        delayed_ns = [fault.intervals[0].begin_ns for fault in self.faults if fault.is_delayed]
+        if self.fault is not None and delayed_ns and len(delayed_ns) == len(self.faults):
+            return min(delayed_ns)
         return None if self.fault is None else self.inject_start_ns
 
     @property
     def fault_names(self) -> tuple[str, ...]:
-        """Name of every fault."""
+        """Names of the faults."""
         if self.faults:
-            return tuple(one.fault for one in self.faults)
+            return tuple(fault.fault for fault in self.faults)
         return () if self.fault is None else (self.fault,)
 
     @property
     def problems(self) -> tuple[tuple[str, ...], ...]:
-        """Name and target of every fault; one entry with all targets where the source does not tell them apart."""
+        """Name and target of each fault; one entry with all targets if the source does not distinguish them."""
         if self.faults:
-            return tuple((one.fault, one.target) for one in self.faults)
+            return tuple((fault.fault, fault.target) for fault in self.faults)
         return () if self.fault is None else ((self.fault, *sorted(self.targets)),)
 
     @property
     def alarm_place(self) -> AlarmPlace | None:
-        """Where the source of the data says that the alarm was seen: the parameter `alarm`; None where it does not.
+        """Service and metric of the alarm, from the parameter `alarm`; None if the source does not name it.
 
         Raises
         ------
         DataError
-            The parameter is there and is no place.
+            The parameter is malformed.
         """
-        given = self.parameters.get("alarm")
-        return None if given is None else checked(given, AlarmPlace, f"the parameter alarm of {self.episode}")
+        alarm = self.parameters.get("alarm")
+        return None if alarm is None else checked(alarm, AlarmPlace, f"the parameter alarm of {self.episode}")
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any], *, origin: str) -> Label:
-        """Make a label of a row of the table: times as integers under the columns' names, JSON fields decoded.
+        """Convert a row of the table, with times as integers and decoded JSON fields, into a label.
 
         Raises
         ------
         DataError
-            A field is not what it must be; `origin` names the file.
+            A field is wrong; `origin` names the file.
         """
         fields = _with_suffix(row, LABEL_TIMES)
-        fields["faults"] = [_fault_fields(one) for one in row["faults"] or ()]
+        fields["faults"] = [_fault_fields(fault) for fault in row["faults"] or ()]
         for cause in row["root_causes"] or ():
             if isinstance(cause, dict) and cause.get("accepted") is None:
                 cause["accepted"] = []
         return checked(fields, cls, origin)
 
     def as_row(self) -> dict[str, Any]:
-        """Return the label under the names of the table's columns, as `EpisodeWriter.write_truth` takes it."""
+        """Return the label as a row of the table, for `EpisodeWriter.write_truth`."""
         row = _without_suffix(asdict(self), LABEL_TIMES)
-        row["faults"] = [_fault_row(one) for one in row["faults"]] or None
+        row["faults"] = [_fault_row(fault) for fault in row["faults"]] or None
         return row
 
 
 def joined(names: Iterable[str]) -> str:
-    """Return names of several faults, levels or types as one, each once.
+    """Join the distinct names of faults, levels or types.
 
     >>> joined(["Application", "Operating System", "Application"])
     'Application + Operating System'
@@ -284,12 +284,12 @@ def joined(names: Iterable[str]) -> str:
 
 
 def _fault_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    intervals = [_with_suffix(one, INTERVAL_TIMES) for one in row["intervals"] or ()]
+    intervals = [_with_suffix(interval, INTERVAL_TIMES) for interval in row["intervals"] or ()]
     return _with_suffix(row, FAULT_TIMES) | {"intervals": intervals}
 
 
 def _fault_row(fields: Mapping[str, Any]) -> dict[str, Any]:
-    intervals = [_without_suffix(one, INTERVAL_TIMES) for one in fields["intervals"]]
+    intervals = [_without_suffix(interval, INTERVAL_TIMES) for interval in fields["intervals"]]
     return _without_suffix(fields, FAULT_TIMES) | {"intervals": intervals or None}
 
 
@@ -306,20 +306,20 @@ def _times_of(kind: type) -> frozenset[str]:
 
 
 LABEL_TIMES = _times_of(Label)
-"""Columns of the table that are times; their fields end in `_ns`."""
+"""Time columns of the label; their fields end in `_ns`."""
 FAULT_TIMES = _times_of(LabelledFault)
-"""The same of every fault in it."""
+"""Time columns of its faults."""
 INTERVAL_TIMES = _times_of(LabelledInterval)
-"""The same of its intervals."""
+"""Time columns of their intervals."""
 
 
 def read_label(episode_path: Path | str) -> Label:
-    """Return what really happened in an episode; raise DataError when the file is missing or damaged."""
+    """Read the label of an episode; raise DataError if the file is missing or damaged."""
     path = Path(episode_path) / table_file("label")
     with open_table(path, "label", LABEL) as file, translate_damage(path):
         rows = file.metadata.num_rows
         if rows != 1:
-            raise DataError(f"{path} must have one row, it has {rows}; restore the file")
+            raise DataError(f"{path} must have one row, but has {rows}; restore the file")
         table = file.read(use_threads=False)
         table.validate(full=True)
         row = {
@@ -350,12 +350,12 @@ def _times_as_numbers(kind: pa.DataType) -> pa.DataType:
 
 
 def read_evidence(episode_path: Path | str) -> pd.DataFrame:
-    """Return the checks that were made on an episode and what they saw."""
+    """Read the checks of an episode and their results."""
     return evidence_table(episode_path).to_pandas()
 
 
 def evidence_table(episode_path: Path | str) -> pa.Table:
-    """Return the same as an Arrow table; raise DataError when the file is missing or damaged."""
+    """Read the checks of an episode as an Arrow table; raise DataError if the file is missing or damaged."""
     path = Path(episode_path) / table_file("evidence")
     with open_table(path, "evidence", EVIDENCE) as file, translate_damage(path):
         table = file.read(use_threads=False)
@@ -364,7 +364,7 @@ def evidence_table(episode_path: Path | str) -> pa.Table:
 
 
 def read_journal(episode_path: Path | str) -> list[dict[str, Any]]:
-    """Return the records of what was done to the platform, in order; lines torn by a crash are left out."""
+    """Return the recorded changes to the platform in order; lines that a crash has cut short are skipped."""
     path = Path(episode_path) / JOURNAL_FILE
     content = read_regular(path, limit_bytes=TRUTH_LIMITS.file_bytes, below=path.parents[1])
     return list(json_lines(content, str(path)))

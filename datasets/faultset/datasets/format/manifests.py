@@ -21,12 +21,12 @@ from faultset.datasets.format.schemas import Count, EpisodeFile, EpisodeId, Name
 
 VERSIONS = "versions"
 LIMIT_BYTES = 64 << 20
-"""Size of a version file, which holds about 1.6 kB for each episode."""
+"""Maximum size of a version file, which needs about 1.6 kB per episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileRecord:
-    """What a version remembers of one file."""
+    """Size, hash and row count of a file."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -40,12 +40,12 @@ class FileRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Which episodes are for training and which for testing."""
+    """The training and test episodes of a split."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     key: Name
-    """What is never on both sides."""
+    """Property whose values are never on both sides."""
     train: tuple[EpisodeId, ...]
     """Ids of the training episodes."""
     test: tuple[EpisodeId, ...]
@@ -54,7 +54,7 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a version file says."""
+    """The content of a version file."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -63,9 +63,9 @@ class Manifest:
     version: VersionName
     """Name of the version, for instance "1.0.0"."""
     created: Name
-    """When the version was made, ISO 8601 in UTC."""
+    """Time of its creation, ISO 8601 in UTC."""
     provenance: Mapping[str, JsonValue]
-    """How the data was made."""
+    """Origin of the data."""
     episodes: Mapping[EpisodeId, Mapping[EpisodeFile, FileRecord]]
     """Episode -> path in its folder -> record of the file."""
     splits: Mapping[Name, Split]
@@ -77,71 +77,71 @@ class Manifest:
 
     @classmethod
     def from_json(cls, content: bytes | str, *, origin: str) -> Manifest:
-        """Read the text of a version file.
+        """Parse the text of a version file.
 
         Parameters
         ----------
         content
             The text.
         origin
-            Names the file in errors, `.../X.Y.Z.json`.
+            Path of the file in errors, `.../X.Y.Z.json`.
 
         Raises
         ------
         DataError
-            It is no version file of this schema version, or contradicts itself.
+            It is not a version file of this schema version, or is inconsistent.
         """
-        found = parse_object(content, origin)
-        check_schema_version(found.get("schema_version"), origin)
-        manifest = checked(found, cls, origin)
-        named = origin.replace("\\", "/").rpartition("/")[2].removesuffix(".json")
-        if manifest.version != named:
-            raise DataError(f"{origin} says that it is version {manifest.version}; restore the file")
+        document = parse_object(content, origin)
+        check_schema_version(document.get("schema_version"), origin)
+        manifest = checked(document, cls, origin)
+        expected = origin.replace("\\", "/").rpartition("/")[2].removesuffix(".json")
+        if manifest.version != expected:
+            raise DataError(f"{origin} must hold version {expected}, but holds {manifest.version}; restore the file")
         for name, split in manifest.splits.items():
             _check_split(name, split, manifest, origin)
         return manifest
 
 
 def read_manifest_file(root: Path, version: str) -> Manifest:
-    """Read the file of a version of a dataset that has it."""
+    """Read the file of an existing version."""
     path = root / VERSIONS / f"{version}.json"
     return Manifest.from_json(read_regular(path, limit_bytes=LIMIT_BYTES, below=root), origin=str(path))
 
 
 def _check_split(name: str, split: Split, manifest: Manifest, origin: str) -> None:
-    place = f"{origin}: split {quoted(name)}"
+    title = f"{origin}: split {quoted(name)}"
     members = [*split.train, *split.test]
     unknown = sorted({*members} - manifest.episodes.keys())
     if unknown:
-        raise DataError(f"{place} names the episode {unknown[0]}, which the version does not have; restore the file")
+        raise DataError(f"{title} names the episode {unknown[0]}, which the version lacks; restore the file")
     if len({*members}) < len(members):
-        raise DataError(f"{place} names an episode twice; restore the file")
+        raise DataError(f"{title} names an episode twice; restore the file")
 
 
 def make_splits(labels: Mapping[str, Label], apps: Mapping[str, str], *, seed: int = 0) -> dict[str, Split]:
-    """Return every split that the episodes allow: a grouped one needs at least two groups.
+    """Return the splits of a version; a grouped split needs at least two groups.
 
     Parameters
     ----------
     labels
-        Label of every episode.
+        Episode -> label.
     apps
-        App of every episode.
+        Episode -> application.
     seed
-        Shuffles; equal seeds give equal splits.
+        Seed of the shuffling; equal seeds give equal splits.
     """
     faulty = {episode: label for episode, label in labels.items() if label.fault is not None}
     healthy = [episode for episode in labels if episode not in faulty]
-    calm = _dealt({episode: (labels[episode].no_fault_kind or "") for episode in healthy}, seed)
+    healthy_sides = _deal_strata({episode: (labels[episode].no_fault_kind or "") for episode in healthy}, seed)
     problems = {episode: label.problems for episode, label in faulty.items()}
-    splits = {"by-episode": _split("fault and target", _problems_dealt(problems, seed) | calm)}
+    splits = {"by-episode": _split("fault and target", _deal_problems(problems, seed) | healthy_sides)}
     faults = {episode: label.fault_names for episode, label in faulty.items()}
     targets = {episode: sorted(label.targets) for episode, label in faulty.items()}
     for name, key, groups in (("by-fault", "fault", faults), ("by-target", "target", targets)):
-        sides = _groups_dealt(groups, seed)
+        sides = _deal_groups(groups, seed)
         if sides is not None:
-            splits[name] = _split(key, sides | calm)
-    sides = _groups_dealt({episode: [app] for episode, app in apps.items()}, seed)
+            splits[name] = _split(key, sides | healthy_sides)
+    sides = _deal_groups({episode: [app] for episode, app in apps.items()}, seed)
     if sides is not None:
         splits["by-app"] = _split("app", sides)
     return splits
@@ -155,48 +155,48 @@ def _split(key: str, sides: Mapping[str, str]) -> Split:
     )
 
 
-def _order(name: str, seed: int) -> str:
-    """Return what to sort by to shuffle names in a way that only they and the seed decide."""
+def _sort_key(name: str, seed: int) -> str:
+    """Return a key that shuffles names reproducibly when they are sorted by it."""
     return hashlib.sha256(f"{seed}/{name}".encode()).hexdigest()
 
 
-def _alternating(names: Sequence[str], seed: int, first: str = "test") -> dict[str, str]:
+def _alternate(names: Sequence[str], seed: int, first: str = "test") -> dict[str, str]:
     other = "train" if first == "test" else "test"
-    shuffled = sorted(names, key=lambda name: _order(name, seed))
+    shuffled = sorted(names, key=lambda name: _sort_key(name, seed))
     return {name: first if number % 2 == 0 else other for number, name in enumerate(shuffled)}
 
 
-def _dealt(strata: Mapping[str, str], seed: int) -> dict[str, str]:
-    """Deal names to both sides, each stratum evenly, the odd ones in turn."""
+def _deal_strata(strata: Mapping[str, str], seed: int) -> dict[str, str]:
+    """Divide each stratum evenly between the sides; strata of odd size favour the sides in turn."""
     sides: dict[str, str] = {}
     first = "test"
     for stratum in sorted(set(strata.values())):
-        names = [name for name, found in strata.items() if found == stratum]
-        sides |= _alternating(names, seed, first)
+        names = [name for name, group in strata.items() if group == stratum]
+        sides |= _alternate(names, seed, first)
         if len(names) % 2:
             first = "train" if first == "test" else "test"
     return sides
 
 
-def _problems_dealt(problems: Mapping[str, Sequence[tuple[str, ...]]], seed: int) -> dict[str, str]:
-    """Deal whole (fault, target) groups, so that each fault is on both sides where it has two targets."""
-    groups = {episode: ["/".join(one) for one in found] for episode, found in problems.items()}
-    clusters = _clusters(groups)
-    sides = _dealt({cluster: cluster.partition("/")[0] for cluster in clusters.values()}, seed)
-    return {episode: sides[cluster] for episode, cluster in clusters.items()}
+def _deal_problems(problems: Mapping[str, Sequence[tuple[str, ...]]], seed: int) -> dict[str, str]:
+    """Divide whole (fault, target) groups, so that a fault with two targets is on both sides."""
+    groups = {episode: ["/".join(problem) for problem in of_episode] for episode, of_episode in problems.items()}
+    components = _connect(groups)
+    sides = _deal_strata({component: component.partition("/")[0] for component in components.values()}, seed)
+    return {episode: sides[component] for episode, component in components.items()}
 
 
-def _groups_dealt(groups: Mapping[str, Sequence[str]], seed: int) -> dict[str, str] | None:
-    """Deal episodes so that no group is on both sides."""
-    clusters = _clusters(groups)
-    if len(set(clusters.values())) < 2:
+def _deal_groups(groups: Mapping[str, Sequence[str]], seed: int) -> dict[str, str] | None:
+    """Divide episodes so that no group is on both sides; return None if all are connected."""
+    components = _connect(groups)
+    if len(set(components.values())) < 2:
         return None
-    sides = _alternating(sorted(set(clusters.values())), seed)
-    return {episode: sides[cluster] for episode, cluster in clusters.items()}
+    sides = _alternate(sorted(set(components.values())), seed)
+    return {episode: sides[component] for episode, component in components.items()}
 
 
-def _clusters(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Name one group for each episode, the same for all episodes that are connected by groups."""
+def _connect(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the connected component of each episode; episodes that share a group are connected."""
     leader: dict[str, str] = {}
 
     def find(group: str) -> str:

@@ -1,7 +1,7 @@
 """Parquet schemas of an episode's tables: field names, types, units, order.
 
-Every table has `episode` first. Times are UTC nanoseconds; windows are half-open. `service` is always the
-workload that owns the pod; null where a row belongs to none.
+The first column is `episode`. Times are UTC nanoseconds; windows are half-open. `service` is the workload that owns the
+pod; null if there is none.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ LONGEST_VIEW_NS = 31 * _DAY_NS
 
 def _readable(text: str) -> str:
     if not text.isprintable():
-        raise ValueError("should be printable text")
+        raise ValueError("must be printable text")
     return text
 
 
 Name = Annotated[str, StringConstraints(max_length=_LONGEST), AfterValidator(_readable)]
-"""Printable text of at most a thousand characters."""
+"""Printable text of at most 1,000 characters."""
 EpisodeId = Annotated[str, StringConstraints(pattern=f"^{_EPISODE_ID.pattern}$")]
-"""An opaque id, which is also the name of a folder: letters, digits and `-`."""
+"""An opaque id and folder name: letters, digits and `-`."""
 VersionName = Annotated[str, StringConstraints(pattern=r"^(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})$")]
 EpisodeFile = Annotated[
     str,
@@ -50,20 +50,18 @@ IntervalS = Annotated[float, Field(ge=0.001, le=LONGEST_VIEW_NS / 1e9)]
 
 
 def is_episode_id(text: str) -> bool:
-    """Whether a text may be the id of an episode."""
+    """Return whether a text is a valid id of an episode."""
     return _EPISODE_ID.fullmatch(text) is not None
 
 
 def check_episode_id(text: str) -> None:
-    """Raise DataError for a text that cannot be the id of an episode."""
+    """Raise DataError unless a text is a valid id of an episode."""
     if not is_episode_id(text):
-        raise DataError(
-            f'episode id {quoted(text)} must consist of letters, digits and "-", at most a hundred; choose another'
-        )
+        raise DataError(f'episode id {quoted(text)} must be at most 100 letters, digits and "-"; choose another')
 
 
 SCHEMA_VERSION = 1
-"""Version of the layout of files and tables; readers refuse any other."""
+"""Version of the layout of files and tables; readers refuse others."""
 
 TIME = pa.timestamp("ns", tz="UTC")
 NAME = pa.dictionary(pa.int32(), pa.string())
@@ -136,7 +134,7 @@ OBJECTS = pa.schema([
     _field("kind", NAME, "Deployment, Pod, Service, Endpoints, PersistentVolumeClaim, ...", nullable=False),
     _field("name", pa.string(), "object name", nullable=False),
     _field("service", NAME, "workload that owns the object; null where none does"),
-    _field("state", pa.string(), "fields that an operator would look at, as canonical JSON", nullable=False),
+    _field("state", pa.string(), "fields of interest to an operator, as canonical JSON", nullable=False),
     _field("data", NAME, "texts of a ConfigMap by key, as canonical JSON; null for other kinds"),
 ])  # fmt: skip
 
@@ -144,7 +142,7 @@ REQUESTS = pa.schema([
     _EPISODE,
     _field("scheduled", TIME, "when the request was due by the schedule of the load", nullable=False),
     _field("sent", TIME, "when the client began to send it; null when it was never sent"),
-    _field("endpoint", NAME, "method and path that were asked for, for instance GET /hotels", nullable=False),
+    _field("endpoint", NAME, "method and path of the request, for instance GET /hotels", nullable=False),
     _field("latency_ns", pa.int64(), "from scheduled to the end of the answer; null when unfinished", "ns"),
     _field("status", pa.int32(), "HTTP status; null without an answer"),
     _field("outcome", NAME, "ok, http_error, refused, timeout or unfinished", nullable=False),
@@ -161,12 +159,12 @@ TABLES: dict[str, pa.Schema] = {
 
 
 def time_column(table: str) -> str:
-    """Return the name of the column that places a table's rows in time."""
+    """Return the name of a table's time column."""
     return "scheduled" if table == "requests" else "time"
 
 
 def without_episode(schema: pa.Schema) -> pa.Schema:
-    """Return a table's schema as sources and writers give it: the `episode` column is added when it is written."""
+    """Return a table's schema without the `episode` column, which `EpisodeWriter` adds."""
     return schema.remove(schema.get_field_index("episode"))
 
 
@@ -215,18 +213,18 @@ LABEL = pa.schema([
     _field("effective", TIME, "first sign of the fault that was confirmed, on an object, a process or client requests"),
     _field("recover_start", TIME, "when the first act of the undo began"),
     _field("recover_done", TIME, "when the last act of the undo was accepted"),
-    _field("healthy_again", TIME, "when the application was found healthy after the undo"),
+    _field("healthy_again", TIME, "when the application passed its health checks after the undo"),
     _field("view_start", TIME, "start of the view", nullable=False),
     _field("view_end", TIME, "end of the view, half-open", nullable=False),
     _field("reference_end", TIME, "end of the window known to be healthy", nullable=False),
     _field("verdict", pa.string(), "manifest, latent, silent, unknown; none without a fault", nullable=False),
-    _field("first_manifest", TIME, "first second in which the tests on client requests show the fault"),
+    _field("first_manifest", TIME, "first second in which tests of client requests detect the fault"),
     _field("profile", pa.string(), "lengths of the phases: quick, standard, long or custom", nullable=False),
     _field("workload", pa.string(), "mix, rate, load pattern and regions as canonical JSON", nullable=False),
     _field("seed", pa.int64(), "seed of the plan", nullable=False),
     _field("host", pa.string(), "host load, scheduling delay, parallel episodes as canonical JSON", nullable=False),
     _field("clock_offsets", pa.string(), "offset of the clock of each source in ns, as canonical JSON", nullable=False),
-    _field("faults", pa.list_(_FAULT), "every fault by itself; null where the source does not tell them apart"),
+    _field("faults", pa.list_(_FAULT), "each fault; null if the source does not distinguish them"),
 ])  # fmt: skip
 
 EVIDENCE = pa.schema([
@@ -237,26 +235,25 @@ EVIDENCE = pa.schema([
         "injection, recovery, sli, sli-before, latent, health, host, source, rollout, input",
         nullable=False,
     ),
-    _field("subject", pa.string(), "object, endpoint or series that was looked at", nullable=False),
-    _field("time", TIME, "when it was seen; null for a whole window"),
-    _field("passed", pa.bool_(), "whether the check was met", nullable=False),
+    _field("subject", pa.string(), "checked object, endpoint or series", nullable=False),
+    _field("time", TIME, "time of the observation; null for a whole window"),
+    _field("passed", pa.bool_(), "whether the check passed", nullable=False),
     _field("statistic", pa.float64(), "measured effect"),
-    _field("p_value", pa.float64(), "p-value, where the check is a statistical test"),
-    _field("detail", pa.string(), "what was seen, in words", nullable=False),
+    _field("p_value", pa.float64(), "p-value of a statistical test"),
+    _field("detail", pa.string(), "result in words", nullable=False),
 ])  # fmt: skip
 
 LABEL_JSON_FIELDS = ("parameters", "workload", "host", "clock_offsets")
-"""Fields of the label that hold canonical JSON; `parameters` of each of its faults do, too."""
+"""Fields of the label that hold canonical JSON, like `parameters` of each of its faults."""
 
 TRUTH_TABLES: dict[str, pa.Schema] = {"label": LABEL, "evidence": EVIDENCE}
 
 
 @lru_cache
 def stored(schema: pa.Schema) -> pa.Schema:
-    """Return the schema as it stands in a file: plain strings where memory holds dictionaries.
+    """Return the schema of the file: dictionaries in memory are stored as plain strings.
 
-    Parquet's own dictionary encoding keeps the files small; a dictionary *type* in the file's schema would
-    shut out readers that do not know it.
+    Some readers do not support dictionary types; Parquet's dictionary encoding keeps the files small without them.
     """
     return pa.schema(
         [field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in schema]
@@ -264,7 +261,7 @@ def stored(schema: pa.Schema) -> pa.Schema:
 
 
 def dictionary_columns(schema: pa.Schema) -> list[str]:
-    """Name the columns that are held as dictionaries (categories) in memory."""
+    """Return the columns that are dictionaries (categories) in memory."""
     return [field.name for field in schema if pa.types.is_dictionary(field.type)]
 
 
@@ -292,47 +289,44 @@ class AddedColumn:
     """One of `ADDED_TYPES`."""
     meaning: Name
     unit: Name = ""
-    """UCUM code, for instance s, By or 1; empty where the column is no measure."""
+    """UCUM code, for instance s, By or 1; empty if the column is not a quantity."""
     nullable: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class AddedTable:
-    """A telemetry table that a source of telemetry adds to those that every episode has.
-
-    Its first columns are `episode` and `time`; `columns` are those that follow.
-    """
+    """A telemetry table that a source adds to the standard ones; `columns` follow `episode` and `time`."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     name: Name
     source: Name
-    """Name of the source, and the distribution that it came with."""
+    """Name of the source and its distribution."""
     meaning: Name
     columns: tuple[AddedColumn, ...]
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name in TABLES | TRUTH_TABLES:
             raise DataError(
-                f'"{self.name}" cannot be the name of an added table: use up to 40 of a-z, 0-9 and _, beginning with a '
-                f"letter, and none of {', '.join(TABLES | TRUTH_TABLES)}"
+                f'"{self.name}" is not a valid name of an added table; use up to 40 of a-z, 0-9 and _, a letter first, '
+                f"and none of {', '.join(TABLES | TRUTH_TABLES)}"
             )
         if not self.columns:
-            raise DataError(f"table {self.name} has no columns beside its time; declare what it holds")
+            raise DataError(f"table {self.name} must have columns in addition to its time; declare them")
         seen = {"episode", "time"}
         for column in self.columns:
             if not _NAME.fullmatch(column.name) or column.name in seen:
                 raise DataError(
-                    f'"{column.name}" cannot be a further column of table {self.name}: names are up to 40 of a-z, 0-9 '
-                    "and _, begin with a letter, and are there once; episode and time are there anyway"
+                    f'"{column.name}" is not a valid new column of table {self.name}; use up to 40 of a-z, 0-9 and _, '
+                    "a letter first, and each name once (episode and time exist already)"
                 )
             if column.type not in ADDED_TYPES:
                 raise DataError(
-                    f'column {column.name} of table {self.name} has the type "{column.type}"; the types are '
+                    f'column {column.name} of table {self.name} has the unknown type "{column.type}"; choose one of '
                     f"{', '.join(ADDED_TYPES)}"
                 )
             if not column.meaning.strip():
-                raise DataError(f"column {column.name} of table {self.name} has no meaning; say in words what it holds")
+                raise DataError(f"column {column.name} of table {self.name} lacks a meaning; add one")
             seen.add(column.name)
 
     @property

@@ -1,4 +1,4 @@
-"""Parquet files as this project stores them, and the disk beneath them."""
+"""Write Parquet files compactly and open them safely."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from faultset.core.reading.regular_files import regular_stat, unreadable
 from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_TABLES, dictionary_columns, stored
 
 _ORDERS = ("metric", "time", "scheduled")
-"""Columns by which tables are sorted; limits of others skip no row group and cost time."""
+"""Sort columns; statistics of other columns would let readers skip no row group and cost time."""
 _DICTIONARY = "RLE_DICTIONARY"
 _SEARCH_LEVEL = 9
-"""Finds nearly what the highest level would, in a third of the time."""
+"""Finds almost the same encodings as the highest level in a third of the time."""
 _BATCH_ROWS = 1 << 14
 ROW_GROUP_ROWS = 1 << 17
-"""Small enough that a filter on metric names skips most of a file, large enough to compress well."""
+"""Small enough to skip most of a file when filtering by metric name, large enough to compress well."""
 
 
 class TableSchemaError(DataError):
-    """A file of a table with other columns than its schema has."""
+    """The columns of a file differ from its table's schema."""
 
 
 @dataclass(frozen=True)
 class Compression:
-    """How the pages of a file are compressed."""
+    """Compression of a file's pages."""
 
     codec: str
     level: int | None = None
     is_searched: bool = False
-    """Whether the encoding of each column is the one that takes least, and files hold nothing but rows."""
+    """Whether the smallest encoding of each column is searched, and files omit the descriptions of columns."""
 
 
 SMALL = Compression("zstd", 5)
 QUICK = Compression("zstd", 1)
 QUICKEST = Compression("lz4")
-"""Numbers, and tables of a row, take a tenth more space than with zstd, and two thirds of the time."""
+"""For numbers and single rows: 10 % larger than zstd, in two thirds of the time."""
 SMALLEST = Compression("zstd", 19, is_searched=True)
-"""A third less space than `SMALL`, for ten times the time; the meaning of columns is not repeated in every file."""
+"""A third smaller than `SMALL`, in ten times the time."""
 
 
 def write_parquet(path: Path, table: pa.Table, *, compression: Compression = SMALL) -> None:
@@ -71,35 +71,35 @@ def _empty_file(schema: pa.Schema, compression: Compression) -> bytes:
 def _write_rows(sink: Path | io.BytesIO, table: pa.Table, compression: Compression) -> None:
     schema = table.schema
     plain = stored(schema)
-    found = _smallest_encodings(table) if compression.is_searched else {}
-    encodings = {name: encoding for name, encoding in found.items() if encoding != _DICTIONARY}
-    encoded: Any = [*dictionary_columns(schema), *(found.keys() - encodings)] or False
-    limited: Any = [name for name in _ORDERS if name in schema.names] or not compression.is_searched
+    smallest = _smallest_encodings(table) if compression.is_searched else {}
+    encodings = {name: encoding for name, encoding in smallest.items() if encoding != _DICTIONARY}
+    dictionaries: Any = [*dictionary_columns(schema), *(smallest.keys() - encodings)] or False
+    statistics: Any = [name for name in _ORDERS if name in schema.names] or not compression.is_searched
     writer = pq.ParquetWriter(
         sink,
         schema,
         compression=compression.codec,
         compression_level=compression.level,
-        use_dictionary=encoded,
+        use_dictionary=dictionaries,
         column_encoding=encodings or None,
-        write_statistics=limited,
+        write_statistics=statistics,
         store_schema=False,
         write_batch_size=_BATCH_ROWS,
     )
     with writer:
         if len(table):
-            # An empty table gets no row group: some readers take the first one's size as their batch size.
+            # An empty table gets no row group, because some readers take the size of the first as their batch size.
             writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
-        described = {"faultset:schema_version": str(SCHEMA_VERSION)}
+        metadata = {"faultset:schema_version": str(SCHEMA_VERSION)}
         if not compression.is_searched:
-            # The Arrow schema that is kept names plain strings: some readers refuse dictionary types.
-            described["ARROW:schema"] = base64.b64encode(plain.serialize().to_pybytes()).decode()
-        writer.add_key_value_metadata(described)
+            # The stored Arrow schema has plain strings, because some readers refuse dictionary types.
+            metadata["ARROW:schema"] = base64.b64encode(plain.serialize().to_pybytes()).decode()
+        writer.add_key_value_metadata(metadata)
 
 
 def _smallest_encodings(table: pa.Table) -> dict[str, str]:
-    """Return the encoding of each column that takes less than a dictionary; all that readers of Parquet know."""
-    found = {}
+    """Return the smallest widely supported encoding of each column."""
+    encodings = {}
     for field in table.schema:
         kind, column = field.type, table.select([field.name])
         if pa.types.is_floating(kind):
@@ -107,13 +107,12 @@ def _smallest_encodings(table: pa.Table) -> dict[str, str]:
         elif pa.types.is_integer(kind) or pa.types.is_timestamp(kind):
             others = ["PLAIN", "DELTA_BINARY_PACKED"]
         elif pa.types.is_string(kind):
-            # Arrow cannot read other encodings of texts as dictionaries
+            # Arrow reads strings into dictionaries from these encodings only
             others = ["PLAIN"]
         else:
             continue
-        best = min([_DICTIONARY, *others], key=lambda encoding: _encoded_bytes(column, encoding))
-        found[field.name] = best
-    return found
+        encodings[field.name] = min([_DICTIONARY, *others], key=lambda encoding: _encoded_bytes(column, encoding))
+    return encodings
 
 
 def _encoded_bytes(column: pa.Table, encoding: str) -> int:
@@ -133,7 +132,7 @@ def _encoded_bytes(column: pa.Table, encoding: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class TableLimits:
-    """How large a table may say that it is, before anything of it is read."""
+    """The largest size that a table's metadata may claim before the table is read."""
 
     rows: int
     file_bytes: int
@@ -142,7 +141,7 @@ class TableLimits:
 TELEMETRY_LIMITS = TableLimits(rows=50_000_000, file_bytes=4 << 30)
 TRUTH_LIMITS = TableLimits(rows=100_000, file_bytes=64 << 20)
 _ROWS_PER_BYTE = 64
-"""A hundred thousand equal rows take a few hundred bytes; more rows than this in a byte are a claim."""
+"""Limit of plausible metadata; 100,000 equal rows need a few hundred bytes."""
 _LARGEST_RATIO = 1_000
 _SMALL_BYTES = 64 << 20
 _UNREADABLE = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, MemoryError, OverflowError)
@@ -154,7 +153,7 @@ def limits_of(table: str) -> TableLimits:
 
 
 def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
-    """Open one table of an episode, of which so far only the description in the file was looked at.
+    """Open one table of an episode after checking its metadata; rows are not read yet.
 
     Parameters
     ----------
@@ -163,27 +162,27 @@ def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence
     table
         Name of the table.
     schema
-        What it must be.
+        The required schema.
     dictionaries
         Columns to read as dictionaries.
 
     Raises
     ------
     DataError
-        The file is missing, no regular file, damaged, of another schema, or says that it is larger than it can be.
+        The file is missing, damaged, not a regular file, has another schema, or claims an implausible size.
     """
     limits = limits_of(table)
     size = regular_stat(path, below=path.parents[1], limit_bytes=limits.file_bytes).st_size
     with translate_damage(path):
         try:
             file = pq.ParquetFile(parquet_path(path), read_dictionary=dictionaries or None)
-        except KeyError:  # it lacks one of the columns
+        except KeyError:  # the file lacks one of the dictionary columns
             file = pq.ParquetFile(parquet_path(path))
         with _closed_on_error(file):
             _check_claims(path, file.metadata, size, limits)
             problem = next(schema_differences(stored(schema), file.schema_arrow), None)
             if problem is not None:
-                raise TableSchemaError(f"{path} is not a table {table}: {problem}; restore the file")
+                raise TableSchemaError(f"{path} does not fit the table {table}: {problem}; restore the file")
         return file
 
 
@@ -197,54 +196,54 @@ def _closed_on_error(file: pq.ParquetFile) -> Iterator[None]:
 
 
 def _check_claims(path: Path, metadata: pq.FileMetaData, size: int, limits: TableLimits) -> None:
-    """Refuse a file whose description promises more than a file of its size can hold."""
+    """Refuse a file whose metadata claims more than a file of its size can hold."""
     rows = metadata.num_rows
     if not 0 <= rows <= min(limits.rows, _ROWS_PER_BYTE * size):
         raise DataError(
-            f"{path} says that it has {rows:,} rows in {size:,} bytes, wanted are at most "
+            f"{path} claims {rows:,} rows in {size:,} bytes, but must have at most "
             f"{min(limits.rows, _ROWS_PER_BYTE * size):,}; restore the file"
         )
     unpacked = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
     most = max(_SMALL_BYTES, _LARGEST_RATIO * size)
     if not 0 <= unpacked <= most:
         raise DataError(
-            f"{path} says that it unpacks from {size:,} to {unpacked:,} bytes, wanted are at most {most:,}; "
+            f"{path} claims to unpack from {size:,} to {unpacked:,} bytes, but must stay below {most:,}; "
             "restore the file"
         )
 
 
-def schema_differences(wanted: pa.Schema, found: pa.Schema) -> Iterator[str]:
-    """Say what of a schema is not as wanted; wide strings and dictionaries of strings count as strings."""
-    if found.equals(wanted):
+def schema_differences(expected: pa.Schema, actual: pa.Schema) -> Iterator[str]:
+    """Yield the differences of two schemas; large strings and dictionaries of strings count as strings."""
+    if actual.equals(expected):
         return
-    if wanted.names != found.names:
-        missing = sorted(set(wanted.names) - set(found.names))
-        extra = sorted(printable(name[:60]) for name in set(found.names) - set(wanted.names))
-        yield f"columns differ: missing {missing}, unknown {extra}, wanted in the order {wanted.names}"
+    if expected.names != actual.names:
+        missing = sorted(set(expected.names) - set(actual.names))
+        extra = sorted(printable(name[:60]) for name in set(actual.names) - set(expected.names))
+        yield f"its columns must be {expected.names} in this order, but {missing} are missing and {extra} are unknown"
         return
-    for field in wanted:
-        other = found.field(field.name)
+    for field in expected:
+        other = actual.field(field.name)
         kind = other.type.value_type if pa.types.is_dictionary(other.type) else other.type
         if not _same_type(kind, field.type):
-            yield f"column {field.name} is of type {printable(str(other.type)[:80])}, wanted is {field.type}"
+            yield f"column {field.name} must have type {field.type}, but has {printable(str(other.type)[:80])}"
 
 
-def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Compare types, with wide strings of other writers taken as strings."""
-    if pa.types.is_list(wanted) or pa.types.is_large_list(wanted):
-        listed = pa.types.is_list(found) or pa.types.is_large_list(found)
-        return listed and _same_type(found.value_type, wanted.value_type)
-    if pa.types.is_struct(wanted):
-        return pa.types.is_struct(found) and (
-            [field.name for field in found] == [field.name for field in wanted]
-            and all(map(_same_type, (field.type for field in found), (field.type for field in wanted)))
+def _same_type(actual: pa.DataType, expected: pa.DataType) -> bool:
+    """Return whether two types are equal; large strings count as strings."""
+    if pa.types.is_list(expected) or pa.types.is_large_list(expected):
+        is_list = pa.types.is_list(actual) or pa.types.is_large_list(actual)
+        return is_list and _same_type(actual.value_type, expected.value_type)
+    if pa.types.is_struct(expected):
+        return pa.types.is_struct(actual) and (
+            [field.name for field in actual] == [field.name for field in expected]
+            and all(map(_same_type, (field.type for field in actual), (field.type for field in expected)))
         )
-    return str(found).replace("large_", "") == str(wanted)
+    return str(actual).replace("large_", "") == str(expected)
 
 
 @contextmanager
 def translate_damage(path: Path) -> Iterator[None]:
-    """Turn the errors of a damaged Parquet file into one sentence that names it."""
+    """Turn the errors of a damaged Parquet file into a DataError that names it."""
     try:
         yield
     except PermissionError as error:
@@ -258,7 +257,7 @@ def translate_damage(path: Path) -> Iterator[None]:
 
 @contextmanager
 def translate_disk_full(folder: Path) -> Iterator[None]:
-    """Turn a full disk into one DataError that names the folder; let other errors pass."""
+    """Turn the error of a full disk into a DataError that names the folder; other errors pass."""
     try:
         yield
     except OSError as error:

@@ -36,28 +36,28 @@ from faultset.datasets.format.storage import open_table, translate_disk_full
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeSummary:
-    """What a version keeps of one episode."""
+    """Facts about an episode that go into a version."""
 
     app: str
     label: Label
     files: Mapping[str, FileRecord]
     """Path in the episode -> record."""
     stamps: Mapping[str, FileStamp]
-    """Path in the episode -> state of the file, of those that are in the dataset's folder."""
+    """Path in the episode -> stamp, for the files in the dataset's folder."""
     app_title: str
-    """Application and a word on its stores, for people."""
+    """`EpisodeContext.app_title`."""
     added_tables: tuple[AddedTable, ...] = ()
     checked_for: str = ""
-    """What the content of all files was checked for; empty when they were only hashed."""
+    """Name of the content check that all files passed; empty if they were only hashed."""
 
 
 def summarize_episode(episode_path: Path, rows: Mapping[str, int] | None = None) -> EpisodeSummary:
-    """Read an episode once, every byte of it, for the version that it will be part of.
+    """Read and hash all files of an episode.
 
     Parameters
     ----------
     rows
-        Rows of each Parquet file by its path in the episode, where they are known; asked of the files by default.
+        Row count of each Parquet file by its path in the episode; read from the files by default.
     """
     context = read_context(episode_path)
     schemas = context.tables | TRUTH_TABLES
@@ -81,20 +81,20 @@ def summarize_episode(episode_path: Path, rows: Mapping[str, int] | None = None)
 
 
 def file_names(folder: Path) -> list[str]:
-    """Return the path of everything below a folder that is not a folder itself, sorted; no link is followed."""
-    return sorted(_below(folder, ""))
+    """Return the sorted relative paths of everything below a folder except folders; links are not followed."""
+    return sorted(_walk(folder, ""))
 
 
-def _below(folder: Path, prefix: str) -> Iterator[str]:
+def _walk(folder: Path, prefix: str) -> Iterator[str]:
     for entry in folder.iterdir():
         if entry.is_dir() and not entry.is_symlink():
-            yield from _below(entry, f"{prefix}{entry.name}/")
+            yield from _walk(entry, f"{prefix}{entry.name}/")
         else:
             yield prefix + entry.name
 
 
 def hashes_below(root: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below a folder, by its path from there."""
+    """Return the SHA-256 of every file below a folder by its relative path."""
     return {name: sha256_of(root / name) for name in file_names(root)}
 
 
@@ -111,7 +111,7 @@ def _rows(path: Path, schemas: Mapping[str, pa.Schema]) -> int | None:
     if path.suffix != ".parquet":
         return None
     if path.stem not in schemas:
-        raise DataError(f"{path} is of a table that the context does not declare; remove it")
+        raise DataError(f"{path} holds a table that the context does not declare; remove it")
     with open_table(path, path.stem, schemas[path.stem]) as file:
         return file.metadata.num_rows
 
@@ -121,7 +121,7 @@ _SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 
 
 def list_versions(path: Path | str) -> list[str]:
-    """Return the versions of a dataset, oldest first; raise DataError when the folder is not a dataset."""
+    """Return the versions of a dataset, oldest first; raise DataError if the folder does not exist."""
     root = Path(path)
     if not root.is_dir():
         raise DataError(f"there is no dataset at {root}: no such folder; give a folder that collect has written")
@@ -129,7 +129,7 @@ def list_versions(path: Path | str) -> list[str]:
 
 
 def sorted_versions(names: Iterable[str]) -> list[str]:
-    """Return those names that are versions, oldest first.
+    """Return the names that are versions, oldest first.
 
     Examples
     --------
@@ -140,14 +140,14 @@ def sorted_versions(names: Iterable[str]) -> list[str]:
 
 
 def read_manifest(root: Path | str, version: str | None = None) -> Manifest:
-    """Return the content of a version file, the newest by default."""
+    """Read a version file, by default the newest."""
     root = Path(root)
-    known = list_versions(root)
-    if not known:
-        raise DataError(f"{root} has no versions: it is not a dataset, or its first campaign is not finished")
-    if version is not None and version not in known:
-        raise DataError(f'dataset {root} has no version "{version}"; {suggest(version, known)}')
-    return read_manifest_file(root, version or known[-1])
+    versions = list_versions(root)
+    if not versions:
+        raise DataError(f"{root} has no versions; give a dataset folder, or finish its first campaign")
+    if version is not None and version not in versions:
+        raise DataError(f'dataset {root} has no version "{version}"; {suggest(version, versions)}')
+    return read_manifest_file(root, version or versions[-1])
 
 
 def create_version(
@@ -161,63 +161,63 @@ def create_version(
     splits: Mapping[str, Split] | None = None,
     created: datetime | None = None,
 ) -> str:
-    """Write a new version and return its name: 1.0.0 first, then the newest with `bump` applied.
+    """Write a new version and return its name: first 1.0.0, later the newest with `bump` applied.
 
     Parameters
     ----------
     root
         Dataset folder.
     summaries
-        Of episodes that were summarised when they were written; the others are read here.
+        Summaries of episodes that were just written; the other episodes are read.
     episodes
         Ids; by default all complete episodes in the folder.
     bump
-        Which part of the newest version to raise.
+        Component of the newest version to increment.
     provenance
-        How the data was made; anything that JSON can hold.
+        Origin of the data; JSON values.
     split_seed
         Seed of the train/test splits.
     splits
-        Splits of another version with the same episodes; made anew by default.
+        Splits of another version with the same episodes; computed by default.
     created
         Time stamp of the version; now by default.
 
     Raises
     ------
     DataError
-        An episode that is named is not there or is damaged, or there is none.
+        An episode is missing or damaged, or the dataset has none.
     """
     root = Path(root)
-    known = list_versions(root)
-    version = _bumped(known[-1], bump) if known else "1.0.0"
+    versions = list_versions(root)
+    version = _next_version(versions[-1], bump) if versions else "1.0.0"
     on_disk = complete_episodes(root)
     chosen = sorted(set(episodes)) if episodes is not None else on_disk
     for episode in chosen:
         if episode not in on_disk:
             raise DataError(f'{root} has no complete episode "{episode}"; {suggest(episode, on_disk)}')
     if not chosen:
-        raise DataError(f"{root} has no complete episode to make a version of; collect some first")
-    there = summaries or {}
-    found = {episode: there.get(episode) or summarize_episode(root / EPISODES / episode) for episode in chosen}
-    labels = {episode: summary.label for episode, summary in found.items()}
-    apps = {episode: summary.app for episode, summary in found.items()}
+        raise DataError(f"{root} has no complete episode for a version; collect some first")
+    ready = summaries or {}
+    contents = {episode: ready.get(episode) or summarize_episode(root / EPISODES / episode) for episode in chosen}
+    labels = {episode: summary.label for episode, summary in contents.items()}
+    apps = {episode: summary.app for episode, summary in contents.items()}
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
         version=version,
         created=(created or datetime.now(UTC)).isoformat(timespec="seconds"),
         provenance=dict(provenance),
-        episodes={episode: summary.files for episode, summary in found.items()},
+        episodes={episode: summary.files for episode, summary in contents.items()},
         splits=make_splits(labels, apps, seed=split_seed) if splits is None else splits,
     )
     write_manifest(root, manifest)
-    added = {table.name: table for summary in found.values() for table in summary.added_tables}
-    titles = {episode: summary.app_title for episode, summary in found.items()}
+    added = {table.name: table for summary in contents.values() for table in summary.added_tables}
+    titles = {episode: summary.app_title for episode, summary in contents.items()}
     write_card(root, manifest, labels, titles, added_tables=list(added.values()))
-    remember(root, _seen(found))
+    remember(root, _checked_files(contents))
     return version
 
 
-def _seen(summaries: Mapping[str, EpisodeSummary]) -> dict[str, CheckedFile]:
+def _checked_files(summaries: Mapping[str, EpisodeSummary]) -> dict[str, CheckedFile]:
     return {
         f"{EPISODES}/{episode}/{name}": CheckedFile(
             stamp=summary.stamps[name], sha256=record.sha256, checked_for=summary.checked_for
@@ -229,14 +229,14 @@ def _seen(summaries: Mapping[str, EpisodeSummary]) -> dict[str, CheckedFile]:
 
 
 def write_manifest(root: Path, manifest: Manifest) -> Path:
-    """Write a version file; raise DataError when that version exists, even if made at the same moment."""
+    """Write a version file; raise DataError if the version exists, even if another process has just created it."""
     folder = root / VERSIONS
     path = folder / f"{manifest.version}.json"
     text = manifest.to_json()
     if len(text.encode()) > LIMIT_BYTES:
         raise DataError(
-            f"a version of {len(manifest.episodes)} episodes has a file of {len(text) / 2**20:.0f} MiB, and at most "
-            f"{LIMIT_BYTES >> 20} MiB are read again; divide them among several datasets"
+            f"the file of a version must have at most {LIMIT_BYTES >> 20} MiB, but that of {len(manifest.episodes)} "
+            f"episodes has {len(text) / 2**20:.0f}; divide them among several datasets"
         )
     with translate_disk_full(root):
         folder.mkdir(exist_ok=True)
@@ -245,24 +245,24 @@ def write_manifest(root: Path, manifest: Manifest) -> Path:
                 temporary.write_text(text, encoding="utf-8")
         except FileExistsError:
             raise DataError(
-                f"version {manifest.version} of {root} exists; versions are never changed, make a new one"
+                f"version {manifest.version} of {root} exists and never changes; create another one"
             ) from None
     return path
 
 
 def compare_versions(root: Path | str, old: str, new: str) -> list[dict[str, Any]]:
-    """Return what happened to episodes between two versions.
+    """Return the differences between two versions.
 
     Returns
     -------
     list of dict
-        For each episode that differs, in order of ids: `change` (added, removed or changed), `episode`, and in `files`
-        which files have changed.
+        For each different episode, sorted by id: `change` (added, removed or changed), `episode`, and `files`, the
+        changed files.
 
     Raises
     ------
     DataError
-        There is no such dataset or version.
+        The dataset or a version does not exist.
     """
     before, after = read_manifest(root, old).episodes, read_manifest(root, new).episodes
     changes = []
@@ -276,7 +276,7 @@ def compare_versions(root: Path | str, old: str, new: str) -> list[dict[str, Any
 
 
 def complete_episodes(root: Path | str) -> list[str]:
-    """Return the ids of all episode folders that are not being written; folders of other names are not ours."""
+    """Return the ids of all complete episodes in a dataset folder; other folders are ignored."""
     folder = Path(root) / EPISODES
     if folder.is_symlink() or not folder.is_dir():
         return []
@@ -287,7 +287,7 @@ def complete_episodes(root: Path | str) -> list[str]:
     )
 
 
-def _bumped(version: str, bump: Bump) -> str:
+def _next_version(version: str, bump: Bump) -> str:
     major, minor, patch = _numbers(version)
     if bump == "major":
         return f"{major + 1}.0.0"
@@ -295,9 +295,9 @@ def _bumped(version: str, bump: Bump) -> str:
         return f"{major}.{minor + 1}.0"
     if bump == "patch":
         return f"{major}.{minor}.{patch + 1}"
-    raise DataError(f'"{bump}" is not a part of a version; it is major, minor or patch')
+    raise DataError(f'bump must be major, minor or patch, got "{bump}"')
 
 
 def _numbers(version: str) -> tuple[int, int, int]:
-    major, minor, patch = (int(part) for part in version.split("."))
+    major, minor, patch = map(int, version.split("."))
     return major, minor, patch

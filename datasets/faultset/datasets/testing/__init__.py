@@ -1,4 +1,4 @@
-"""Checks of what importers and exporters promise, for the tests of any distribution that has one."""
+"""Check importers and exporters in the tests of the distributions that provide them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["check_exporter", "check_importer"]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "check_exporter": "faultset.datasets.testing.exporter",
-        "check_importer": "faultset.datasets.testing.importer",
-    },
-)
+__getattr__, __dir__ = lazy_names(__name__)

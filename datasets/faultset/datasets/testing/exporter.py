@@ -1,4 +1,4 @@
-"""Check of what every exporter promises; it needs the exporter's name only."""
+"""Check an exporter, given only its name."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ from faultset.datasets.format.versions import hashes_below
 def check_exporter(name: str, dataset: Path | str | None = None) -> None:
     """Check an exporter that is installed under `name`.
 
-    The checks: every episode is written or left out with a reason; the same data gives the same files; a folder that
-    is not empty is refused and keeps what it has; and nothing is written outside of the folder.
+    - Every episode is written or left out with a reason.
+    - The same data gives the same files.
+    - A folder that is not empty is refused and not changed.
+    - Nothing is written outside the folder.
 
     Parameters
     ----------
     name
         Name in the entry-point group `faultset.exporters`.
     dataset
-        Dataset to export, of which the layout can hold at least one episode; a synthetic one by default.
+        Dataset with at least one episode that the layout can hold; by default a synthetic one.
 
     Raises
     ------
     AssertionError
-        With a sentence on what the exporter does not keep.
+        A check fails; the message describes it.
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -43,14 +45,14 @@ def check_exporter(name: str, dataset: Path | str | None = None) -> None:
 
 def _check_result(name: str, dataset: Path, folder: Path) -> None:
     first, second = folder / "first", folder / "second"
-    done = export_dataset(name, dataset, first)
+    result = export_dataset(name, dataset, first)
     export_dataset(name, dataset, second)
     expected = len(open_dataset(dataset).episodes)
-    assert done.episodes + len(done.left_out) == expected, f"{name} loses episodes without a reason"
-    assert all(done.left_out.values()), f"{name} leaves episodes out without saying why"
+    assert result.episodes + len(result.left_out) == expected, f"{name} loses episodes without a reason"
+    assert all(result.left_out.values()), f"{name} leaves out episodes without a reason"
     files = hashes_below(first)
-    assert files, f"{name} writes no file"
-    assert files == hashes_below(second), f"{name} writes other files the second time"
+    assert files, f"{name} writes no files"
+    assert files == hashes_below(second), f"{name} writes different files the second time"
 
 
 def _check_full_folder(name: str, dataset: Path, folder: Path) -> None:
@@ -60,7 +62,9 @@ def _check_full_folder(name: str, dataset: Path, folder: Path) -> None:
     try:
         export_dataset(name, dataset, taken)
     except DataError:
-        assert [path.name for path in taken.iterdir()] == ["mine.txt"], f"{name} changes a folder that it refuses"
+        assert [path.name for path in taken.iterdir()] == ["mine.txt"], (
+            f"{name} changes a folder although it refuses it"
+        )
         return
     raise AssertionError(f"{name} writes into a folder that is not empty")
 
@@ -72,7 +76,7 @@ def _check_place(name: str, dataset: Path, folder: Path) -> None:
     layout = load_layout(name)(opened, ExportOptions(), out)
     before = _outside(around, out)
     write_episodes(layout, [episode for episode in opened.episodes if layout.unavailable_reason(episode) is None])
-    assert before == _outside(around, out), f"{name} writes outside of its folder"
+    assert before == _outside(around, out), f"{name} writes outside its folder"
 
 
 def _outside(folder: Path, out: Path) -> set[Path]:

@@ -1,4 +1,4 @@
-"""Check of what every importer promises; it needs the importer's name and a small sample of its data."""
+"""Check an importer, given its name and a small sample of its data."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ from faultset.datasets.validation import check_content
 
 _DAMAGED_FILES = 12
 _COMPLETE_EVERY = 6
-"""Of so many mutations one goes through a whole import, with its record and version; the others only through cases."""
+"""One in this many mutations runs a full import, the others only import cases."""
 LONGEST_S = 60.0
-"""How long one damaged sample may take."""
+"""Maximum time for one damaged sample."""
 
 
 def check_importer(name: str, sample: Path | str) -> None:
     """Check an importer that is installed under `name` with a small sample of data in its format.
 
-    The checks: the sample is recognised, and an empty folder is not; its cases have unique keys, are the same each
-    time and can be sent to other processes; a dataset made by one process equals one made by two, passes `verify`, and
-    is complete when the import runs again; issues with the data are reported as `DataIssue`; whatever file is cut
-    short, the import works or ends in one sentence; and the same holds for random changes of files, where besides what
-    is imported must be a sound dataset. The environment variable `FAULTSET_MUTATIONS` says how many changes are tried,
-    or which: `2000-3000`.
+    - The sample is recognised, an empty folder is not.
+    - Cases have unique keys, are the same each time, and can be sent to other processes.
+    - One process and two processes write equal datasets; they pass `verify`, and a second import adds nothing.
+    - Issues of the data are reported as `DataIssue`.
+    - If a file is cut short or changed at random, the import succeeds or raises an error with a one-line message, and
+      the imported episodes are sound. The environment variable `FAULTSET_MUTATIONS` sets the number of changes, or
+      their seeds: `2000-3000`.
 
     Parameters
     ----------
@@ -49,78 +50,78 @@ def check_importer(name: str, sample: Path | str) -> None:
     Raises
     ------
     AssertionError
-        With a sentence on what the importer does not keep.
+        A check fails; the message describes it.
     """
-    sample, found = Path(sample), format_named(name)
+    sample, importer = Path(sample), format_named(name)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        _check_recognition(found, name, sample, folder)
-        _check_cases(found, sample)
-        _check_issues(found, sample)
+        _check_recognition(importer, name, sample, folder)
+        _check_cases(importer, sample)
+        _check_issues(importer, sample)
         _check_datasets(name, sample, folder)
         _check_damage(name, sample, folder)
         _check_mutations(name, sample, folder)
 
 
-def _check_recognition(found: ImportFormat, name: str, sample: Path, folder: Path) -> None:
-    assert found.name == name, f'the importer announced as "{name}" calls itself "{found.name}"'
-    assert found.recognises(sample), f"{name} does not recognise its own sample {sample}"
+def _check_recognition(importer: ImportFormat, name: str, sample: Path, folder: Path) -> None:
+    assert importer.name == name, f'the importer registered as "{name}" has the name "{importer.name}"'
+    assert importer.recognises(sample), f"{name} does not recognise its sample {sample}"
     empty = folder / "empty"
     empty.mkdir()
     for path in (empty, folder / "absent"):
-        assert not found.recognises(path), f"{name} recognises {path.name} data"
+        assert not importer.recognises(path), f"{name} recognises {path.name} data"
     try:
-        found.cases(empty)
+        importer.cases(empty)
     except DataError:
         return
     raise AssertionError(f"{name} finds cases in an empty folder; it must raise DataError")
 
 
-def _check_cases(found: ImportFormat, sample: Path) -> None:
-    cases, again = found.cases(sample), found.cases(sample)
+def _check_cases(importer: ImportFormat, sample: Path) -> None:
+    cases, again = importer.cases(sample), importer.cases(sample)
     keys = [case.key for case in cases]
-    assert keys, f"{found.name} finds no case in {sample}"
-    assert len(set(keys)) == len(keys), f"{found.name} gives one key to several cases"
-    assert keys == [case.key for case in again], f"{found.name} finds other cases, or another order, the second time"
-    assert pickle.loads(pickle.dumps(cases)) == cases, f"cases of {found.name} change on their way to a process"
+    assert keys, f"{importer.name} finds no cases in {sample}"
+    assert len(set(keys)) == len(keys), f"{importer.name} gives the same key to several cases"
+    assert keys == [case.key for case in again], f"{importer.name} finds other cases or another order the second time"
+    assert pickle.loads(pickle.dumps(cases)) == cases, f"cases of {importer.name} change when they are pickled"
 
 
-def _check_issues(found: ImportFormat, sample: Path) -> None:
+def _check_issues(importer: ImportFormat, sample: Path) -> None:
     with collect_issues() as issues:
-        for case in found.cases(sample):
+        for case in importer.cases(sample):
             try:
-                found.load(case)
+                importer.load(case)
             except DataError:
                 continue
     for issue in issues:
-        assert isinstance(issue, DataIssue), f"{found.name} reports {issue!r}, which is no DataIssue"
-        assert issue.found, f"{found.name} reports an issue that says nothing"
-        assert issue.handling, f"{found.name} does not say what it does about: {issue.found}"
+        assert isinstance(issue, DataIssue), f"{importer.name} reports {issue!r} instead of a DataIssue"
+        assert issue.found, f"{importer.name} reports an issue without a description"
+        assert issue.handling, f"{importer.name} does not describe how it handles: {issue.found}"
 
 
 def _check_datasets(name: str, sample: Path, folder: Path) -> None:
-    one, two = folder / "one", folder / "two"
-    done = import_dataset(name, sample, one, workers=1, skip_bad=True)
-    import_dataset(name, sample, two, workers=2, skip_bad=True)
-    assert done.written, f"{name} imports none of the cases of {sample}: {dict(done.left_out)}"
-    assert hashes_below(one / EPISODES) == hashes_below(two / EPISODES), (
-        f"{name} writes other files with two processes than with one"
+    first, second = folder / "one", folder / "two"
+    result = import_dataset(name, sample, first, workers=1, skip_bad=True)
+    import_dataset(name, sample, second, workers=2, skip_bad=True)
+    assert result.written, f"{name} imports none of the cases of {sample}: {dict(result.left_out)}"
+    assert hashes_below(first / EPISODES) == hashes_below(second / EPISODES), (
+        f"{name} writes different files with one and with two processes"
     )
-    errors = [str(finding) for finding in verify(one) if finding.severity == "error"]
-    assert not errors, f"the dataset that {name} makes does not pass verify: {errors[0]}"
-    dataset = open_dataset(one)
+    errors = [str(finding) for finding in verify(first) if finding.severity == "error"]
+    assert not errors, f"the dataset imported by {name} does not pass verify: {errors[0]}"
+    dataset = open_dataset(first)
     for episode in dataset.episodes:
         label, services = dataset.label(episode), dataset.view(episode).services
         unknown = {*label.targets, *(cause.service for cause in label.root_causes if cause.service)} - {*services}
-        assert not unknown, f"{name} names {sorted(unknown)} in the label of {episode}, who are no candidates"
+        assert not unknown, f"{name} names {sorted(unknown)} in the label of {episode}, which are not services"
         evidence = dataset[episode].evidence
-        assert (evidence["check"] == "input").any(), f"{name} does not say which files {episode} was read from"
-    again = import_dataset(name, sample, one, workers=1, skip_bad=True)
-    assert not again.written, f"{name} writes {again.written} episodes again; ids must follow from keys"
+        assert (evidence["check"] == "input").any(), f"{name} does not record which files {episode} was read from"
+    again = import_dataset(name, sample, first, workers=1, skip_bad=True)
+    assert not again.written, f"{name} writes {again.written} episodes again; ids must depend on keys only"
 
 
-def _copied(sample: Path, copy: Path) -> tuple[Path, list[Path]]:
-    """Copy a sample and return the copy and its files."""
+def _copy(sample: Path, copy: Path) -> tuple[Path, list[Path]]:
+    """Copy a sample; return the copy and its files."""
     if not sample.is_dir():
         copy.mkdir()
         copy = Path(shutil.copy(sample, copy / sample.name))
@@ -130,8 +131,8 @@ def _copied(sample: Path, copy: Path) -> tuple[Path, list[Path]]:
 
 
 def _check_mutations(name: str, sample: Path, folder: Path) -> None:
-    copy, files = _copied(sample, folder / "mutated")
-    found = format_named(name)
+    copy, files = _copy(sample, folder / "mutated")
+    importer = format_named(name)
     for seed in mutation_seeds():
         rng = random.Random(seed)
         file, out = rng.choice(files), folder / "from-mutated"
@@ -139,38 +140,38 @@ def _check_mutations(name: str, sample: Path, folder: Path) -> None:
         file.write_bytes(mutated(whole, rng))
         started = time.monotonic()
         try:
-            if is_recognised(found, copy):
-                with collect_issues(), reading(found, str(copy)):
-                    found.cases(copy)
+            if is_recognised(importer, copy):
+                with collect_issues(), reading(importer, str(copy)):
+                    importer.cases(copy)
             if seed % _COMPLETE_EVERY:
-                _import_cases(found, copy, out)
+                _import_cases(importer, copy, out)
             else:
                 import_dataset(name, copy, out, workers=1, skip_bad=True)
         except FaultsetError as error:
             if not str(error).isprintable():
-                raise AssertionError(f"{name} says more than a sentence of mutation {seed}: {error}") from error
+                raise AssertionError(f"{name} raises an unprintable message for mutation {seed}: {error}") from error
         except Exception as error:
-            where = f"{file.name} of mutation {seed}"
-            raise AssertionError(f"{name} ends in {type(error).__name__} with {where}: {error}") from error
+            mutation = f"mutation {seed} of {file.name}"
+            raise AssertionError(f"{name} raises {type(error).__name__} for {mutation}: {error}") from error
         else:
             try:
                 _check_sound(out)
             except DataError as error:
-                where = f"mutation {seed} of {file.name}"
-                raise AssertionError(f"{name} makes an unsound dataset from {where}: {error}") from error
+                mutation = f"mutation {seed} of {file.name}"
+                raise AssertionError(f"{name} writes an unsound dataset for {mutation}: {error}") from error
         elapsed_s = time.monotonic() - started
         assert elapsed_s < LONGEST_S, f"{name} takes {elapsed_s:.0f} s for mutation {seed} of {file.name}"
         shutil.rmtree(out, ignore_errors=True)
         file.write_bytes(whole)
 
 
-def _import_cases(found: ImportFormat, sample: Path, out: Path) -> None:
-    """Write the episodes as an import does, without what is the same for every format: lock, record and version."""
-    with reading(found, str(sample)):
-        cases = found.cases(sample)
+def _import_cases(importer: ImportFormat, sample: Path, out: Path) -> None:
+    """Write the episodes of an import without lock, record and version, which do not depend on the format."""
+    with reading(importer, str(sample)):
+        cases = importer.cases(sample)
     for case in cases:
         with collect_issues():
-            import_or_say_why(found, case, out)
+            import_or_say_why(importer, case, out)
 
 
 def _check_sound(out: Path) -> None:
@@ -182,7 +183,7 @@ def _check_sound(out: Path) -> None:
 
 
 def _check_damage(name: str, sample: Path, folder: Path) -> None:
-    copy, files = _copied(sample, folder / "damaged")
+    copy, files = _copy(sample, folder / "damaged")
     for number, file in enumerate(files[:: max(1, len(files) // _DAMAGED_FILES)]):
         whole = file.read_bytes()
         file.write_bytes(whole[: len(whole) // 2])
@@ -190,11 +191,11 @@ def _check_damage(name: str, sample: Path, folder: Path) -> None:
         try:
             import_dataset(name, copy, out, workers=1)
         except FaultsetError as error:
-            if "\n" in str(error):
-                raise AssertionError(f"{name} says more than a sentence of a damaged {file.name}: {error}") from error
+            if not str(error).isprintable():
+                raise AssertionError(f"{name} raises an unprintable message for {file.name}: {error}") from error
         except Exception as error:
-            where = f"{file.name} cut to half its length"
-            raise AssertionError(f"{name} ends in {type(error).__name__} with {where}: {error}") from error
-        left = [path.name for path in (out / "episodes").glob("*.incomplete")]
-        assert not left, f"{name} leaves half an episode after an error with {file.name}"
+            damage = f"{file.name} cut to half its length"
+            raise AssertionError(f"{name} raises {type(error).__name__} for {damage}: {error}") from error
+        incomplete = [path.name for path in (out / "episodes").glob("*.incomplete")]
+        assert not incomplete, f"{name} leaves an incomplete episode after an error in {file.name}"
         file.write_bytes(whole)

@@ -1,4 +1,4 @@
-"""Files changed at random, the same way for the same seed, to see what a reader does with them."""
+"""Change files at random, reproducibly by seed, to test readers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 VARIABLE = "FAULTSET_MUTATIONS"
-"""Environment variable: how many mutations a check of a reader tries, or from which to before which: `2000-3000`."""
+"""Environment variable: number of mutations to try, or a range of seeds such as `2000-3000`."""
 _USUAL = 12
 _VALUES: tuple[Any, ...] = (
     None, True, 0, -1, 1, 2**63, -(2**63), 2**80, 1e308, -1e-308, float("nan"), float("inf"), "", "\x00", "\ud800",
@@ -19,24 +19,24 @@ _BYTES = (b"", b"\x00", b"\xff\xfe", b"\n", b",", b'"', b"[" * 5000, b"{", b"-",
 
 
 def mutation_seeds() -> range:
-    """Return the seeds of the mutations to try: those that the environment asks for, else a few."""
+    """Return the seeds of the mutations to try, from the environment or a few by default."""
     first, _, end = os.environ.get(VARIABLE, str(_USUAL)).rpartition("-")
     return range(int(first or 0), int(end))
 
 
 def mutated(content: bytes, rng: random.Random) -> bytes:
-    """Return content with one to three changes; JSON often stays JSON, with other values in it."""
+    """Return content with one to three changes; JSON often remains valid with other values."""
     for _ in range(rng.randint(1, 3)):
-        change = rng.choice((_flipped, _cut, _spliced, _repeated, _inserted, _zeroed, _json_changed, _json_changed))
+        change = rng.choice((_flip, _cut, _splice, _repeat, _insert, _zero, _change_json, _change_json))
         content = change(content, rng)
     return content
 
 
-def _place(content: bytes, rng: random.Random) -> int:
+def _offset(content: bytes, rng: random.Random) -> int:
     return rng.randint(0, len(content))
 
 
-def _flipped(content: bytes, rng: random.Random) -> bytes:
+def _flip(content: bytes, rng: random.Random) -> bytes:
     changed = bytearray(content)
     for _ in range(rng.choice((1, 1, 2, 16))):
         if changed:
@@ -45,46 +45,46 @@ def _flipped(content: bytes, rng: random.Random) -> bytes:
 
 
 def _cut(content: bytes, rng: random.Random) -> bytes:
-    return content[: _place(content, rng)]
+    return content[: _offset(content, rng)]
 
 
-def _spliced(content: bytes, rng: random.Random) -> bytes:
-    first, second = sorted((_place(content, rng), _place(content, rng)))
+def _splice(content: bytes, rng: random.Random) -> bytes:
+    first, second = sorted((_offset(content, rng), _offset(content, rng)))
     return content[:first] + content[second:]
 
 
-def _repeated(content: bytes, rng: random.Random) -> bytes:
-    first = _place(content, rng)
+def _repeat(content: bytes, rng: random.Random) -> bytes:
+    first = _offset(content, rng)
     second = min(len(content), first + rng.randint(1, 2000))
     return content[:second] + content[first:second] * rng.randint(1, 5) + content[second:]
 
 
-def _inserted(content: bytes, rng: random.Random) -> bytes:
-    place = _place(content, rng)
-    return content[:place] + rng.choice(_BYTES) + content[place:]
+def _insert(content: bytes, rng: random.Random) -> bytes:
+    offset = _offset(content, rng)
+    return content[:offset] + rng.choice(_BYTES) + content[offset:]
 
 
-def _zeroed(content: bytes, rng: random.Random) -> bytes:
-    first = _place(content, rng)
+def _zero(content: bytes, rng: random.Random) -> bytes:
+    first = _offset(content, rng)
     length = min(len(content) - first, rng.randint(1, 4096))
     return content[:first] + bytes(length) + content[first + length :]
 
 
-def _json_changed(content: bytes, rng: random.Random) -> bytes:
+def _change_json(content: bytes, rng: random.Random) -> bytes:
     try:
         value = json.loads(content)
     except (ValueError, RecursionError):
-        return _flipped(content, rng)
-    holders: list[tuple[Callable[[Any], None], Any]] = []
+        return _flip(content, rng)
+    setters: list[tuple[Callable[[Any], None], Any]] = []
 
-    def visit(held: Any) -> None:
-        keys = list(held) if isinstance(held, dict) else range(len(held)) if isinstance(held, list) else ()
+    def visit(node: Any) -> None:
+        keys = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
         for key in keys:
-            holders.append((lambda new, key=key: held.__setitem__(key, new), held[key]))
-            visit(held[key])
+            setters.append((lambda new, key=key: node.__setitem__(key, new), node[key]))
+            visit(node[key])
 
     visit(value)
-    if holders:
-        replace, old = rng.choice(holders)
+    if setters:
+        replace, old = rng.choice(setters)
         replace(rng.choice((*_VALUES, [old], {"x": old}, str(old))))
     return json.dumps(value).encode("utf-8", "surrogatepass")

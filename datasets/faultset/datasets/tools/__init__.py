@@ -1,4 +1,4 @@
-"""Questions to a recorded episode: typed tools and an emulated kubectl, as an operator or an agent would ask them.
+"""Query a recorded episode with typed tools and an emulated kubectl, like an operator or an agent; see `Episode.tools`.
 
-`Episode.tools` gives them. Every answer has a status; what was not recorded is said to be so.
+Every answer has a status, including one for data that was not recorded.
 """

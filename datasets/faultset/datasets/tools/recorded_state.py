@@ -1,4 +1,4 @@
-"""The recording of an episode as a cluster that kubectl reads: only fields that were recorded."""
+"""Answer kubectl commands from the recording of an episode; fields that were not recorded are marked."""
 
 from __future__ import annotations
 
@@ -51,21 +51,21 @@ _ASKS_ELSEWHERE = frozenset(
     {"version", "cluster-info", "explain", "auth", "api-versions", "diff", "wait", "options", "plugin"}
 )
 _INJECTOR_KINDS = ("schedule", "schedules", "workflow", "workflows")
-"""Kinds of fault injectors beside those with "chaos" in their name; asking for them is asking for the answer."""
+"""Kinds of fault injectors without "chaos" in their name; queries for them are refused, as they look for the answer."""
 _INJECTOR_NAMESPACES = ("chaos-mesh", "chaos-testing", "litmus", "chaosblade")
 _CPU, _MEMORY = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
 _USAGE_WINDOW_S = 30.0
 
 
 def kubectl(recording: Recording, text: str) -> ToolAnswer:
-    """Answer a command line over a recording; no process is started.
+    """Answer a command line from a recording without starting a process.
 
     Parameters
     ----------
     recording
         The view up to now.
     text
-        A kubectl command, with or without the word itself, and filters behind pipes.
+        A kubectl command, with or without the word kubectl, optionally piped into filters.
     """
     state = RecordedState(recording)
     return answer_line(text, lambda words, has_filters: _answer(state, words, has_filters))
@@ -74,14 +74,14 @@ def kubectl(recording: Recording, text: str) -> ToolAnswer:
 def _answer(state: RecordedState, words: list[str], has_filters: bool) -> ToolAnswer:
     if words[:1] != ["kubectl"] and words[:1] not in [[verb] for verb in READ_VERBS]:
         raise ShellSyntaxError(
-            f'"{(words or ["nothing"])[0][:60]}" is not kubectl, and there is no shell; '
-            "give one kubectl command, piped into grep, head, tail, wc, sort, uniq or awk where that helps"
+            f'"{(words or ["nothing"])[0][:60]}" is not kubectl, and a shell is not available; '
+            "give one kubectl command, optionally piped into grep, head, tail, wc, sort, uniq or awk"
         )
     words = words[1:] if words[:1] == ["kubectl"] else words
     verb, rest = split_verb(words, READ_FLAGS)
     verbs = ", ".join([*READ_VERBS, "rollout"])
     if verb == "help" or words in ([], ["--help"], ["-h"]):
-        return found("kubectl over a recording; it reads only.\nverbs: " + verbs)
+        return found("read-only kubectl for a recording\nverbs: " + verbs)
     if not verb:
         raise CommandError("kubectl needs a verb, for instance get, describe, logs, top or events")
     if verb in _CHANGES:
@@ -100,14 +100,14 @@ def _rollout(state: RecordedState, words: list[str]) -> ToolAnswer:
     if action in ("restart", "undo", "pause", "resume"):
         return refused(f"kubectl rollout {action} changes the system, and this is a recording of it")
     if action != "status":
-        return not_recorded("the history of rollouts; replicasets and events show what is left of them")
+        return not_recorded("the history of rollouts; replicasets and events show their traces")
     command = read_command("get", rest)
     check_namespace(state, command)
-    named = references(command.arguments, state.kind_of, ())
-    if any(kind != "Deployment" or name is None for kind, name in named):
+    targets = references(command.arguments, state.kind_of, ())
+    if any(kind != "Deployment" or name is None for kind, name in targets):
         raise CommandError("kubectl rollout status needs a deployment")
     lines = []
-    for body in choose_objects(state, command, "Deployment", [str(name) for _, name in named]):
+    for body in choose_objects(state, command, "Deployment", [str(name) for _, name in targets]):
         name, replicas = body["metadata"]["name"], body["spec"].get("replicas") or 0
         available = body["status"].get("availableReplicas") or 0
         lines.append(
@@ -120,7 +120,7 @@ def _rollout(state: RecordedState, words: list[str]) -> ToolAnswer:
 
 
 class RecordedState:
-    """A recording up to its clock's moment as a `ClusterState`.
+    """A `ClusterState` of a recording at its clock's current time.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class RecordedState:
 
     @property
     def now_ns(self) -> int:
-        """The clock's moment."""
+        """The clock's current time."""
         return self._recording.clock.now_ns
 
     def check_namespace(self, namespace: str) -> None:
@@ -146,16 +146,16 @@ class RecordedState:
         if namespace == self.namespace:
             return
         if namespace in _INJECTOR_NAMESPACES:
-            raise NegativeAnswer(refused(f"the namespace {namespace} belongs to no application"))
+            raise NegativeAnswer(refused(f"the namespace {namespace} does not belong to the application"))
         raise NegativeAnswer(
             not_recorded(f'the namespace "{namespace[:60]}"; the application runs in the namespace {self.namespace}')
         )
 
     def kind_of(self, word: str) -> str:
-        """Return the kind that a word stands for; raise NegativeAnswer for one that was not recorded."""
+        """Return the kind for a word; raise NegativeAnswer for a kind that was not recorded."""
         text = word.strip().lower()
         if text.partition(".")[0] in _INJECTOR_KINDS or "chaos" in text:
-            raise NegativeAnswer(refused(f'objects of the kind "{word[:60]}" belong to no application'))
+            raise NegativeAnswer(refused(f'objects of the kind "{word[:60]}" do not belong to the application'))
         kind = canonical_kind(word)
         if kind == "Event":
             return kind
@@ -168,7 +168,7 @@ class RecordedState:
         return kind
 
     def objects(self, kind: str, selector: str | None = None) -> list[Object]:
-        """Return the recorded objects of a kind, with labels or else by the Services that select them."""
+        """Return the recorded objects of a kind; without recorded labels, Services resolve the selector."""
         records = self._records(kind)
         if selector:
             terms = label_selector(selector)
@@ -181,23 +181,23 @@ class RecordedState:
         return [self._body(kind, name, record) for name, record in sorted(records.items())]
 
     def present_name(self, kind: str, name: str) -> str:
-        """Return the name itself."""
+        """Return the name unchanged."""
         return name
 
     def created_ns(self, body: Object) -> int | None:
-        """Return when an object was first seen, or the start of the container of a pod that never restarted."""
+        """Return when an object was first observed, or the start of a pod that never restarted."""
         kind, name = body["kind"], body["metadata"]["name"]
         record = self._records(kind)[name]
         if record["created_ns"] is not None or kind != "Pod":
             return record["created_ns"]
         if any(container["restartCount"] for container in record["state"].get("containers", [])):
             return None
-        starts = self._recording.kept_metric("container_start_time_seconds")
+        starts = self._recording.cached_metric("container_start_time_seconds")
         starts = starts.loc[starts["pod"] == name, "value"]
         return round(starts.min() * 1e9) if len(starts) else None
 
     def cells(self, body: Object) -> Cells:
-        """Return the cells that recordings tell otherwise than objects do, or not at all."""
+        """Return the cells that are recorded differently from objects, or not recorded."""
         kind, name = body["kind"], body["metadata"]["name"]
         state = self._records(kind)[name]["state"]
         cells: Cells = {"NAMESPACE": self.namespace, **dict.fromkeys(_NEVER_RECORDED.get(kind, ()), UNRECORDED)}
@@ -207,7 +207,7 @@ class RecordedState:
         if "labels" not in state:
             cells["LABELS"] = UNRECORDED
         if kind == "Deployment":
-            updated = self._recording.kept_metric("kube_deployment_status_replicas_updated")
+            updated = self._recording.cached_metric("kube_deployment_status_replicas_updated")
             updated = updated[updated["labels"] == canonical_json({"deployment": name})]
             cells["UP-TO-DATE"] = int(updated["value"].iloc[-1]) if len(updated) else UNRECORDED
         elif kind == "ReplicaSet":
@@ -226,7 +226,7 @@ class RecordedState:
         return last_occurrences(rows.to_pylist())
 
     def pod_names(self) -> Iterable[str]:
-        """Return the recorded pods; of recordings without objects those that have logged."""
+        """Return the recorded pods; without recorded objects, the pods with log lines."""
         if self._recording.has("objects"):
             return list(self._records("Pod"))
         self._require("logs")
@@ -249,7 +249,7 @@ class RecordedState:
         return [PodLogLine(*cells) for cells in zip(*(column.to_pylist() for column in columns), strict=True)]
 
     def runs(self, pod: str) -> Runs:
-        """Return the restarts that were seen as changes of the pod's state."""
+        """Return the restarts observed as changes of the pod's state."""
         count, starts_ns = 0, []
         for i, change in enumerate(self._recording.history("Pod", pod)):
             restarts = sum(container["restartCount"] for container in change["state"].get("containers", []))
@@ -264,16 +264,16 @@ class RecordedState:
         return {container["name"] for container in state.get("containers", [])}
 
     def usage(self, pods: Sequence[str] | None) -> list[Usage]:
-        """Return what pods used in the last seconds, from the recorded metrics."""
+        """Return the resource usage of pods in the last seconds from the recorded metrics."""
         recording = self._recording
         if not {_CPU, _MEMORY} <= set(recording.metric_names):
-            raise NegativeAnswer(not_recorded("use of processors and memory by pods"))
+            raise NegativeAnswer(not_recorded("CPU and memory usage of pods"))
         since_ns = recording.clock.since_ns(max(_USAGE_WINDOW_S, 3 * recording.context.sampling_step_s))
         keys = ["pod", "container"]
         samples = recording.metric([_CPU], None, since_ns).dropna(subset=["pod"]).groupby(keys, observed=True)
         first, last = samples.first(), samples.last()
         seconds = (last["time"] - first["time"]) / 1e9
-        # A counter that is lower at the end has begun again, and then counts from zero.
+        # a counter that is lower at the end has restarted at zero
         grown = (last["value"] - first["value"]).where(last["value"] >= first["value"], last["value"])
         cores = (grown / seconds.where(seconds > 0)).fillna(0.0)
         memory = recording.metric([_MEMORY], None, since_ns).dropna(subset=["pod"])
@@ -297,23 +297,24 @@ class RecordedState:
         return self._recording.object_records(kind)
 
     def _owners(self, kind: str, selector: LabelSelector) -> set[str]:
-        """Return the workloads that Services selected by labels while all was healthy."""
+        """Return the workloads that Services with matching selectors selected during the healthy reference."""
         healthy = self._recording.object_records("Service", self._recording.context.reference_end_ns)
         labels = {str(record["service"]): record["state"].get("selector") or {} for record in healthy.values()}
-        if not all(any(term.key in one for one in labels.values()) for term in selector.terms):
+        if not all(any(term.key in keys for keys in labels.values()) for term in selector.terms):
             raise NegativeAnswer(not_recorded(f"labels of objects of the kind {kind}; use names, or list all"))
-        return {owner for owner, one in labels.items() if selector.matches(one)}
+        return {owner for owner, of_owner in labels.items() if selector.matches(of_owner)}
 
     def _body(self, kind: str, name: str, record: dict[str, Any]) -> Object:
-        """Return a recorded state as an object, its fields at the places where Kubernetes has them."""
-        known, state = object_kind(kind), record["state"]
+        """Convert a recorded state into an object with the structure of Kubernetes."""
+        standard_kind, state = object_kind(kind), record["state"]
         metadata: dict[str, Any] = {"name": name}
-        if known is not None and known.namespaced:
+        if standard_kind is not None and standard_kind.namespaced:
             metadata["namespace"] = self.namespace
         if record.get("created_ns") is not None:
             metadata["creationTimestamp"] = stamp(record["created_ns"], "seconds")
         metadata |= {key: state[key] for key in ("labels", "generation") if key in state}
-        head = {"apiVersion": known.api_version if known else "v1", "kind": kind, "metadata": metadata}
+        api_version = standard_kind.api_version if standard_kind else "v1"
+        head = {"apiVersion": api_version, "kind": kind, "metadata": metadata}
         return head | _BODIES[kind](state)
 
 
@@ -325,7 +326,7 @@ _NEVER_RECORDED = {
     "PersistentVolumeClaim": ("CAPACITY", "ACCESS MODES", "STORAGECLASS", "VOLUMEMODE"),
     "PersistentVolume": ("CAPACITY", "ACCESS MODES", "RECLAIM POLICY", "STORAGECLASS", "REASON", "VOLUMEMODE"),
 }
-"""Columns of which no recording holds anything."""
+"""Columns that are never recorded."""
 _CELL_FIELDS = {
     "Pod": (("IP", "ip"),),
     "Deployment": (("IMAGES", "image"),),
@@ -333,11 +334,11 @@ _CELL_FIELDS = {
     "Service": (("TYPE", "type"), ("CLUSTER-IP", "clusterIP")),
     "ConfigMap": (("DATA", "data"),),
 }
-"""Columns with the recorded fields without which they are unknown."""
+"""Columns with the recorded field that they are computed from."""
 
 
 def _present(state: dict[str, Any], *keys: str, **renamed: str) -> dict[str, Any]:
-    """Return the fields that have a value, some under other names (`new="old"`)."""
+    """Return the fields with a value, some renamed (`new="old"`)."""
     pairs = {**{key: key for key in keys}, **renamed}
     return {name: state[key] for name, key in pairs.items() if state.get(key)}
 
@@ -346,22 +347,22 @@ def _pod(state: dict[str, Any]) -> Object:
     containers, first = state.get("containers", []), state.get("initContainers", [])
     spec: Object = {
         **_present(state, nodeName="node"),
-        "containers": [{"name": one["name"], "image": one["image"]} for one in containers],
+        "containers": [{key: container[key] for key in ("name", "image")} for container in containers],
     }
     status: Object = {
         "phase": state.get("phase"),
         **_present(state, "reason", podIP="ip"),
         "conditions": [{"type": "Ready", "status": "True" if state.get("ready") else "False"}],
-        "containerStatuses": [_container_status(one) for one in containers],
+        "containerStatuses": [_container_status(container) for container in containers],
     }
     if first:
-        spec["initContainers"] = [{"name": one["name"], "image": one["image"]} for one in first]
-        status["initContainerStatuses"] = [_container_status(one) for one in first]
+        spec["initContainers"] = [{key: container[key] for key in ("name", "image")} for container in first]
+        status["initContainerStatuses"] = [_container_status(container) for container in first]
     return {"spec": spec, "status": status}
 
 
 def _container_status(container: dict[str, Any]) -> dict[str, Any]:
-    """Return a status; without being terminated, a container has the exit code of its last run."""
+    """Return the status of a container; unless it is terminated, its exit code belongs to its last run."""
     state, status = container["state"], {key: container[key] for key in ("name", "image", "ready", "restartCount")}
     ended = {key: container[key] for key in ("reason", "exitCode") if container.get(key) is not None}
     reason = {key: value for key, value in ended.items() if key == "reason"}

@@ -1,4 +1,4 @@
-"""The tables of a view as far as a clock has come, read once for everybody who asks about the same episode."""
+"""Read the tables of a view up to a clock's current time; sessions about the same episode share them."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DELAY_S = 60.0
-"""Seconds from an alarm to the moment at which an agent is called."""
+"""Seconds from an alarm until an agent is called."""
 _SECOND_NS = 1_000_000_000
 
 
 class ViewClock:
-    """What counts as now. Rows from the start of the view up to now can be seen, later ones cannot.
+    """The current time of a session; later rows of the view are hidden.
 
     Parameters
     ----------
     context
-        Of the episode.
+        Context of the episode.
     now_ns
-        UTC nanoseconds, moved into the view; its end by default.
+        UTC nanoseconds, clipped to the view; by default its end.
     """
 
     def __init__(self, context: EpisodeContext, now_ns: int | None = None) -> None:
@@ -46,7 +46,7 @@ class ViewClock:
 
     @classmethod
     def after(cls, context: EpisodeContext, alarm_ns: int, delay_s: float = DELAY_S) -> ViewClock:
-        """Return the clock of someone who is called some seconds after an alarm."""
+        """Return the clock of an operator who is called some seconds after an alarm."""
         return cls(context, alarm_ns + round(delay_s * _SECOND_NS))
 
     @property
@@ -55,15 +55,15 @@ class ViewClock:
         return (self.end_ns - self.now_ns) / _SECOND_NS
 
     def wait(self, seconds: float) -> float:
-        """Move on, up to the end of the view, and return by how many seconds."""
+        """Advance the clock, at most to the end of the view; return by how many seconds."""
         if not seconds >= 0:
-            raise UsageError(f"waiting takes a number of seconds from 0, not {seconds}")
+            raise UsageError(f"the seconds to wait must not be negative, got {seconds}")
         before = self.now_ns
         self.now_ns = min(self.end_ns, self.now_ns + round(min(seconds, 1e9) * _SECOND_NS))
         return (self.now_ns - before) / _SECOND_NS
 
     def since_ns(self, seconds: float | None) -> int:
-        """Return the instant so many seconds before now, or the start of the view."""
+        """Return the time `seconds` before now, at least the start of the view."""
         if seconds is None:
             return self.start_ns
         return max(self.start_ns, self.now_ns - round(min(max(seconds, 0.0), 1e9) * _SECOND_NS))
@@ -77,7 +77,7 @@ _METRIC_COLUMNS = ["time", "service", "pod", "container", "metric", "labels", "k
 
 
 class SharedTables:
-    """What sessions about one episode have in common, whatever time it is in each of them. Nobody may change it.
+    """Read-only data that sessions about one episode share, independent of their clocks.
 
     Parameters
     ----------
@@ -88,59 +88,59 @@ class SharedTables:
     def __init__(self, view: EpisodeView) -> None:
         self._view = view
         self._lock = threading.RLock()
-        self._made: dict[tuple[str, str], Any] = {}
+        self._cache: dict[tuple[str, str], Any] = {}
 
     def table(self, name: str) -> tuple[pa.Table, np.ndarray]:
-        """Return all rows of a table without the episode's id, and their times in UTC nanoseconds; no metrics."""
+        """Return a table other than metrics without the column `episode`, and its times in UTC nanoseconds."""
         return self._once(("table", name), lambda: self._read(name))
 
     @property
     def log_patterns(self) -> pa.Array:
-        """Every log line with its numbers masked, as a dictionary array."""
-        return self._once(("logs", "patterns"), self._masked)
+        """All log lines with masked numbers, as a dictionary array."""
+        return self._once(("logs", "patterns"), self._mask_logs)
 
     @property
     def series(self) -> dict[str, tuple[str, ...]]:
         """Metric -> services that have it."""
-        return self._once(("metrics", "series"), self._listed)
+        return self._once(("metrics", "series"), self._list_series)
 
     @property
     def object_rows(self) -> list[dict[str, Any]]:
-        """Every observed state of an object: time_ns, kind, name, service, state and data."""
-        return self._once(("objects", "rows"), self._states)
+        """All observed states of objects: time_ns, kind, name, service, state and data."""
+        return self._once(("objects", "rows"), self._read_states)
 
     def metric(self, name: str) -> pd.DataFrame:
-        """Return all samples of one metric with few series, with times as integers."""
+        """Return all samples of a metric with few series, with times as integers; cached."""
         return self._once(("metric", name), lambda: self.metric_samples([("metric", "=", name)]))
 
     def metric_samples(self, filters: list[Any]) -> pd.DataFrame:
-        """Return samples, with times as integers; they are read each time."""
+        """Return filtered samples, with times as integers; not cached."""
         frame = self._view.table("metrics", _METRIC_COLUMNS, filters).unify_dictionaries().to_pandas()
         return frame.assign(time=frame["time"].astype("int64"))
 
     def _once(self, key: tuple[str, str], make: Callable[[], Any]) -> Any:
         with self._lock:
-            if key not in self._made:
-                self._made[key] = make()
-            return self._made[key]
+            if key not in self._cache:
+                self._cache[key] = make()
+            return self._cache[key]
 
     def _read(self, name: str) -> tuple[pa.Table, np.ndarray]:
         rows = self._view.table(name).drop_columns(["episode"]).unify_dictionaries().combine_chunks()
         return rows, rows[time_column(name)].cast(pa.int64()).to_numpy()
 
-    def _masked(self) -> pa.Array:
+    def _mask_logs(self) -> pa.Array:
         texts = pc.utf8_slice_codeunits(self.table("logs")[0]["message"], 0, _LONGEST_PATTERN)  # type: ignore[attr-defined]
         return masked_column(texts).combine_chunks().dictionary_encode()
 
-    def _listed(self) -> dict[str, tuple[str, ...]]:
+    def _list_series(self) -> dict[str, tuple[str, ...]]:
         rows = self._view.table("metrics", ["metric", "service"])
         pairs = rows.group_by(["metric", "service"]).aggregate([]).to_pylist()
-        found: dict[str, set[str]] = {}
+        by_metric: dict[str, set[str]] = {}
         for pair in pairs:
-            found.setdefault(pair["metric"], set()).update(() if pair["service"] is None else (pair["service"],))
-        return {metric: tuple(sorted(services)) for metric, services in sorted(found.items())}
+            by_metric.setdefault(pair["metric"], set()).update(() if pair["service"] is None else (pair["service"],))
+        return {metric: tuple(sorted(services)) for metric, services in sorted(by_metric.items())}
 
-    def _states(self) -> list[dict[str, Any]]:
+    def _read_states(self) -> list[dict[str, Any]]:
         rows, times = self.table("objects")
         columns = {name: rows[name].to_pylist() for name in ("kind", "name", "service", "state", "data")}
         return [
@@ -154,35 +154,35 @@ _sharing = threading.Lock()
 
 
 def shared_tables(view: EpisodeView) -> SharedTables:
-    """Return the tables that others hold of the same, unchanged files; they go when the last of them does."""
+    """Return the tables that other sessions hold of the same, unchanged files, or new ones."""
     try:
         files = view.file_stamps
     except (DataError, OSError):
-        # who reads the table is told what is wrong with it
+        # reading the table will report the problem
         return SharedTables(view)
     with _sharing:
-        found = _shared.get(files)
-        if found is None:
-            found = _shared[files] = SharedTables(view)
-        return found
+        tables = _shared.get(files)
+        if tables is None:
+            tables = _shared[files] = SharedTables(view)
+        return tables
 
 
 RECORDED_KINDS = (
     "Deployment", "ReplicaSet", "Pod", "Service", "Endpoints", "PersistentVolumeClaim", "PersistentVolume", "ConfigMap",
 )  # fmt: skip
-"""Kinds of objects of which our platforms record every one."""
+"""Kinds whose objects are all recorded by the platforms of faultset."""
 _ROWS = {"logs": "log lines"}
 
 
 class Recording:
-    """A view up to now.
+    """A view up to the current time of a clock.
 
     Parameters
     ----------
     view
         The episode without its truth.
     clock
-        What counts as now.
+        Clock of the session.
     """
 
     def __init__(self, view: EpisodeView, clock: ViewClock) -> None:
@@ -191,68 +191,68 @@ class Recording:
 
     @property
     def context(self) -> EpisodeContext:
-        """What is known beforehand."""
+        """Facts about the episode."""
         return self.view.context
 
     @property
     def namespace(self) -> str:
-        """Name under which the application's namespace is spoken of."""
+        """Name of the application's namespace."""
         return self.context.app
 
     def has(self, table: str) -> bool:
-        """Whether a table was recorded: its having no rows then means that there was nothing."""
+        """Return whether a table was recorded; if so, no rows mean that nothing happened."""
         if table == "metrics":
             return bool(self.series)
         return bool(len(self._whole.table(table)[0])) or (table == "events" and self.context.platform != IMPORTED)
 
     def problem(self, table: str, service: str | None = None) -> ToolAnswer | None:
-        """Return the answer to a question about a table or a service that the recording lacks; None if it has both."""
+        """Return the answer for a missing table or service; None if the recording has both."""
         if not self.has(table):
             return not_recorded(f"this recording has no {_ROWS.get(table, table)}")
         return absent("service", service, self.services) if service not in (None, *self.services) else None
 
     def table(self, name: str, since_ns: int | None = None) -> pa.Table:
-        """Return the rows of a table from an instant up to now, without the episode's id; see `metric` for metrics."""
+        """Return the rows of a table from a time up to now, without the column `episode`; for metrics see `metric`."""
         rows, times = self._whole.table(name)
         first = 0 if since_ns is None else int(np.searchsorted(times, since_ns))
         last = int(np.searchsorted(times, self.clock.now_ns))
-        part = rows.slice(first, max(0, last - first))
+        visible = rows.slice(first, max(0, last - first))
         if name == "spans":
-            # A span is known when it has ended.
-            ended = times[first : first + len(part)] + part["duration_ns"].to_numpy()
-            part = part.filter(pa.array(ended <= self.clock.now_ns))
-        return part
+            # a span is recorded when it ends
+            end_ns = times[first : first + len(visible)] + visible["duration_ns"].to_numpy()
+            visible = visible.filter(pa.array(end_ns <= self.clock.now_ns))
+        return visible
 
     def log_patterns(self) -> pa.Table:
-        """Return service, level, pattern and time of the log lines up to now; all lines are masked once."""
+        """Return service, level, pattern and time of the log lines up to now."""
         rows, times = self._whole.table("logs")
         last = int(np.searchsorted(times, self.clock.now_ns))
-        shown = rows.select(["service", "level"]).append_column("pattern", self._whole.log_patterns)
-        return shown.append_column("time", pa.array(times)).slice(0, last)
+        lines = rows.select(["service", "level"]).append_column("pattern", self._whole.log_patterns)
+        return lines.append_column("time", pa.array(times)).slice(0, last)
 
     def frame(self, name: str, since_ns: int | None = None) -> pd.DataFrame:
         """Return `table` as a frame."""
         return self.table(name, since_ns).to_pandas()
 
     def metric(self, names: Sequence[str], service: str | None = None, since_ns: int | None = None) -> pd.DataFrame:
-        """Return the samples of some metrics up to now, with times as integers."""
-        wanted: list[Any] = [("metric", "in", list(names))]
+        """Return the samples of metrics up to now, with times as integers."""
+        filters: list[Any] = [("metric", "in", list(names))]
         if service is not None:
-            wanted.append(("service", "=", service))
-        frame = self._whole.metric_samples(wanted)
-        kept = frame["time"] < self.clock.now_ns
+            filters.append(("service", "=", service))
+        frame = self._whole.metric_samples(filters)
+        is_visible = frame["time"] < self.clock.now_ns
         if since_ns is not None:
-            kept &= frame["time"] >= since_ns
-        return frame[kept]
+            is_visible &= frame["time"] >= since_ns
+        return frame[is_visible]
 
-    def kept_metric(self, name: str) -> pd.DataFrame:
-        """Return `metric` for one with few series that lists ask for again and again; it is read once."""
+    def cached_metric(self, name: str) -> pd.DataFrame:
+        """Return the samples of a metric with few series, cached because lists of objects need it often."""
         whole = self._whole.metric(name)
         return whole[whole["time"] < self.clock.now_ns]
 
     @property
     def series(self) -> dict[str, tuple[str, ...]]:
-        """Metric -> services that have it, over the whole view; pods that come later are no secret by their metric."""
+        """Metric -> services that have it, over the whole view; names of metrics reveal nothing about later pods."""
         return self._whole.series
 
     @property
@@ -262,12 +262,12 @@ class Recording:
 
     @functools.cached_property
     def services(self) -> tuple[str, ...]:
-        """Candidates and whatever else is called a service in the recording."""
+        """Services of the context and all others in the recording."""
         others = set(self._whole.table("objects")[0]["service"].to_pylist()) - {None}
         return tuple(dict.fromkeys([*self.context.services, *sorted(others)]))
 
     def history(self, kind: str, name: str) -> list[dict[str, Any]]:
-        """Return every change of an object's state up to now: `time_ns` and `state`."""
+        """Return all changes of an object's state up to now: `time_ns`, `text` and `state`."""
         changes: list[dict[str, Any]] = []
         for row in self._whole.object_rows:
             if row["time_ns"] >= self.clock.now_ns:
@@ -277,14 +277,14 @@ class Recording:
         return changes
 
     def objects(self, kind: str, at_ns: int | None = None) -> dict[str, dict[str, Any]]:
-        """Return the state of every object of a kind by name, as last observed before an instant.
+        """Return the last observed state of every object of a kind by name, as of a time.
 
-        Every object is observed at least at each interval, so one that is missing from the last round is gone.
+        Objects are observed at least once per interval; an object that is missing in the last round no longer exists.
         """
         return {name: row["state"] for name, row in self.object_records(kind, at_ns).items()}
 
     def object_records(self, kind: str, at_ns: int | None = None) -> dict[str, dict[str, Any]]:
-        """Return `objects` with `service`, `first_ns`, and whether the object was there when the view began."""
+        """Return `objects` with `service`, `first_ns` and `created_ns`, None if it existed at the start of the view."""
         at = self.clock.now_ns if at_ns is None else min(at_ns, self.clock.now_ns)
         last: dict[str, dict[str, Any]] = {}
         newest_round = 0
@@ -295,27 +295,27 @@ class Recording:
             if row["kind"] == kind:
                 first_ns = last.get(row["name"], row).get("first_ns", row["time_ns"])
                 last[row["name"]] = row | {"first_ns": first_ns}
-        found = {}
+        records = {}
         for name, row in last.items():
             if row["time_ns"] >= newest_round or self.context.platform == IMPORTED:
-                known = row["first_ns"] >= self._round_ns(self.clock.start_ns) + self._interval_ns // 2
-                found[name] = row | {
+                is_new = row["first_ns"] >= self._round_ns(self.clock.start_ns) + self._interval_ns // 2
+                records[name] = row | {
                     "state": _state(row),
-                    "created_ns": row["first_ns"] if known else None,
+                    "created_ns": row["first_ns"] if is_new else None,
                 }
-        return found
+        return records
 
     @property
     def _interval_ns(self) -> int:
         return round((self.context.source_intervals_s.get("objects") or 10.0) * 1e9)
 
     def _round_ns(self, time_ns: int) -> int:
-        """Return when the last round of observations began."""
+        """Return the start of the last round of observations."""
         first = int(self._whole.table("objects")[1][0])
         return first + (time_ns - first) // self._interval_ns * self._interval_ns
 
 
 def _state(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the recorded fields of an object, of a ConfigMap with its texts where they were recorded."""
+    """Return the recorded fields of an object, including the recorded texts of a ConfigMap."""
     texts = {} if row["data"] is None else {"data": json.loads(row["data"])}
     return json.loads(row["state"]) | texts

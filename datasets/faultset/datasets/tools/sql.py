@@ -1,4 +1,4 @@
-"""SQL over the tables of a view, with DuckDB held in a box: no files, no settings, no writes, little memory."""
+"""Run SQL over the tables of a view in a sandboxed DuckDB: no files, settings or writes, and little memory."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _OWN_WORKINGS = re.compile(
     r"arrow_scan\w*|pandas_scan|getvariable|system|query|query_table|json_execute_serialized_sql|from_substrait\w*",
     re.IGNORECASE,
 )
-"""Functions, tables and schemas that show DuckDB itself, or that run SQL which is in a text."""
+"""Functions, tables and schemas that expose DuckDB itself or run SQL from a string."""
 _CALLED = ("function_name", "table_name", "schema", "schema_name", "catalog", "catalog_name")
-"""Keys of DuckDB's syntax tree whose values are names of such objects; those of columns and aliases are others."""
+"""Keys of DuckDB's syntax tree with the names of functions, tables, schemas and catalogs."""
 _CLOCKS = {
     "TIMESTAMP": ("now", "get_current_timestamp", "transaction_timestamp", "current_localtimestamp"),
     "DATE": ("today", "current_date"),
     "TIME": ("get_current_time", "current_localtime"),
 }
-"""Functions that return the present time; `current_timestamp` and `localtimestamp` are read as one of them."""
+"""Functions that return the current time; DuckDB maps `current_timestamp` and `localtimestamp` to them."""
 _BOX: dict[str, Any] = {
     "threads": 1,
     "memory_limit": "256MB",
@@ -48,48 +48,48 @@ _LOCKED = (
     "enable_external_access=false",
     "lock_configuration=true",
 )
-"""Settings that can only be made, or are only made, once the tables are there."""
+"""Settings to apply after the tables are registered."""
 
 
 def sql_is_installed() -> bool:
-    """Return whether the extra that `query` needs is there."""
+    """Return whether the extra that `query` needs is installed."""
     return find_spec("duckdb") is not None
 
 
 def query(recording: Recording, sql: str) -> ToolAnswer:
-    """Answer one SELECT over the tables of a recording up to now; times are UTC, and `now()` is the recording's."""
+    """Run one SELECT over the tables of a recording up to now; times are UTC, and `now()` is the recording's."""
     import duckdb
 
     tables = [name for name in recording.view.tables if name not in _HIDDEN_TABLES]
-    wanted = [name for name in tables if re.search(rf"\b{name}\b", sql, re.IGNORECASE)]
-    for name in wanted:
+    used = [name for name in tables if re.search(rf"\b{name}\b", sql, re.IGNORECASE)]
+    for name in used:
         if not recording.has(name):
             return not_recorded(f"the table {name}")
     connection = duckdb.connect(":memory:", config=_BOX)
     try:
-        return _answer(connection, recording, sql, wanted, tables)
+        return _answer(connection, recording, sql, used, tables)
     except duckdb.Error as error:
         reason = " ".join(str(error).split())[:300]
         if isinstance(error, duckdb.InterruptException):
             reason = f"the query took longer than {_SECONDS:g} s; ask for less"
         return invalid(reason)
     except (UnicodeError, OverflowError, ValueError):
-        return invalid("the query or its result holds text or numbers that cannot be shown")
+        return invalid("the query or its result contains text or numbers that cannot be shown")
     finally:
         connection.close()
 
 
-def _answer(connection: Any, recording: Recording, sql: str, wanted: list[str], tables: list[str]) -> ToolAnswer:
+def _answer(connection: Any, recording: Recording, sql: str, used: list[str], tables: list[str]) -> ToolAnswer:
     import duckdb
 
     statements = connection.extract_statements(sql)
     [(text,)] = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
     tree = json.loads(text)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT or tree["error"]:
-        return refused("one SELECT is read, nothing else; tables are " + ", ".join(tables))
+        return refused("only a single SELECT is allowed; tables are " + ", ".join(tables))
     if any(_OWN_WORKINGS.fullmatch(name) for name in _called_names(tree)):
-        return refused("only the tables of the recording can be asked; they are " + ", ".join(tables))
-    for name in wanted:
+        return refused("only the tables of the recording can be queried; they are " + ", ".join(tables))
+    for name in used:
         connection.register(name, _rows(recording, name))
     _set_clock(connection, recording.clock.now_ns)
     for setting in _LOCKED:
@@ -124,7 +124,7 @@ def _called_names(node: Any) -> Iterator[str]:
 
 
 def _set_clock(connection: Any, now_ns: int) -> None:
-    """Let a moment be the present time of all functions that return or use it."""
+    """Replace all functions that return or use the current time."""
     now = f"make_timestamp({now_ns // 1_000})"
     for kind, names in _CLOCKS.items():
         for name in names:
@@ -135,9 +135,9 @@ def _set_clock(connection: Any, now_ns: int) -> None:
 def _rows(recording: Recording, name: str) -> pa.Table:
     if name == "metrics":
         rows = recording.view.table(name).drop_columns(["episode"])
-        known = pc.less(rows["time"].cast(pa.int64()), recording.clock.now_ns)  # type: ignore[attr-defined]
-        rows = rows.filter(known)
+        is_past = pc.less(rows["time"].cast(pa.int64()), recording.clock.now_ns)  # type: ignore[attr-defined]
+        rows = rows.filter(is_past)
     else:
         rows = recording.table(name)
-    place = rows.column_names.index(time_column(name))
-    return rows.set_column(place, time_column(name), rows[time_column(name)].cast(pa.int64()).cast(pa.timestamp("ns")))
+    index = rows.column_names.index(time_column(name))
+    return rows.set_column(index, time_column(name), rows[time_column(name)].cast(pa.int64()).cast(pa.timestamp("ns")))

@@ -1,4 +1,4 @@
-"""Tools about the system as a whole: what it is made of, its objects, its events."""
+"""Tools for the system's services, objects and events."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from faultset.datasets.tools.recording import RECORDED_KINDS, Recording
 
 Kind = Annotated[str, Field(description="Kind of object, for instance Pod, Deployment, Service or Endpoints.")]
 ServiceFilter = Annotated[str | None, Field(description="Only of this service.")]
-At = Annotated[float | None, Field(ge=0, description="As it was so many seconds before now.")]
-SinceS = Annotated[float | None, Field(gt=0, description="Only the last so many seconds; all by default.")]
-Limit = Annotated[int, Field(ge=1, le=1000, description="At most so many rows.")]
-Cursor = Annotated[int, Field(ge=0, description="Rows to pass over; an answer with more to come names it.")]
+At = Annotated[float | None, Field(ge=0, description="State this many seconds before now.")]
+SinceS = Annotated[float | None, Field(gt=0, description="Only the last N seconds; all by default.")]
+Limit = Annotated[int, Field(ge=1, le=1000, description="Maximum number of rows.")]
+Cursor = Annotated[int, Field(ge=0, description="Rows to skip; an incomplete answer names the next cursor.")]
 
 
 _EVENT_COLUMNS = ("type", "reason", "kind", "name", "message")
@@ -28,7 +28,7 @@ class StateTools:
     recording: Recording
 
     def describe_system(self) -> ToolAnswer:
-        """Say what the system is: its services, who calls whom, where clients enter, the time, and what is recorded."""
+        """Describe the system: services, calls between them, entry of clients, current time, and recorded tables."""
         context, clock = self.recording.context, self.recording.clock
         tables = [table for table in ("metrics", "spans", "logs", "events", "objects") if self.recording.has(table)]
         lines = [
@@ -37,8 +37,8 @@ class StateTools:
             f"clients enter at: {context.workload_entry}",
             "calls: " + "; ".join(f"{caller} -> {callee}" for caller, callee in context.calls),
             f"recorded from: {stamp(clock.start_ns)}",
-            f"known to be healthy until: {stamp(context.reference_end_ns)}",
-            f"now: {stamp(clock.now_ns)}" + (f"; {clock.left_s:g} s more can be waited for" if clock.left_s else ""),
+            f"healthy until: {stamp(context.reference_end_ns)}",
+            f"now: {stamp(clock.now_ns)}" + (f"; you can wait for {clock.left_s:g} s more" if clock.left_s else ""),
             f"recorded tables: {', '.join(tables)}",
         ]
         return found("\n".join(lines))
@@ -67,22 +67,22 @@ class StateTools:
         kind: Kind,
         name: Annotated[str, Field(description="Name of the object.")],
         seconds_ago: At = None,
-        history: Annotated[bool, Field(description="Show every change of its state instead.")] = False,
+        history: Annotated[bool, Field(description="Show all changes of its state instead.")] = False,
     ) -> ToolAnswer:
         """Show the recorded fields of one object, or how they changed."""
         from faultset.datasets.kubectl.documents import yaml_text
 
-        problem, known_kind = self._kind(kind)
+        problem, canonical = self._kind(kind)
         if problem:
             return problem
         if history:
-            changes = self.recording.history(known_kind, name)
+            changes = self.recording.history(canonical, name)
             if not changes:
-                return absent(known_kind, name, self.recording.objects(known_kind))
+                return absent(canonical, name, self.recording.objects(canonical))
             return found("\n".join(f"{stamp(change['time_ns'])}  {change['text']}" for change in changes))
-        states = self.recording.objects(known_kind, self._at_ns(seconds_ago))
+        states = self.recording.objects(canonical, self._at_ns(seconds_ago))
         if name not in states:
-            return absent(known_kind, name, states)
+            return absent(canonical, name, states)
         return found(f"# recorded fields only\n{yaml_text(states[name])}")
 
     def list_events(
@@ -93,13 +93,13 @@ class StateTools:
         limit: Limit = 100,
         cursor: Cursor = 0,
     ) -> ToolAnswer:
-        """List Kubernetes events, the oldest first."""
+        """List Kubernetes events, oldest first."""
         recording = self.recording
         problem = recording.problem("events", service)
         if problem:
             return problem
         if type is not None and type.lower() not in ("normal", "warning"):
-            return invalid(f'events have the type Normal or Warning, not "{type[:40]}"')
+            return invalid(f'the type of events must be Normal or Warning, got "{type[:40]}"')
         since_ns = recording.clock.since_ns(since_s)
         rows = recording.frame("events", since_ns)
         if service is not None:
@@ -108,11 +108,11 @@ class StateTools:
             rows = rows[rows["type"] == type.capitalize()]
         if not len(rows):
             return empty(f"no event since {stamp(since_ns)}")
-        part = rows.iloc[cursor : cursor + limit]
+        page = rows.iloc[cursor : cursor + limit]
         cells = [
             (stamp(time), *words, f"{kind}/{name}", message)
             for time, *words, kind, name, message in zip(
-                part["time"].astype("int64"), *(part[key] for key in _EVENT_COLUMNS), strict=True
+                page["time"].astype("int64"), *(page[key] for key in _EVENT_COLUMNS), strict=True
             )
         ]
         more = cursor + limit if cursor + limit < len(rows) else None

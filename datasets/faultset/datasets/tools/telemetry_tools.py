@@ -1,4 +1,4 @@
-"""Tools about log lines, metrics, spans and traces."""
+"""Tools for log lines, metrics, spans and traces."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PATTERNS = 40
 
 
 class LogTools:
-    """Tools that read the log lines."""
+    """Tools for log lines."""
 
     recording: Recording
 
@@ -48,12 +48,12 @@ class LogTools:
         limit: Limit = 100,
         cursor: Cursor = 0,
     ) -> ToolAnswer:
-        """Show log lines, the newest `limit` of them in their order; `cursor` passes over newer ones."""
+        """Show the newest `limit` log lines, oldest first; `cursor` skips newer ones."""
         problem = self.recording.problem("logs", service)
         if problem:
             return problem
         if level is not None and level.lower() not in LEVELS:
-            return invalid(f'levels are {", ".join(LEVELS)}, not "{level[:40]}"')
+            return invalid(f'the level must be one of {", ".join(LEVELS)}, got "{level[:40]}"')
         since_ns = self.recording.clock.since_ns(since_s)
         lines = self.recording.frame("logs", since_ns)
         if pod is not None:
@@ -70,17 +70,17 @@ class LogTools:
         if not len(lines):
             return empty(f"no such line from {stamp(since_ns)} to {stamp(self.recording.clock.now_ns)}")
         end = max(0, len(lines) - cursor)
-        part = lines.iloc[max(0, end - limit) : end]
+        page = lines.iloc[max(0, end - limit) : end]
         text = "\n".join(
             f"{stamp(time.value)} {pod} {level if isinstance(level, str) else '-'} {message[:_LONGEST_LINE]}"
-            for time, pod, level, message in zip(part["time"], part["pod"], part["level"], part["message"], strict=True)
+            for time, pod, level, message in zip(page["time"], page["pod"], page["level"], page["message"], strict=True)
         )
         if not text:
-            return empty(f"{len(lines)} lines, and the cursor passes over all of them")
+            return empty(f"{len(lines)} lines, and the cursor skips all of them")
         return found(text, cursor + limit if end > limit else None)
 
     def log_patterns(self, service: ServiceFilter = None) -> ToolAnswer:
-        """Count kinds of log lines, numbers masked, in the healthy reference and after it, per minute."""
+        """Count log patterns (lines with masked numbers) per minute, in the healthy reference and after it."""
         problem = self.recording.problem("logs", service)
         if problem:
             return problem
@@ -132,12 +132,12 @@ _ROBUST_SIGMA = 1.4826
 
 
 class MetricTools:
-    """Tools that read the metrics."""
+    """Tools for metrics."""
 
     recording: Recording
 
     def list_metrics(self, service: ServiceFilter = None) -> ToolAnswer:
-        """List the recorded metrics with their role and how many services have them."""
+        """List the recorded metrics with their role and the number of services that have them."""
         problem = self.recording.problem("metrics", service)
         if problem:
             return problem
@@ -153,13 +153,13 @@ class MetricTools:
 
     def get_metric(
         self,
-        metric: Annotated[str, Field(description="Name as list_metrics gives it.")],
-        service: Annotated[str | None, Field(description="Of this service; needed where many have it.")] = None,
+        metric: Annotated[str, Field(description="Name from list_metrics.")],
+        service: Annotated[str | None, Field(description="Only of this service; needed if many have it.")] = None,
         step_s: Annotated[float, Field(gt=0, le=3600, description="Length of a step in seconds.")] = 10.0,
-        stat: Annotated[Statistic, Field(description="What becomes of the samples in a step.")] = "mean",
+        stat: Annotated[Statistic, Field(description="Aggregation of the samples in a step.")] = "mean",
         since_s: SinceS = None,
     ) -> ToolAnswer:
-        """Show a metric step by step, one column for each of its series; counters become rates per second."""
+        """Show a metric over time, one column per series; counters become rates per second."""
         problem = self.recording.problem("metrics", service)
         if problem:
             return problem
@@ -172,16 +172,16 @@ class MetricTools:
         return found(_stepped(samples, since_ns, self.recording.clock.now_ns, step_s, stat))
 
     def compare_metrics(self, service: ServiceFilter = None) -> ToolAnswer:
-        """Rank series by how far their level after the healthy reference lies from it, in robust deviations.
+        """Rank series by the change of their level after the healthy reference, in robust standard deviations.
 
-        This does a part of an algorithm's work, so its use is counted apart.
+        This does part of an algorithm's work, so its use is counted separately.
         """
         problem = self.recording.problem("metrics", service)
         if problem:
             return problem
         rows = self._changes(service)
         if rows is None:
-            return empty("the healthy reference has not ended yet, there is nothing to compare")
+            return empty("the healthy reference has not ended yet, so a later level is not available")
         if not rows:
             return empty("no series has samples both in the reference and after it")
         return found(folded_table(["SERVICE", "METRIC", "REFERENCE", "AFTER", "DEVIATIONS"], rows))
@@ -199,9 +199,9 @@ class MetricTools:
             ended & (times >= context.reference_end_ns),
         )
         names = frame.columns.to_frame(index=False).astype(object)
-        kept = np.ones(len(names), dtype=bool) if service is None else (names["service"] == service).to_numpy()
-        values = frame.to_numpy()[:, kept]
-        names = names[kept].reset_index(drop=True)
+        selected = np.ones(len(names), dtype=bool) if service is None else (names["service"] == service).to_numpy()
+        values = frame.to_numpy()[:, selected]
+        names = names[selected].reset_index(drop=True)
         usable = (np.isfinite(values[before]).sum(axis=0) >= 3) & np.isfinite(values[after]).any(axis=0)
         values, names = values[:, usable], names[usable].reset_index(drop=True)
         if not len(names):
@@ -210,7 +210,7 @@ class MetricTools:
         median = np.nanmedian(healthy, axis=0)
         spread = _ROBUST_SIGMA * np.nanmedian(np.abs(healthy - median), axis=0)
         level = np.nanmedian(later, axis=0)
-        # Series that stood still get a twentieth of their level, so that any move of theirs is not infinite.
+        # A constant series gets 5 % of its level as spread, so that no deviation is infinite.
         deviation = np.abs(level - median) / np.maximum(spread, np.maximum(np.abs(median) / 20, 1e-9))
         order = np.argsort(-deviation, kind="stable")[:_MOST_CHANGES]
         return [
@@ -240,12 +240,12 @@ def _stepped(samples: pd.DataFrame, start_ns: int, end_ns: int, step_s: float, s
     shown = list(groups)[:_MOST_SERIES]
     step_ns = max(round(step_s * 1e9), (end_ns - start_ns) // _MOST_POINTS + 1)
     columns: dict[str, pd.Series] = {}
-    for key, part in shown:
-        values, times = part["value"].to_numpy(), part["time"].to_numpy()
+    for key, rows_of_series in shown:
+        values, times = rows_of_series["value"].to_numpy(), rows_of_series["time"].to_numpy()
         if counter:
             gaps = np.diff(times) / 1e9
             steps = np.diff(values)
-            # A counter that falls has begun again at zero.
+            # a counter that decreases has restarted at zero
             values = np.where(steps < 0, values[1:], steps) / np.where(gaps > 0, gaps, np.nan)
             times = times[1:]
         series = pd.Series(values, index=(times - start_ns) // step_ns)
@@ -257,7 +257,7 @@ def _stepped(samples: pd.DataFrame, start_ns: int, end_ns: int, step_s: float, s
     ]
     notes = [f"unit: {'per second, from a counter' if counter else 'as sampled'}; steps of {step_ns / 1e9:g} s, {stat}"]
     if len(groups) > _MOST_SERIES:
-        notes.append(f"{len(groups)} series, the first {_MOST_SERIES} are shown; name a service for the others")
+        notes.append(f"the first {_MOST_SERIES} of {len(groups)} series are shown; name a service for the others")
     return folded_table(["TIME", *columns], rows) + "\n" + "\n".join(notes)
 
 
@@ -270,21 +270,23 @@ _MOST_SPANS = 200
 
 
 class TraceTools:
-    """Tools that read the spans."""
+    """Tools for spans."""
 
     recording: Recording
 
     def get_spans(
         self,
         service: ServiceFilter = None,
-        operation: Annotated[str | None, Field(max_length=200, description="Only operations with this text.")] = None,
-        errors_only: Annotated[bool, Field(description="Only spans that failed.")] = False,
+        operation: Annotated[
+            str | None, Field(max_length=200, description="Only operations that contain this text.")
+        ] = None,
+        errors_only: Annotated[bool, Field(description="Only failed spans.")] = False,
         slower_than_ms: Annotated[float | None, Field(ge=0, description="Only spans that took longer.")] = None,
         since_s: SinceS = None,
         limit: Limit = 50,
         cursor: Cursor = 0,
     ) -> ToolAnswer:
-        """List spans, the newest first."""
+        """List spans, newest first."""
         problem = self.recording.problem("spans", service)
         if problem:
             return problem
@@ -300,16 +302,16 @@ class TraceTools:
             spans = spans[spans["duration_ns"] > slower_than_ms * 1e6]
         if not len(spans):
             return empty(f"no such span from {stamp(since_ns)} to {stamp(self.recording.clock.now_ns)}")
-        part = spans.iloc[::-1].iloc[cursor : cursor + limit]
-        if not len(part):
-            return empty(f"{len(spans)} spans, and the cursor passes over all of them")
+        page = spans.iloc[::-1].iloc[cursor : cursor + limit]
+        if not len(page):
+            return empty(f"{len(spans)} spans, and the cursor skips all of them")
         more = cursor + limit if cursor + limit < len(spans) else None
         return found(
-            folded_table(["START", "TRACE", "SERVICE", "KIND", "OPERATION", "MS", "STATUS"], _lines(part)), more
+            folded_table(["START", "TRACE", "SERVICE", "KIND", "OPERATION", "MS", "STATUS"], _lines(page)), more
         )
 
     def get_trace(
-        self, trace_id: Annotated[str, Field(max_length=200, description="As get_spans gives it.")]
+        self, trace_id: Annotated[str, Field(max_length=200, description="Id from get_spans.")]
     ) -> ToolAnswer:
         """Show one trace as a tree."""
         problem = self.recording.problem("spans")
@@ -322,7 +324,7 @@ class TraceTools:
         return found(_tree(spans.head(_MOST_SPANS)))
 
     def service_graph(self, since_s: SinceS = None) -> ToolAnswer:
-        """Show who calls whom with calls per minute, share of errors and 95th percentile of the duration."""
+        """Show the calls between services: calls per minute, share of errors and 95th percentile of the duration."""
         problem = self.recording.problem("spans")
         if problem:
             return problem
@@ -381,8 +383,7 @@ def _graph(spans: pd.DataFrame, minutes: float) -> str:
     frame[["service", "peer_service"]] = frame[["service", "peer_service"]].astype(object)
     rows: list[tuple[object, ...]] = []
     for kind, keys in (("server", ["service"]), ("client", ["service", "peer_service"])):
-        part = frame[frame["kind"] == kind]
-        for key, group in part.groupby(keys):
+        for key, group in frame[frame["kind"] == kind].groupby(keys):
             names = [str(name) for name in key]
             caller, callee = ("*", names[0]) if len(names) == 1 else names
             p95 = float(np.quantile(group["duration_ns"], 0.95)) / 1e6

@@ -1,4 +1,4 @@
-"""All tools of an episode: called by name with arguments from anywhere, checked, answered and counted."""
+"""Call the tools of an episode by name: check untrusted arguments, answer, and count calls."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from faultset.datasets.tools.state_tools import StateTools
 from faultset.datasets.tools.telemetry_tools import LogTools, MetricTools, TraceTools
 from faultset.datasets.views import EpisodeView
 
-TOOLS_VERSION = "3"
-"""Raised when a tool answers otherwise than before."""
+TOOLS_VERSION = "4"
+"""Increment it when descriptions or answers of tools change."""
 LONGEST_ANSWER = 30_000
 ALGORITHMIC = frozenset({"compare_metrics"})
-"""Tools that do a part of an algorithm's work."""
+"""Tools that do part of an algorithm's work."""
 CALLS_AT_ONCE = 4
-"""Calls that a process computes at the same time, so that many agents need the memory of few."""
+"""Maximum number of calls that a process computes at once, which limits the memory for many agents."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """One tool: what it is called, what it does, and what it takes."""
+    """A tool with its name, description and arguments."""
 
     name: str
     description: str
@@ -56,29 +56,29 @@ class Tool:
 
 
 class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
-    """What an operator may ask of a recorded episode. The truth cannot be reached from here.
+    """Tools to query a recorded episode; they cannot reach the truth.
 
     Parameters
     ----------
     view
         The episode without its truth.
     clock
-        What counts as now; the end of the view by default.
+        The current time; by default the end of the view.
     algorithms
-        Also offer the tools that do a part of an algorithm's work.
+        Include tools that do part of an algorithm's work.
 
     Attributes
     ----------
     counts
-        Status -> how many answers had it.
+        Status -> number of answers.
     calls
-        Tool -> how often it was called.
+        Tool -> number of calls.
     repeats
-        Calls that an earlier one, at the same moment, had made in the same words.
+        Number of calls that repeat an earlier one with the same arguments and current time.
     """
 
     computing: AbstractContextManager[Any] = threading.BoundedSemaphore(CALLS_AT_ONCE)
-    """Held while a call is computed; all sessions of a process have the same one."""
+    """Held while a call is computed; shared by all sessions of a process."""
 
     def __init__(self, view: EpisodeView, clock: ViewClock | None = None, *, algorithms: bool = True) -> None:
         self.clock = ViewClock(view.context) if clock is None else clock
@@ -86,7 +86,7 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
         self.counts: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
         self.repeats = 0
-        self._asked: set[str] = set()
+        self._call_keys: set[str] = set()
         names = [name for name in TOOL_NAMES if algorithms or name not in ALGORITHMIC]
         if not sql_is_installed():
             names.remove("query")
@@ -95,7 +95,7 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
     def kubectl(
         self, command: Annotated[str, Field(description="For instance: kubectl get pods -o wide | grep -v Running")]
     ) -> ToolAnswer:
-        """Run a kubectl command that reads; grep, head, tail, wc, sort, uniq and awk may follow behind pipes."""
+        """Run a read-only kubectl command, optionally piped into grep, head, tail, wc, sort, uniq or awk."""
         return kubectl(self.recording, command)
 
     def query(
@@ -107,34 +107,32 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
             ),
         ],
     ) -> ToolAnswer:
-        """Query the recorded tables with SQL; every table has a column time in UTC, metrics hold raw samples."""
+        """Query the recorded tables with SQL; every table has a column time in UTC, metrics contain raw samples."""
         return query(self.recording, sql)
 
-    def wait(
-        self, seconds: Annotated[float, Field(gt=0, le=86_400, description="By how much to move the clock on.")]
-    ) -> ToolAnswer:
-        """Wait, so that more of the recording can be seen, at most up to its end."""
-        moved = self.clock.wait(seconds)
-        if not moved:
-            return found("The recording has ended; there is nothing more to wait for.")
-        return found(f"Waited {moved:g} s; {self.clock.left_s:g} s are left.")
+    def wait(self, seconds: Annotated[float, Field(gt=0, le=86_400, description="Seconds to wait.")]) -> ToolAnswer:
+        """Wait, to see more of the recording, at most until its end."""
+        waited_s = self.clock.wait(seconds)
+        if not waited_s:
+            return found("The recording has ended; waiting shows nothing more.")
+        return found(f"Waited {waited_s:g} s; {self.clock.left_s:g} s remain.")
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> ToolAnswer:
-        """Call a tool by its name and return its answer with the time; whatever is given, nothing is raised.
+        """Call a tool and return its answer with the current time; wrong arguments give an answer, too.
 
         Parameters
         ----------
         name
-            Of the tool.
+            Name of the tool.
         arguments
             A mapping, or its JSON text.
         """
         if name in self.tools:
             self.calls[name] += 1
             key = hashlib.sha256(repr((name, self.clock.now_ns, arguments)).encode("utf-8", "replace")).hexdigest()
-            self.repeats += key in self._asked
-            self._asked.add(key)
-        answer = self._called(name, arguments)
+            self.repeats += key in self._call_keys
+            self._call_keys.add(key)
+        answer = self._answer(name, arguments)
         self.counts[answer.status] += 1
         return replace(answer, text=f"{_cut(answer)}\n[{stamp(self.clock.now_ns, 'seconds')}]")
 
@@ -145,18 +143,18 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
             for tool in self.tools.values()
         ]
 
-    def _called(self, name: str, arguments: Mapping[str, Any] | str | None) -> ToolAnswer:
+    def _answer(self, name: str, arguments: Mapping[str, Any] | str | None) -> ToolAnswer:
         tool = self.tools.get(name)
         if tool is None:
-            return invalid(f'there is no tool "{printable(str(name)[:60])}"; there are {", ".join(self.tools)}.')
+            return invalid(f'unknown tool "{printable(str(name)[:60])}"; choose one of {", ".join(self.tools)}.')
         try:
-            given = json.loads(arguments or "{}") if isinstance(arguments, str) else dict(arguments or {})
-            if not isinstance(given, dict):
+            values = json.loads(arguments or "{}") if isinstance(arguments, str) else dict(arguments or {})
+            if not isinstance(values, dict):
                 return invalid(f"the arguments of {name} must be a JSON object.")
-            # Some clients send null for what they leave out.
+            # some clients send null for omitted arguments
             optional = {key for key, field in tool.arguments.model_fields.items() if not field.is_required()}
-            given = {key: value for key, value in given.items() if value is not None or key not in optional}
-            checked = tool.arguments.model_validate(given)
+            values = {key: value for key, value in values.items() if value is not None or key not in optional}
+            checked = tool.arguments.model_validate(values)
         except ValidationError as error:
             return invalid(_validation_text(name, error))
         except (ValueError, TypeError, RecursionError):
@@ -167,9 +165,9 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
         except FaultsetError as error:
             return invalid(str(error))
         except Exception:
-            # An agent must never see how this program is made, and a mistake in it must not end the agent's run.
+            # A bug must neither show this program's code to an agent nor end its run.
             _log.exception("tool %s", name)
-            return invalid(f"{name} failed on these arguments; ask in another way.")
+            return invalid(f"{name} failed on these arguments; use other ones.")
 
 
 TOOL_NAMES = (
@@ -179,7 +177,7 @@ TOOL_NAMES = (
 
 
 def tool_of(function: Callable[..., ToolAnswer]) -> Tool:
-    """Make a tool of a typed method with a docstring."""
+    """Return a tool that calls a typed method with a docstring."""
     hints = get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {
         name: (hints[name], ... if parameter.default is inspect.Parameter.empty else parameter.default)
@@ -198,12 +196,12 @@ def tool_of(function: Callable[..., ToolAnswer]) -> Tool:
 def _cut(answer: ToolAnswer) -> str:
     text = answer.text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "")
     if len(text) > LONGEST_ANSWER:
-        left_out = len(text) - LONGEST_ANSWER
-        text = f"{text[:LONGEST_ANSWER]}\n# {left_out:,} more characters are left out; ask for less"
+        omitted = len(text) - LONGEST_ANSWER
+        text = f"{text[:LONGEST_ANSWER]}\n# {omitted:,} more characters are omitted; ask for less"
     return text if answer.cursor is None else f"{text}\n# more: cursor {answer.cursor}"
 
 
 def _validation_text(name: str, error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False)[0]
-    where = ".".join(str(part)[:40] for part in first["loc"])
-    return f"argument {printable(where) or '?'} of {name}: {first['msg'].lower()}."
+    argument = ".".join(str(key)[:40] for key in first["loc"])
+    return f"argument {printable(argument) or '?'} of {name}: {first['msg'].lower()}."

@@ -37,21 +37,4 @@ __all__ = [
     "torch_dataset",
 ]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "EpisodeLabel": "faultset.datasets.training.folds",
-        "EpisodeWindows": "faultset.datasets.training.windows",
-        "FeatureColumns": "faultset.datasets.training.columns",
-        "Fold": "faultset.datasets.training.folds",
-        "Modality": "faultset.datasets.training.columns",
-        "StepFeatures": "faultset.datasets.training.features",
-        "WindowBatch": "faultset.datasets.training.windows",
-        "dataset_folds": "faultset.datasets.training.folds",
-        "episode_labels": "faultset.datasets.training.folds",
-        "jax_batches": "faultset.datasets.training.frameworks",
-        "polars_tables": "faultset.datasets.training.frameworks",
-        "tf_dataset": "faultset.datasets.training.frameworks",
-        "torch_dataset": "faultset.datasets.training.frameworks",
-    },
-)
+__getattr__, __dir__ = lazy_names(__name__)

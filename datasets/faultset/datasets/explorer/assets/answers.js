@@ -1,4 +1,4 @@
-// What methods answered: a lane for each detector with its alarm, and what the others named.
+// Answers of methods: a lane per detector with its alarm, and the services that localizers named.
 function answerSection(axis, answers, causes) {
   const detectors = answers.filter((one) => one.task === "detection");
   const lanes = detectors.map((one) => axis.lane({ name: one.method, title: `${one.method}, ${one.kind}`, height: 20, kind: "thin",

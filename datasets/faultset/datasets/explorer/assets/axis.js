@@ -1,4 +1,4 @@
-// One time axis: every plot of an episode is as wide as every other, and one cursor runs through all of them.
+// Time axis shared by all plots of an episode, with one cursor.
 class Axis {
   constructor(episode, root) {
     this.episode = episode;

@@ -1,4 +1,4 @@
-// The truth, and diagnosing without it: the answer is scored as `faultset evaluate` scores a method's.
+// Ground truth, and diagnosis without it; answers are scored like those of methods.
 function rightNames(truth) {
   return truth.causes.map((cause) => new Set([cause.service, ...cause.accepted]));
 }
@@ -76,8 +76,8 @@ function truthCard(episode) {
     ["Target", truth.targets.join(", ")], ["Level, type", [truth.level, truth.type, truth.category].filter(Boolean).join(", ")], ["Verdict", truth.verdict], ["Parameters", truth.parameters],
     ["Onset", seconds(truth.inject_start)], ["In effect", seconds(truth.effective)], ["Felt by clients", seconds(truth.first_manifest)], ["Recovery begins", seconds(truth.recover_start)]];
   const rollouts = truth.evidence.filter((row) => row.check === "rollout");
-  if (rollouts.length) facts.push(["Rollouts beside it", rollouts.map((row) => `${row.subject}, ${seconds(row.time)}`).join("; ")]);
+  if (rollouts.length) facts.push(["Other rollouts", rollouts.map((row) => `${row.subject}, ${seconds(row.time)}`).join("; ")]);
   return h("section", { class: "card truth-card" }, h("h2", {}, "The truth"), h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
-    h("details", {}, h("summary", {}, `Evidence: ${plural(truth.evidence.length, "check")}`), scrolling(["Time", "Check", "Subject", "Passed", "What was seen"],
+    h("details", {}, h("summary", {}, `Evidence: ${plural(truth.evidence.length, "check")}`), scrolling(["Time", "Check", "Subject", "Passed", "Result"],
       truth.evidence.map((row) => [seconds(row.time), row.check, row.subject, row.passed ? "yes" : "no", row.detail]))));
 }

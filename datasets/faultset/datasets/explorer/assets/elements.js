@@ -1,4 +1,4 @@
-// Making elements. Text from the data only ever becomes text nodes and attribute values that hold no code.
+// Create elements. Text from the data becomes text nodes and harmless attribute values, never code.
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(node, attributes, children) {

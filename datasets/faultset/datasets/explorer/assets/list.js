@@ -53,7 +53,7 @@ function episodeList(state) {
   update();
   return [
     h("h1", {}, dataset.name, h("small", {}, `version ${dataset.version}`)),
-    dataset.synthetic && h("p", { class: "note" }, "The data is synthetic: made by a program that runs no services."),
+    dataset.synthetic && h("p", { class: "note" }, "The data is synthetic: generated without running services."),
     state.answered() && scoreCard(state),
     h("div", { class: "filters" }, search, menus),
     count,

@@ -1,4 +1,4 @@
-// Which part of the page is shown, and the keys.
+// Navigation and keyboard.
 const content = document.getElementById("content"), head = document.getElementById("top");
 const state = {
   dataset: null, order: [], filter: { text: "" }, truth: true, diagnosing: false, answers: {}, axis: null, contents: new Map(),
@@ -81,7 +81,7 @@ function episodePage(episode) {
     h("nav", { class: "steps", "aria-label": "Episodes" }, h("a", { href: "#" }, "All episodes"), step(-1, "← Previous"), step(1, "Next →")),
     h("h1", {}, h("span", { class: "mono" }, episode.id), h("small", {}, `${episode.app} on ${episode.platform}, ${episode.start} UTC`)),
     h("div", { class: "bar" }, h("div", { class: "lane" }, h("div", { class: "label" }, readout), h("div", { class: "plot ruler" }, slider)),
-      h("p", { class: "key" }, h("i", { class: "reference" }), "reference, known to be healthy ", open && episode.truth.inject_start !== null && [h("i", { class: "fault" }), "fault"],
+      h("p", { class: "key" }, h("i", { class: "reference" }), "healthy reference ", open && episode.truth.inject_start !== null && [h("i", { class: "fault" }), "fault"],
         ...sections.map((one) => [" ", h("a", { href: "#", on: { click: (event) => { event.preventDefault(); one.scrollIntoView({ block: "start" }); } } }, one.querySelector("h2").textContent)]))),
     open && answer ? answerCard(answer, episode) : "", open ? truthCard(episode) : "",
     state.diagnosing && !answer ? diagnosisForm(state, episode, axis) : "",

@@ -1,4 +1,4 @@
-// What clients saw, and the health of services over time and on the map.
+// Client requests, and the health of services over time and on the map.
 const STATES = ["no calls", "fine", "slow", "failing", "silent"];
 
 function clientLanes(axis, clients) {
