@@ -35,9 +35,11 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
     "names",
     multiple=True,
     metavar="NAMES",
-    shell_complete=complete_names("faultset.baselines", "default", "all", "named", "methods", "rules", "controls"),
-    help="Comma-separated names or groups: default, all, named, methods, rules, controls.  [default: all but slow "
-    "methods]",
+    shell_complete=complete_names(
+        "faultset.baselines", "default", "all", "named", "methods", "rules", "controls", "variants"
+    ),
+    help="Comma-separated names or groups: default, all, named, methods, rules, controls, variants (other settings of "
+    "reconstructed methods).  [default: all but slow methods]",
 )
 @click.option(
     "--tasks", multiple=True, metavar="TASKS", help="Tasks to score: detection, localization, rca.  [default: all]"
