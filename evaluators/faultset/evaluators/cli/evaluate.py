@@ -62,7 +62,8 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
 @click.option(
     "--evidence",
     metavar="auto|SECONDS",
-    help="Also end what methods see this long after onset or alarm: auto, or for instance 30s,60s.",
+    help="Also run methods on views that end this long after onset or alarm: auto, or for instance 10,30,60. Each adds "
+    "a column, and an answer of every method to every fault.",
 )
 @click.option(
     "--thresholds",

@@ -86,7 +86,7 @@ def markdown(board: Leaderboard) -> str:
         "- **vs**: difference to the strongest control on the same episodes, by the metric that ranks. p is from a "
         "paired test over clusters, corrected by Holm over the methods of the table. It is missing if there are too "
         "few clusters. A method beats the control if p is below 0.05.",
-        "- **reconstruction**: the paper does not define the method completely. A range is the lowest and highest "
+        "- **reconstruction**: the paper leaves parts of the method undefined. A range is the lowest and highest "
         "value over settings that were declared before the test; the table shows the value of the default.",
         "- A *gray* fault leaves all pods of its target running and reachable. A *loud* one replaces, stops, restarts "
         "or cuts off pods.",

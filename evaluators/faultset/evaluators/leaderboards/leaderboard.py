@@ -103,7 +103,7 @@ def leaderboard_of(
     agent_runs, agent_looks
         Runs of agents whose answers are among the rows, and what they looked at.
     reconstructions
-        Methods whose papers do not define them completely.
+        Methods that their papers leave partly undefined.
     """
     if not rows:
         raise ValueError("a leaderboard needs at least one row")

@@ -71,7 +71,7 @@ class Entry:
     """In the table of all applications: mean of the first metric over applications, with the prediction interval for
     one more application."""
     reconstruction: bool = False
-    """Whether the paper does not define the method completely."""
+    """Whether the paper leaves parts of the method undefined."""
     settings_range: SettingsRange | None = None
     """Range of the first metric over declared settings, if they were run."""
 
@@ -142,7 +142,7 @@ class Table:
     strongest_control: str | None = None
     note: str = ""
     no_p: str = ""
-    """Why no difference has a p; empty if they have."""
+    """Why differences have no p; empty if they have one."""
     threshold_rule: str = ""
     """Of detection: the threshold policy of all metrics that name none."""
     candidates: int = 0

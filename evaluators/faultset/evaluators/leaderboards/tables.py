@@ -63,7 +63,7 @@ def tables_of(scores: EpisodeScores, seed: int, reconstructions: Collection[str]
     Parameters
     ----------
     reconstructions
-        Methods whose papers do not define them completely.
+        Methods that their papers leave partly undefined.
     """
     apps = sorted({truth.app for truth in scores.truths.values()})
     shown = [*apps, ALL_APPS] if len(apps) > 1 else apps

@@ -74,7 +74,7 @@ def _reconstructions(entries: Iterable[Entry]) -> str:
         for entry in entries
         if entry.reconstruction or entry.settings_range
     ]
-    return f"reconstructions of incomplete papers: {', '.join(names)}" if names else ""
+    return f"reconstructions: {', '.join(names)}" if names else ""
 
 
 def _loudness(table: Table, board: Leaderboard) -> str:

@@ -1,4 +1,4 @@
-"""Time to detect, and how often methods are right as the alarm comes later or less is seen."""
+"""Charts of times to detect, and of scores over delays of the alarm and over evidence."""
 
 from __future__ import annotations
 
