@@ -2,9 +2,9 @@
 
     python benchmarks/dataset_leaderboard.py core-1 [--baselines all] [--out FOLDER] [--write]
 
-The evaluation is that of `evaluate DATASET`; `--out` keeps it and goes on with one that was interrupted. Methods come
-in the order of their figure over all applications, controls among them. `--write` puts the tables into
-docs/results/leaderboard.md, between the markers that have the dataset's name.
+The evaluation is that of `evaluate DATASET --evidence 10,30,60`; `--out` keeps it and resumes an interrupted one.
+Methods come in the order of their figure over all applications, controls among them. `--write` puts the tables into
+docs/results/leaderboard.md, between the markers with the name of the dataset.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import pandas as pd
 from faultset.core.command_line.progress import reported
 from faultset.datasets import open_dataset
 from faultset.evaluators import evaluate
+from faultset.evaluators.leaderboards.number_formats import p_value
 from faultset.evaluators.leaderboards.records import ALL_APPS
+from faultset.evaluators.scoring.metrics import BUDGETS_S
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "results" / "leaderboard.md"
 
@@ -36,20 +38,29 @@ class Section:
     """Metric, heading and decimals."""
 
 
-_DEEPER = (("ac3", "AC@3", 2), ("avg5", "Avg@5", 2))
+def budgets(metric: str) -> tuple[tuple[str, str, int], ...]:
+    """Return the columns of a metric with less evidence."""
+    return tuple((f"{metric}_{seconds}s", f"{seconds} s", 2) for seconds in BUDGETS_S)
+
+
+_DEEPER = (*budgets("ac1"), ("ac3", "AC@3", 2), ("avg5", "Avg@5", 2))
 SECTIONS = (
     Section(
-        "Detection: balanced accuracy",
+        "Detection: timed balanced accuracy",
         "detection",
         "detected",
-        "balanced_accuracy",
+        "timed_balanced_accuracy",
         (
+            ("timed_balanced_accuracy[train-quantile(0.995)]", "the same, train-quantile(0.995)", 2),
+            ("balanced_accuracy", "balanced accuracy", 2),
+            ("vus_pr", "VUS-PR", 2),
+            *((f"detected_within_{seconds}s", f"detected in {seconds} s", 2) for seconds in BUDGETS_S),
             ("event_recall", "event recall", 2),
             ("false_alarms_per_hour", "false alarms per hour", 1),
             ("ttd_median", "median time to detect, s", 0),
         ),
     ),
-    Section("Localization, given the true onset: AC@1", "localization", "oracle", "ac1", _DEEPER),
+    Section("Localization, given the onset: AC@1", "localization", "oracle", "ac1", _DEEPER),
     Section(
         "Localization, given the alarm of a detector: AC@1",
         "localization",
@@ -58,34 +69,45 @@ SECTIONS = (
         _DEEPER,
     ),
     Section(
-        "Root cause: level and type both right", "rca", "oracle", "joint", (("level", "level", 2), ("type", "type", 2))
+        "Root cause: level and type both right",
+        "rca",
+        "oracle",
+        "joint",
+        (*budgets("joint"), ("level", "level", 2), ("type", "type", 2)),
     ),
 )
 
 
 def table_of(frame: pd.DataFrame, section: Section) -> list[str]:
-    """Return the lines of a table in Markdown; none if no method was run."""
-    here = frame[
+    """Return the lines of a table in Markdown; none if the task was not evaluated."""
+    chosen = frame[
         (frame["task"] == section.task)
         & (frame["protocol"] == section.protocol)
         & (frame["verdict"] == "manifest")
+        & (frame["group"] == "telemetry")
         & frame[section.figure].notna()
     ]
+    here = chosen[chosen["faults"] == "all"]
     if here.empty:
         return []
     apps = [app for app in here["app"].unique() if app != ALL_APPS]
     whole = ALL_APPS if ALL_APPS in set(here["app"]) else apps[0]
     overall = here[here["app"] == whole].sort_values(section.figure, ascending=False, kind="stable")
     by_app = here.set_index(["app", "baseline"])[section.figure]
-    heads = ["method", "kind", "all", "by application", *(heading for _, heading, _ in section.further)]
+    by_faults = chosen[chosen["app"] == whole].set_index(["faults", "baseline"])[section.figure]
+    loudness = [name for name in ("gray", "loud") if name in by_faults.index.get_level_values(0)]
+    further = [column for column in section.further if column[0] in here and here[column[0]].notna().any()]
+    control = str(overall["control"].iloc[0])
+    heads = ["method", "kind", "all", f"vs {control}", *apps, *loudness, *(heading for _, heading, _ in further)]
     lines = [f"### {section.title}", "", f"| {' | '.join(heads)} |", f"|---|---|{'---:|' * (len(heads) - 2)}"]
     for row in overall.to_dict("records"):
         name = str(row["baseline"])
         ends = (row[f"{section.figure}_low"], row[f"{section.figure}_high"])
         cells = [f"`{name}`", str(row["kind"]), f"{number(row[section.figure])} {interval(*ends)}"]
-        values = [value for app in apps if not math.isnan(value := by_app.get((app, name), math.nan))]
-        cells.append(f"{number(min(values))}-{number(max(values))}" if values else "")
-        cells += [number(row[metric], decimals) for metric, _, decimals in section.further]
+        cells.append(against(row["vs_control"], row["p"], beats=row["beats_control"]))
+        cells += [number(by_app.get((app, name), math.nan)) for app in apps]
+        cells += [number(by_faults.get((faults, name), math.nan)) for faults in loudness]
+        cells += [number(row[metric], decimals) for metric, _, decimals in further]
         lines.append(f"| {' | '.join(cells)} |")
     return [*lines, ""]
 
@@ -93,6 +115,14 @@ def table_of(frame: pd.DataFrame, section: Section) -> list[str]:
 def number(value: float, decimals: int = 2) -> str:
     """Return a figure; "never" for one that is infinite, nothing where there is none."""
     return "" if math.isnan(value) else "never" if math.isinf(value) else f"{value:.{decimals}f}"
+
+
+def against(difference: float | None, p: float | None, *, beats: bool) -> str:
+    """Return the difference to the strongest control with its corrected p; empty for controls."""
+    if difference is None or math.isnan(difference):
+        return ""
+    corrected = "" if p is None else f" {p_value(p)}".rstrip()
+    return f"{difference:+.2f}{corrected}{', beats it' if beats else ''}"
 
 
 def interval(low: float, high: float) -> str:
@@ -115,15 +145,23 @@ def put(name: str, text: str) -> None:
 @click.argument("dataset")
 @click.option("--baselines", default="default", show_default=True, help="Names or groups, with commas.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation, which is resumed there.")
+@click.option("--evidence", default="10,30,60", show_default=True, help="Seconds of evidence, with commas; or none.")
 @click.option("--workers", type=int, default=2, show_default=True)
 @click.option("--write", is_flag=True, help="Put the tables into docs/results/leaderboard.md.")
-def main(dataset: str, baselines: str, out: Path | None, workers: int, write: bool) -> None:
+def main(dataset: str, baselines: str, out: Path | None, evidence: str, workers: int, write: bool) -> None:
     """Print the tables."""
     with reported("evaluating") as progress:
-        done = evaluate(open_dataset(dataset), baselines.split(","), workers=workers, out=out, progress=progress)
+        done = evaluate(
+            open_dataset(dataset),
+            baselines.split(","),
+            evidence=[] if evidence == "none" else [float(seconds) for seconds in evidence.split(",")],
+            workers=workers,
+            out=out,
+            progress=progress,
+        )
     if out is not None:
         done.write(out)
-    frame = done.leaderboard(intervals=True)
+    frame = done.leaderboard(intervals=True, faults=None)
     text = "\n".join(line for section in SECTIONS for line in table_of(frame, section))
     click.echo(text)
     if write:

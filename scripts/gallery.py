@@ -63,7 +63,8 @@ def draw_faults(path: Path) -> None:
 def draw_leaderboard(results: Path, path: Path) -> None:
     """Draw the first number of each leaderboard on manifest faults, with its interval and what guessing scores."""
     leaderboard = json.loads((results / "leaderboard.json").read_text())
-    tables = [table for table in leaderboard["tables"] if table["verdict"] == "manifest" and table["task"] != "rca"]
+    headline = [table for table in leaderboard["tables"] if (table["verdict"], table["faults"]) == ("manifest", "all")]
+    tables = [table for table in headline if table["task"] != "rca"]
     heights = [len(table["entries"]) + 2 for table in tables]
     figure, axes = plt.subplots(
         len(tables), 1, figsize=(9, 0.22 * sum(heights)), height_ratios=heights, sharex=True, layout="constrained"

@@ -71,7 +71,7 @@ def test_a_leaderboard_is_a_frame_with_a_line_for_each_method_in_each_table(eval
     assert table is not None
     assert located.loc["oracle", "ac1"] == table.entries[0].metrics["ac1"].value
     assert {"ac1_low", "ac1_high"} <= set(located.columns)
-    assert "balanced_accuracy" not in located.columns
+    assert "timed_balanced_accuracy" not in located.columns
     with pytest.raises(UsageError, match='did you mean "detection"'):
         evaluated.leaderboard("detecton")
 
@@ -111,7 +111,7 @@ def test_alarms_and_diagnoses_that_were_made_elsewhere_are_scored(example_datase
         if t.faulty
     ]
     scored = score(example_dataset, pd.DataFrame(lines))
-    assert scored.leaderboard("detection")["balanced_accuracy"].tolist() == [1.0]
+    assert scored.leaderboard("detection")["timed_balanced_accuracy"].tolist() == [1.0]
     diagnosed = scored.leaderboard("rca")
     assert (diagnosed["level"].tolist(), diagnosed["joint"].tolist()) == ([1.0], [0.0])
 

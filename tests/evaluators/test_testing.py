@@ -59,8 +59,8 @@ def test_a_scorer_that_breaks_a_rule_is_found(changes, sentence: str):
         ({"compute": None}, "must be a faultset.evaluators.Metric with compute"),
         ({"task": "ranking"}, "task='ranking'; choose from 'detection', 'localization', 'rca'"),
         ({"unit": "%"}, "unit='%'"),
-        ({"name": "My Score"}, "is not a name for a scorer"),
-        ({"meaning": ""}, "no title or no meaning"),
+        ({"name": "My Score"}, "may only have lower-case letters"),
+        ({"meaning": ""}, "must have a title and a meaning"),
         ({"name": "ac1"}, '"ac1" is a built-in metric of localization'),
     ],
 )

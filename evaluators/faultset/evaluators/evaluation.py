@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faultset.core.suggestions import unknown_name
+from faultset.evaluators.leaderboards.fault_loudness import Loudness
 from faultset.evaluators.leaderboards.formats import leaderboard_frame, write_json, write_markdown
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.leaderboards.records import Failure, Leaderboard, Table
@@ -93,11 +94,12 @@ class Evaluation:
             policies=self.policies,
             agent_runs=self.agent_runs,
             agent_looks=self.agent_looks,
+            reconstructions=[spec.name for spec in self.specs if getattr(spec, "reconstruction", False)],
         )
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """Return one table per task, protocol, application, verdict and group of methods."""
+        """Return one table per task, protocol, application, verdict, group of methods and loudness of faults."""
         return self.board.tables
 
     @property
@@ -105,7 +107,9 @@ class Evaluation:
         """Return the failures of methods; each counts as a wrong answer."""
         return self.board.failures
 
-    def leaderboard(self, task: str | None = None, *, intervals: bool = False) -> pd.DataFrame:
+    def leaderboard(
+        self, task: str | None = None, *, intervals: bool = False, faults: Loudness | None = "all"
+    ) -> pd.DataFrame:
         """Return the tables as one frame with one row per method and table.
 
         Parameters
@@ -114,18 +118,22 @@ class Evaluation:
             Only the tables of detection, localization or rca, with the metrics of that task.
         intervals
             Add the columns `<metric>_low` and `<metric>_high` with the bounds of 95 % intervals.
+        faults
+            Only the tables of "all", "gray" or "loud" faults; None for every table.
 
         Returns
         -------
         pandas.DataFrame
-            Columns `task`, `protocol`, `app`, `verdict`, `group`, `threshold_rule`, `rank`, `baseline`, `kind`, one
-            per metric (NaN if unknown), `failed` and `cannot` (numbers of answers), `cpu_s` (median per answer),
-            `episodes` (with a fault), `control` (the strongest control), `vs_control` (the difference to it, with the
-            bounds of its interval) and `p` (Holm-corrected).
+            Columns `task`, `protocol`, `app`, `verdict`, `faults` (all, gray or loud), `group`, `threshold_rule`,
+            `rank`, `baseline`, `kind`, `reconstruction`, one per metric (NaN if unknown), `settings_low` and
+            `settings_high` (range over declared settings), `failed` and `cannot` (numbers of answers), `cpu_s` (median
+            per answer), `episodes` (with a fault), `control` (the strongest control), `vs_control` (the difference to
+            it, with the bounds of its interval), `p` (Holm-corrected) and `beats_control`.
         """
         if task is not None and task not in TASKS:
             raise unknown_name("task", task, TASKS)
-        return leaderboard_frame([table for table in self.tables if task in (None, table.task)], intervals=intervals)
+        chosen = [table for table in self.tables if task in (None, table.task) and faults in (None, table.faults)]
+        return leaderboard_frame(chosen, intervals=intervals)
 
     def episode_values(self, task: str) -> pd.DataFrame:
         """Return the value of every metric on every episode; the tables of a task are computed from it.

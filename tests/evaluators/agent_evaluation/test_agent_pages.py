@@ -81,30 +81,9 @@ def test_show_of_a_file_that_is_no_trajectory_is_one_sentence(tmp_path: Path) ->
     assert "ATIF-v1.0 or later" in result.output
 
 
-SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
-
-
 def _about(episode: str, folder: Path) -> Path:
     step = {"step_id": 1, "source": "agent", "message": "geo"}
     document = {"schema_version": "ATIF-v1.7", "agent": {"name": "a", "version": "1"}, "steps": [step]}
     document["extra"] = {"faultset": {"episode": episode, "answer": {"services": ["geo"]}}}
     (folder / "own.json").write_text(json.dumps(document))
     return folder / "own.json"
-
-
-def test_the_telemetry_of_the_episode_stands_above_the_steps(tmp_path: Path) -> None:
-    episode = sorted(path.name for path in (SAMPLE / "episodes").iterdir())[0]
-    out = tmp_path / "run.html"
-    arguments = ["agents", "page", str(_about(episode, tmp_path)), "--out", str(out), "--dataset", str(SAMPLE)]
-    result = CliRunner().invoke(root, arguments)
-    assert result.exit_code == 0, result.output
-    assert "<polyline" in out.read_text("utf-8")
-
-
-def test_an_episode_that_the_dataset_lacks_is_one_sentence(tmp_path: Path) -> None:
-    out = tmp_path / "run.html"
-    arguments = ["agents", "page", str(_about("absent", tmp_path)), "--out", str(out), "--dataset", str(SAMPLE)]
-    result = CliRunner().invoke(root, arguments)
-    assert result.exit_code == 3
-    assert 'has no episode "absent"' in result.output
-    assert not out.exists()

@@ -52,8 +52,8 @@ def folders(make, tmp_path: Path) -> tuple[Path, Path]:
     ],
 )
 def test_a_condition_holds_for_the_methods_that_changed_so(folders, text: str, methods: list[str]):
-    found = violations(compare(*folders), [Condition.parse(text)])
-    assert [sentence.split(" of ")[1].split()[0] for sentence in found] == methods
+    sentences = violations(compare(*folders), [Condition.parse(text)])
+    assert [sentence.split(" of ")[1].split()[0] for sentence in sentences] == methods
 
 
 def test_only_significant_differences_count_where_that_is_wanted(folders):
@@ -61,10 +61,10 @@ def test_only_significant_differences_count_where_that_is_wanted(folders):
     drop, rise = Condition.parse("ac1 drops"), Condition.parse("ac1 rises")
     assert len(violations(comparison, [drop, rise])) == 2
     assert violations(comparison, [rise], significance=0.05) == []
-    (entry,) = [one for one in comparison.tables[0].entries if one.baseline == "worse"]
+    (entry,) = [entry for entry in comparison.tables[0].entries if entry.baseline == "worse"]
     assert bool(violations(comparison, [drop], significance=entry.adjusted_p + 0.01))
     assert not violations(comparison, [drop], significance=entry.adjusted_p)
-    with pytest.raises(UsageError, match="avg5 is not tested for significance; ac1 are"):
+    with pytest.raises(UsageError, match="but avg5 is not; choose from ac1"):
         violations(comparison, [Condition.parse("avg@5 drops")], significance=0.05)
 
 
@@ -72,7 +72,7 @@ def test_only_significant_differences_count_where_that_is_wanted(folders):
     "text", ["", "ac1", "ac1 falls", "ac1 drops by", "ac1 drops by x", "ac1 drops by -1", "ac1 drops by nan"]
 )
 def test_what_is_no_condition_is_refused(text: str):
-    with pytest.raises(UsageError, match=r"is not a condition|is not an amount"):
+    with pytest.raises(UsageError, match=r"must be METRIC drops|must be a number of at least 0"):
         Condition.parse(text)
 
 
@@ -102,5 +102,5 @@ def test_results_are_found_in_the_folder_of_their_dataset(folders, tmp_path: Pat
     new.rename(tmp_path / "results" / "data")
     assert compare(old, tmp_path / "results").episodes == 8
     old.rename(tmp_path / "results" / "other")
-    with pytest.raises(UsageError, match=r"holds the results of 2 datasets \(data, other\)"):
+    with pytest.raises(UsageError, match=r"must have one results.parquet, but has 2 \(data, other\)"):
         compare(tmp_path / "results" / "other", tmp_path / "results")

@@ -71,8 +71,8 @@ def test_detection_is_paired_over_fault_and_no_fault_episodes(make, tmp_path: Pa
     old = [make.detection(fault, []), make.detection(calm, [])]
     new = [make.detection(fault, range(65, 101)), make.detection(calm, [50, 51])]
     (entry,) = compared(old, new, tmp_path).tables[0].entries
-    assert {name: one.value for name, one in entry.differences.items()} == {
-        "balanced_accuracy": 0.0,
+    assert {name: estimate.value for name, estimate in entry.differences.items()} == {
+        "timed_balanced_accuracy": 0.0,
         "detected": 1.0,
         "no_false_alarm": -1.0,
     }
@@ -88,8 +88,8 @@ def test_detection_is_tested_in_what_detectors_rank_by(make, tmp_path: Path):
     table = compared(old, new, tmp_path).tables[0]
     (entry,) = table.entries
     # 6 faults more and 1 no-fault episode less: more answers are right, but balanced it is a loss
-    assert table.measures[0].name == "balanced_accuracy"
-    assert (entry.old["balanced_accuracy"], entry.new["balanced_accuracy"]) == (0.5, pytest.approx(1 / 3))
+    assert table.measures[0].name == "timed_balanced_accuracy"
+    assert (entry.old["timed_balanced_accuracy"], entry.new["timed_balanced_accuracy"]) == (0.5, pytest.approx(1 / 3))
     assert entry.paired.difference.value == pytest.approx((6 / 9 - 1) / 2)
 
 
@@ -132,26 +132,26 @@ def test_applications_come_before_all_of_them(make, tmp_path: Path):
 
 
 def test_nonsense_is_refused_in_one_sentence(make, tmp_path: Path):
-    one = stored(run_of(make, [RIGHT]), tmp_path / "one")
+    first = stored(run_of(make, [RIGHT]), tmp_path / "one")
     other = stored([make.row(make.truth("z"), ranking=RIGHT)], tmp_path / "other")
     else_ = stored(run_of(make, [RIGHT], "somebody"), tmp_path / "else")
     (tmp_path / "empty").mkdir()
-    said = {
-        (one, one): "both runs are",
-        (one, other): "no episode is in both runs",
-        (one, else_): "no method was given the same",
-        (one, tmp_path / "empty"): "holds no results",
+    messages = {
+        (first, first): "the two runs must differ",
+        (first, other): "have no episode in common",
+        (first, else_): "have no method with the same input in common",
+        (first, tmp_path / "empty"): "has no results",
     }
-    for pair, words in said.items():
+    for pair, words in messages.items():
         result = invoke("--compare", *pair)
         assert (result.exit_code, words in result.stderr, result.stderr.count("\n")) == (2, True, 1), result.stderr
-    assert invoke(tmp_path, "--compare", one, other).exit_code == 2
+    assert invoke(tmp_path, "--compare", first, other).exit_code == 2
     assert invoke().exit_code == 2
     (other / "leaderboard.json").write_text("{")
-    assert invoke("--compare", one, other).exit_code == 3
-    with pytest.raises(UsageError, match="other labels"):
+    assert invoke("--compare", first, other).exit_code == 3
+    with pytest.raises(UsageError, match="labels of all"):
         compare(
-            read_run(one),
+            read_run(first),
             read_run(stored([make.row(make.truth("e0", fault="another"), ranking=RIGHT)], tmp_path / "labels")),
         )
 

@@ -202,7 +202,7 @@ def test_the_time_after_a_detectors_alarm_is_counted_from_the_onset(make):
     assert time_to_be_right(rows) == 27.0
     (curve,) = curves_of(score_episodes(rows))
     assert (curve.title, curve.since) == (
-        "Level and type right when only so much of the view is seen",
+        "Level and type right by seconds of evidence",
         "the alarm of a detector",
     )
     assert [(p.at_s, p.right.value, p.right_otherwise) for p in curve.points] == [(5, 0, 1), (20, 1, 1), (39, 1, 1)]
@@ -227,7 +227,7 @@ def test_detectors_have_a_time_and_a_curve_over_what_is_seen(make):
     (curve,) = board.curves
     assert [(p.at_s, p.right.value) for p in curve.points] == [(5.0, 0.0), (10.0, 1.0), (20.0, 1.0)]
     text = markdown(board)
-    assert "## Share of faults with a true alarm when only so much of the view is seen" in text
+    assert "## Share of faults with a true alarm by seconds of evidence" in text
     without = leaderboard_of(rows[:2]).tables[0]
     assert "ttd_seen_median" not in [metric.name for metric in columns_of(without)]
 
@@ -246,7 +246,7 @@ def test_tables_of_diagnoses_show_the_time_to_diagnose_of_their_own_alarm(make):
         table = board.table("rca", protocol, app="shop")
         assert table is not None
         assert table.entries[0].metrics["time_to_diagnose_median"].value == expected
-        assert [metric.name for metric in columns_of(table)][:2] == ["joint", "time_to_diagnose_median"]
+        assert [metric.name for metric in columns_of(table)][:3] == ["joint", "joint_10s", "time_to_diagnose_median"]
 
 
 def test_no_evidence_is_no_budget(example_dataset: Path):

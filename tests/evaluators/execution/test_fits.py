@@ -51,7 +51,7 @@ def test_the_second_evaluation_in_another_folder_fits_nothing_again(example_data
     assert {path: path.read_bytes() for path in fits_folder().iterdir()} == made
     assert "fits_used_again" not in first.settings
     assert second.settings["fits_used_again"] == f"2 of 2 ({METHOD} 2)"
-    assert f"fits of earlier evaluations used again: 2 of 2 ({METHOD} 2)" in summary_lines(second.board)
+    assert f"reused fits of earlier evaluations: 2 of 2 ({METHOD} 2)" in summary_lines(second.board)
     answers = [{row.key: (dict(row.answer), row.fit_seconds) for row in done.rows} for done in (first, second)]
     assert answers[0] == answers[1]
     anew = diagnosed(example_dataset, out=tmp_path / "three", fresh=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from faultset.baselines.api.contract import Detection
+from faultset.baselines.api.contract import Detection, Ranking, Untrained
 from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.errors import UsageError
 from faultset.datasets.examples import write_example_dataset
@@ -122,3 +122,28 @@ def test_localizers_cannot_be_given_an_alarm_that_is_not_decided_yet(monkeypatch
     localizer = spec_of(Recalls, name="where", task="localization", own_threshold=True)
     with pytest.raises(UsageError, match="choose another detector"):
         plan.all_runs([localizer], EvaluationSettings(alarm_detector="recalls"))
+
+
+class Picks(Untrained):
+    """Names the service at a position of the list."""
+
+    def __init__(self, position: int = 0) -> None:
+        self.position = position
+
+    def localize(self, episode: Any, alarm_ns: int) -> Ranking:
+        return Ranking(scores={episode.services[self.position]: 1.0})
+
+
+class OpenSpec(BaselineSpec):
+    variants = {"position=1": {"position": 1}}  # noqa: RUF012
+
+
+def test_a_method_runs_with_the_settings_that_its_paper_leaves_open(example_dataset: Path):
+    spec = OpenSpec(name="picks", task="localization", tables=("metrics",), factory=Picks)
+    done = evaluate(example_dataset, [spec, *plan.build_variants(spec)], protocol="oracle", workers=1)
+    services = {row.baseline: next(iter(row.ranking)) for row in done.rows}
+    assert services.keys() == {"picks", "picks[position=1]"}
+    assert len(set(services.values())) == 2
+    (entry,) = next(table for table in done.tables if table.task == "localization").entries
+    assert entry.settings_range is not None
+    assert entry.settings_range.settings == 2

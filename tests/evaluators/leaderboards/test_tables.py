@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from faultset.evaluators.leaderboards.fault_loudness import GRAY_FAULTS, LOUD_FAULTS
 from faultset.evaluators.leaderboards.formats import columns_of, leaderboard_frame, markdown, write_json
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.leaderboards.terminal import text_of
@@ -59,7 +61,7 @@ def test_a_threshold_from_training_gets_columns_of_its_own(make):
     assert metrics["event_recall"].value == 0.0
     assert metrics["event_recall[train-quantile(0.995)]"].value == 1.0
     assert metrics["false_alarms_per_hour[train-quantile(0.995)]"].value == 0.0
-    assert metrics["balanced_accuracy[train-quantile(0.995)]"].value == 1.0
+    assert metrics["timed_balanced_accuracy[train-quantile(0.995)]"].value == 1.0
     assert board.thresholds == {"train-quantile(0.995)": {"method": {"0/0": 2.0}}}
     assert board.counts["no fault"] == 1
     assert "### Threshold policy train-quantile(0.995)" in markdown(board)
@@ -73,13 +75,16 @@ def test_without_training_episodes_there_is_no_policy_column(make):
 
 def test_a_detector_that_failed_in_training_is_unknown_under_the_policy(make):
     truth, calm, training = make.truth(), make.healthy("h1"), make.healthy("h2")
-    rows = [scores_row(make, one, [1.0] * 60, baseline=name) for one in (truth, calm) for name in ("a", "b")]
+    rows = [scores_row(make, episode, [1.0] * 60, baseline=name) for episode in (truth, calm) for name in ("a", "b")]
     rows += [scores_row(make, training, [1.0] * 60, baseline="a", protocol="calibration")]
     rows += [make.row(training, "b", task="detection", protocol="calibration", status="error", reason="no")]
     by = {entry.baseline: entry.metrics for entry in table_of(rows, "detection").entries}
     assert by["a"]["event_recall[train-quantile(0.995)]"].known
     unknown = by["b"]["event_recall[train-quantile(0.995)]"]
-    assert (unknown.known, unknown.reason) == (False, "the policy train-quantile(0.995) sets no threshold for it")
+    assert (unknown.known, unknown.reason) == (
+        False,
+        "the policy train-quantile(0.995) sets no threshold for this detector",
+    )
 
 
 def test_the_own_trigger_is_a_column_and_its_silence_a_miss(make):
@@ -91,7 +96,7 @@ def test_the_own_trigger_is_a_column_and_its_silence_a_miss(make):
     table = table_of(rows, "localization")
     by = {entry.baseline: entry.metrics["ac1_own"] for entry in table.entries}
     assert (by["method"].value, by["method"].n) == (0.5, 2)
-    assert by["other"].reason == "the method has no trigger of its own"
+    assert by["other"].reason == "the method declares no trigger"
     assert [metric.name for metric in columns_of(table)][:2] == ["ac1", "ac1_own"]
 
 
@@ -126,20 +131,20 @@ def test_a_delay_curve_compares_with_the_same_episodes(make):
         (10.0, 0.0, 1, 1.0),
     ]
     assert board.tables == ()
-    assert "AC@1 when the alarm comes later" in markdown(board)
+    assert "AC@1 by delay of the alarm" in markdown(board)
 
 
 def diagnosis(make, truth, level: str | None, kind: str | None, **changes) -> ResultRow:
     answer = {"system_level": level, "fault_type": kind, "confidence": 1.0, "evidence": []}
-    given = {"task": "rca", "needs": ("labels",), "majority_label": ("A", "m")}
-    return make.row(truth, **(given | {"answer": answer} | changes))
+    fields = {"task": "rca", "needs": ("labels",), "majority_label": ("A", "m")}
+    return make.row(truth, **(fields | {"answer": answer} | changes))
 
 
 def test_root_cause_tables_have_joint_parts_and_the_best_constant(make):
     pairs = [("A", "m"), ("A", "m"), ("A", "n"), ("V", "n")]
     truths = [make.truth(f"e{i}", system_level=level, fault_type=kind) for i, (level, kind) in enumerate(pairs)]
-    said = [("A", "m"), ("A", "n"), ("V", "n"), (None, None)]
-    rows = [diagnosis(make, truth, *answer) for truth, answer in zip(truths, said, strict=True)]
+    answers = [("A", "m"), ("A", "n"), ("V", "n"), (None, None)]
+    rows = [diagnosis(make, truth, *answer) for truth, answer in zip(truths, answers, strict=True)]
     rows += [diagnosis(make, make.healthy("h1"), None, None), diagnosis(make, make.healthy("h2"), "A", "m")]
     rows += [diagnosis(make, make.truth("e9", system_level=None, fault_type=None), "A", "m")]
     board = leaderboard_of(rows)
@@ -148,7 +153,7 @@ def test_root_cause_tables_have_joint_parts_and_the_best_constant(make):
     metrics = table.entries[0].metrics
     assert (metrics["joint"].value, metrics["level"].value, metrics["type"].value) == (0.25, 0.5, 0.5)
     assert (metrics["parts"].value, metrics["answered"].value) == (0.5, 0.75)
-    # A: 2 right of 2 said and 3 true; V: none right of 1 said and 1 true
+    # A: 2 right of 2 answers and 3 true; V: none right of 1 answers and 1 true
     assert metrics["macro_f1_level"].value == pytest.approx((4 / 5 + 0) / 2)
     assert metrics["correct_abstentions"].value == 0.5
     assert (table.floor["joint"].value, table.floor["parts"].value) == (0.5, (3 / 4 + 2 / 4) / 2)
@@ -184,7 +189,7 @@ def test_a_fault_without_a_known_cause_or_onset_is_counted_and_left_out(make):
     assert detection_facts is not None
     assert localization_facts.entries[0].metrics["ac1"].n == 2
     assert not detection_facts.entries[0].metrics["event_recall"].known
-    assert detection_facts.entries[0].metrics["balanced_accuracy"].value == 1.0
+    assert detection_facts.entries[0].metrics["timed_balanced_accuracy"].value == 1.0
     assert board.unscored == {
         "localization: no root cause among the candidates": 1,
         "onset unknown: no events, no oracle": 1,
@@ -241,22 +246,22 @@ def test_the_pooled_table_predicts_one_more_application(make):
 
 def test_the_prediction_is_of_the_number_that_the_table_is_ranked_by(make):
     rows = []
-    for app, found in (("x", 3), ("y", 1), ("z", 0)):
+    for app, detected in (("x", 3), ("y", 1), ("z", 0)):
         truths = [make.truth(f"{app}{i}", app=app, targets=(f"t{i}",)) for i in range(3)]
-        rows += [make.detection(t, [60, 61] if i < found else [], "method") for i, t in enumerate(truths)]
+        rows += [make.detection(t, [60, 61] if i < detected else [], "method") for i, t in enumerate(truths)]
         rows += [make.detection(t, [], "silent", kind="control") for t in truths]
         rows += [make.detection(make.healthy(f"{app}n", app=app), [], name) for name in ("method", "silent")]
     board = leaderboard_of(rows)
     pooled = board.tables[-1]
     assert pooled.app == "all apps"
-    assert pooled.metrics[0].name == "balanced_accuracy"
+    assert pooled.metrics[0].name == "timed_balanced_accuracy"
     across = {entry.baseline: entry.across.value for entry in pooled.entries if entry.across is not None}
     # Fault episodes are three quarters, and count half.
     assert across["silent"] == 0.5
     assert across["method"] == pytest.approx((1 + 2 / 3 + 1 / 2) / 3)
     for name, value in across.items():
-        own = [entry.metrics for table in board.tables[:-1] for entry in table.entries if entry.baseline == name]
-        assert value == pytest.approx(sum(one["balanced_accuracy"].value for one in own) / 3)
+        by_app = [entry.metrics for table in board.tables[:-1] for entry in table.entries if entry.baseline == name]
+        assert value == pytest.approx(sum(metrics["timed_balanced_accuracy"].value for metrics in by_app) / 3)
 
 
 def test_everything_survives_being_stored_and_scored_again(make, tmp_path: Path):
@@ -281,9 +286,9 @@ def test_a_constant_control_has_no_spread_and_a_silent_method_has(make):
     board = leaderboard_of(rows)
     table = board.table("detection", "detected", app="shop")
     assert table is not None
-    found = {entry.baseline: entry.metrics["balanced_accuracy"] for entry in table.entries}
-    assert (found["always-no"].value, found["always-no"].low, found["always-no"].high) == (0.5, 0.5, 0.5)
-    assert found["silent"].low < 0.5 < found["silent"].high
+    by_name = {entry.baseline: entry.metrics["timed_balanced_accuracy"] for entry in table.entries}
+    assert (by_name["always-no"].value, by_name["always-no"].low, by_name["always-no"].high) == (0.5, 0.5, 0.5)
+    assert by_name["silent"].low < 0.5 < by_name["silent"].high
 
 
 SEVERAL = {
@@ -298,8 +303,8 @@ SEVERAL = {
 
 def test_the_level_and_type_of_one_of_several_faults_are_right_and_one_of_each_is_not(make):
     truths = [make.truth(f"e{number}", **SEVERAL) for number in range(3)]
-    said = [("A", "m"), ("V", "n"), ("A", "n")]
-    board = leaderboard_of([diagnosis(make, truth, *pair) for truth, pair in zip(truths, said, strict=True)])
+    answers = [("A", "m"), ("V", "n"), ("A", "n")]
+    board = leaderboard_of([diagnosis(make, truth, *pair) for truth, pair in zip(truths, answers, strict=True)])
     metrics = board.tables[0].entries[0].metrics
     assert metrics["joint"].value == pytest.approx(2 / 3)
     assert (metrics["level"].value, metrics["type"].value) == (1.0, 1.0)
@@ -309,7 +314,7 @@ def test_the_level_and_type_of_one_of_several_faults_are_right_and_one_of_each_i
 
 
 def test_a_diagnosis_that_all_faults_share_is_exact(make):
-    faults = tuple(one._replace(system_level="A", fault_type="m") for one in SEVERAL["faults"])
+    faults = tuple(fault._replace(system_level="A", fault_type="m") for fault in SEVERAL["faults"])
     truth = make.truth(**(SEVERAL | {"faults": faults, "system_level": "A", "fault_type": "m"}))
     metrics = leaderboard_of([diagnosis(make, truth, "A", "m")]).tables[0].entries[0].metrics
     assert (metrics["exact_diagnosis"].value, metrics["diagnosis_f1"].value) == (1.0, 1.0)
@@ -343,7 +348,10 @@ def test_where_one_threshold_comes_from_training_all_detectors_are_ranked_by_tha
     assert table.threshold_rule == "train-quantile(0.995)"
     assert "thresholds: train-quantile(0.995)" in table.header
     by = {entry.baseline: entry.metrics for entry in table.entries}
-    assert {name: metrics["balanced_accuracy"].value for name, metrics in by.items()} == {"strict": 1.0, "mine": 1.0}
+    assert {name: metrics["timed_balanced_accuracy"].value for name, metrics in by.items()} == {
+        "strict": 1.0,
+        "mine": 1.0,
+    }
     assert by["strict"]["event_recall[reference]"].value == 0.0
     assert not by["mine"]["event_recall[reference]"].known
     assert table.header in markdown(leaderboard_of(rows))
@@ -362,11 +370,8 @@ def test_a_detector_that_was_not_run_on_training_episodes_is_named_in_the_rule(m
 @pytest.mark.parametrize(
     ("right", "standing"),
     [
-        (12, "+1.00 p<0.001; 1 of 1 are better than guess at 0.05"),
-        (
-            2,
-            "+0.17 [-0.08, +0.41] p=0.500; none is better than guess at 0.05",
-        ),
+        (12, "+1.00 p<0.001 vs the control guess; 1 of 1 beat it (p<0.05, Holm)"),
+        (2, "+0.17 p=0.500 [-0.08, +0.41] vs the control guess; none of 1 beat it (p<0.05, Holm)"),
     ],
 )
 def test_a_table_ends_with_the_best_method_against_the_strongest_control(make, right: int, standing: str):
@@ -376,13 +381,15 @@ def test_a_table_ends_with_the_best_method_against_the_strongest_control(make, r
         rows.append(make.row(truth, ranking=ranking("b" if number < right else "a")))
         rows.append(make.row(truth, "guess", kind="control", ranking=ranking("a")))
     table = table_of(rows, "localization")
-    difference, better = standing.split("; ")
-    standing = f"best method method: {difference} over the control guess; {better}"
+    standing = f"best method method: {standing}"
     assert table.standing == standing
     board = leaderboard_of(rows)
     assert f"**{standing}.**" in markdown(board)
     assert standing in " ".join(text_of(board, 200).split())
+    assert ("beats it" in markdown(board)) == (right == 12)
+    assert standing.split(": ")[1].split(" vs")[0].split(" [")[0] in text_of(board, 120).split("best method")[0]
     frame = leaderboard_frame(board.tables).set_index("baseline")
+    assert frame.loc["method", "beats_control"] == (right == 12)
     assert frame.loc["method", "control"] == "guess"
     assert frame.loc["method", "vs_control"] == pytest.approx(right / 12)
 
@@ -398,8 +405,10 @@ def test_a_diagnosis_without_a_label_to_learn_from_has_too_few_episodes_and_no_s
     assert table.note.startswith(
         "Too few episodes: no training episode has the label of a tested fault, from which forest, constant learn"
     )
+    assert table.standing == ""
     assert markdown(board).count("| too few episodes |") >= 2
-    assert "too few episodes" in text_of(board, 120)
+    assert markdown(board).lower().count("too few episodes: ") == 1
+    assert text_of(board, 120).lower().count("too few episodes: ") == 1
     page = render(board, rows, [], Path("/nowhere"))
     assert "too few episodes" in page
     assert "0.00" not in page
@@ -416,3 +425,102 @@ def test_a_number_over_answered_episodes_stands_beside_the_one_that_counts_misse
     assert (metrics["ac1"].value, metrics["ac1_answered"].value, metrics["ac1_answered"].n) == (0.75, 1.0, 3)
     assert "1.00 n=3" in text_of(board, 120)
     assert "AC@1 answered" not in text_of(leaderboard_of(rows[:3]), 120)
+
+
+def test_gray_and_loud_faults_have_tables_of_their_own_and_unknown_faults_have_none(make):
+    faults = {"gray": ("cpu-hog", "network-delay"), "loud": ("pod-kill", "wrong-host")}
+    rows = []
+    for loudness, names in faults.items():
+        for name in names:
+            truth = make.truth(name, fault=name)
+            rows.append(make.row(truth, "watcher", ranking=ranking("b" if loudness == "loud" else "a")))
+            rows.append(make.row(truth, "guess", kind="control", ranking=ranking("a")))
+    board = leaderboard_of(rows)
+    gray, loud = (board.table("localization", "detected", app="shop", faults=faults) for faults in ("gray", "loud"))
+    assert gray is not None
+    assert loud is not None
+    assert [table.entries[0].metrics["ac1"].value for table in (gray, loud)] == [0.0, 1.0]
+    assert (gray.episodes, gray.title) == (
+        2,
+        "localization · given: alarm of a detector · shop · manifest · gray faults",
+    )
+    assert "2 gray faults: guess 0.00" not in text_of(board, 120)
+    assert "2 loud faults: watcher 1.00, control guess 0.00" in " ".join(text_of(board, 120).split())
+    assert {table.faults for table in leaderboard_of([make.row(make.truth(), ranking=ranking("b"))]).tables} == {"all"}
+
+
+def test_the_gray_and_loud_faults_are_those_of_the_catalogue():
+    from faultset.collector.faults.registry import faults
+
+    declared = {name: spec.gray for name, spec in faults().items()}
+    assert {name for name, gray in declared.items() if gray} == GRAY_FAULTS
+    assert {name for name, gray in declared.items() if not gray} == LOUD_FAULTS
+
+
+def test_a_table_of_one_application_says_how_often_each_candidate_is_a_cause(make):
+    causes = ("b", "b", "b", "c")
+    rows = [
+        make.row(make.truth(f"e{i}", targets=(name,), causes=((name, "alias"),)), ranking=ranking("b"))
+        for i, name in enumerate(causes)
+    ]
+    rows.append(make.row(make.truth("e9", app="hotel"), ranking=ranking("b")))
+    board = leaderboard_of(rows)
+    text = "5 candidates, of which 2 are ever a cause: b 75%, c 25%"
+    assert [table.target_text for table in board.tables if table.app == "shop"] == [text]
+    assert text in markdown(board)
+    assert [table.target_text for table in board.tables if table.app == "all apps"] == [""]
+
+
+def test_less_evidence_has_columns_beside_the_whole_view(make):
+    truths = [make.truth(f"e{i}", fault=f"fault-{i}") for i in range(2)]
+    rows = [make.row(truth, protocol="oracle", ranking=ranking("b")) for truth in truths]
+    rows += [
+        make.row(truth, protocol="evidence", evidence_s=seconds, ranking=ranking("b" if seconds > 20 else "a"))
+        for truth in truths
+        for seconds in (10.0, 30.0)
+    ]
+    table = table_of(rows, "localization", "oracle")
+    assert [metric.name for metric in columns_of(table)][:3] == ["ac1", "ac1_10s", "ac1_30s"]
+    metrics = table.entries[0].metrics
+    assert [metrics[name].value for name in ("ac1_10s", "ac1_30s", "ac1")] == [0.0, 1.0, 1.0]
+    assert metrics["ac1_60s"].reason == "methods were not run with 60 s of evidence; add --evidence 10,30,60"
+    assert "--evidence 10,30,60" in markdown(leaderboard_of(rows[:2]))
+    assert "rankings may differ" not in markdown(leaderboard_of(rows))
+
+
+def test_a_reconstruction_shows_its_range_over_settings_and_is_ranked_by_the_default(make):
+    truths = [make.truth(f"e{i}", fault=f"fault-{i}") for i in range(4)]
+    right = {"old": 2, "old[combine=and]": 3, "old[steps=5]": 1, "other": 4, "alone[x]": 4}
+    rows = [
+        make.row(truth, name, ranking=ranking("b" if i < count else "a"))
+        for name, count in right.items()
+        for i, truth in enumerate(truths)
+    ]
+    board = leaderboard_of(rows, reconstructions=["old"])
+    by_name = {entry.baseline: entry for entry in board.tables[0].entries}
+    assert by_name.keys() == {"old", "other", "alone[x]"}
+    assert (by_name["old"].rank, by_name["old"].metrics["ac1"].value) == (3, 0.5)
+    assert by_name["old"].range_text == "0.25 to 0.75 over 3 settings"
+    assert "method, reconstruction 0.25 to 0.75 over 3 settings" in markdown(board)
+    assert "old (0.25 to 0.75 over 3 settings)" in text_of(board, 120)
+    frame = leaderboard_frame(board.tables).set_index("baseline")
+    assert frame.loc["old", ["settings_low", "settings_high", "reconstruction"]].tolist() == [0.25, 0.75, True]
+
+
+def test_the_detection_table_shows_both_policies_and_a_number_without_threshold_on_120_columns(make):
+    faults = [make.truth(f"e{i}", fault=f"fault-{i}") for i in range(8)]
+    rows = [scores_row(make, truth, [1.0] * 30 + [4.0] * 30, baseline="quiet-detector") for truth in faults]
+    rows += [scores_row(make, make.healthy(f"h{i}"), [1.0] * 60, baseline="quiet-detector") for i in range(8)]
+    calibration = {"baseline": "quiet-detector", "protocol": "calibration"}
+    rows.append(scores_row(make, make.healthy("h9"), [2.0] * 60, **calibration))
+    rows += [make.detection(row.truth, [], "always-no", kind="control") for row in rows[:16]]
+    text = text_of(leaderboard_of(rows), 120)
+    (line,) = [line for line in text.splitlines() if "quiet-detector" in line and "best" not in line]
+    # the detector's own threshold of 5 sees nothing; 2, the highest score in training, finds every fault
+    assert re.findall(r"\d\.\d\d", line)[:1] == ["0.50"]
+    usual, volume, trained = re.findall(r"\d\.\d\d", line.partition("]")[2])[:3]
+    assert (usual, float(volume) > 0.9, trained) == ("0.50", True, "1.00")
+    titles = " ".join(text.split("quiet-detector")[0].split())
+    for word in ("timed", "balanced", "VUS-PR", "quantile(0.995)", "always-"):
+        assert word in titles
+    assert max(map(len, text.splitlines())) <= 120

@@ -162,7 +162,7 @@ def test_predictions_stand_beside_baselines_and_are_compared(
     old = evaluated(example_dataset, f"mine={tmp_path / 'flat.csv'}", tasks=["detection"])
     compared = compare(old, new)
     entry = next(e for table in compared.tables for e in table.entries if e.baseline == "mine")
-    assert entry.differences["balanced_accuracy"].value > 0
+    assert entry.differences["timed_balanced_accuracy"].value > 0
     assert any(change.what == "code of mine" for change in compared.changes)
 
 
@@ -201,7 +201,7 @@ def test_an_alarm_without_scores_has_no_area_under_a_curve(source: DatasetSource
         }
     )
     frame = Evaluation(rows=tuple(rows_of(alarms, tmp_path, source))).leaderboard("detection")
-    assert frame["balanced_accuracy"].tolist() == [1.0]
+    assert frame["timed_balanced_accuracy"].tolist() == [1.0]
     assert frame["average_precision"].isna().all()
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from faultset.evaluators.leaderboards.formats import markdown
 from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
 from faultset.evaluators.leaderboards.scores import KIND_ORDER, score_episodes
 from faultset.evaluators.reports import episode_difficulty
 from faultset.evaluators.reports.figures import delay_charts, scatter_plots
-from faultset.evaluators.reports.figures.episodes import EPISODES_SHOWN, chosen
 from faultset.evaluators.reports.figures.forest_plots import forest, systems
-from faultset.evaluators.reports.figures.telemetry import SAMPLES_DRAWN, _paths
+from faultset.evaluators.reports.figures.heat_maps import heat_maps
 from faultset.evaluators.reports.method_cards import top_methods
 from faultset.evaluators.reports.page import render
 from faultset.evaluators.results.rows import ResultRow
@@ -111,9 +111,9 @@ def test_the_trade_off_counts_false_alarms_per_hour(make):
 def test_names_in_a_plane_cover_neither_points_nor_each_other():
     points = [(10.0 + 3 * i, 50.0 + (i % 3)) for i in range(25)]
     size = (540.0, 360.0)
-    sides = scatter_plots._sides(points, [f"method-{i}" for i in range(25)], size)
+    sides = scatter_plots._choose_sides(points, [f"method-{i}" for i in range(25)], size)
     assert 1 <= sum(map(bool, sides)) < 25
-    assert scatter_plots._sides([(50.0, 50.0), (50.5, 50.5)], ["a" * 100, "b"], size) == ["", "r"]
+    assert scatter_plots._choose_sides([(50.0, 50.0), (50.5, 50.5)], ["a" * 100, "b"], size) == ["", "r"]
 
 
 def test_names_beside_curves_are_moved_apart_and_stay_inside():
@@ -147,28 +147,6 @@ def test_episodes_that_nobody_solves_come_first(make):
     assert '<b class="no">none</b>' in page_of(rows)
 
 
-def test_the_page_holds_a_bounded_number_of_episodes_and_says_so(make):
-    rows = many_rows(make, 40)
-    scores = score_episodes(rows)
-    order = episode_difficulty.episode_difficulties(leaderboard_of(rows), scores)
-    picked = chosen(scores, order)
-    assert len(picked) == EPISODES_SHOWN
-    assert len({scores.truths[e].fault for e in picked}) == EPISODES_SHOWN - 1
-    page = page_of(rows)
-    assert page.count('class="card episode"') == EPISODES_SHOWN
-    assert f"{EPISODES_SHOWN} of 42 episodes" in page
-
-
-def test_long_series_are_thinned_without_losing_a_spike():
-    import numpy as np
-
-    values = np.zeros(5000)
-    values[3333] = 1.0
-    (path,) = _paths(values, 0.0, 1.0)
-    assert len(path.split()) == SAMPLES_DRAWN
-    assert sum(point.endswith(",0.0") for point in path.split()) == 1
-
-
 def test_all_parts_are_there_and_nothing_comes_from_elsewhere(make):
     rows = many_rows(make)
     answer = {"system_level": "Application", "fault_type": "Code Defect", "confidence": 1.0, "evidence": []}
@@ -176,9 +154,9 @@ def test_all_parts_are_there_and_nothing_comes_from_elsewhere(make):
         make.row(make.truth("shop1"), "naming", task="rca", needs=("labels",), answer=answer, majority_label=("A", "m"))
     ]
     page = page_of(rows, settings={"machine": {"processor": "abacus"}, "source": "here"}, digest="d" * 64)
-    found = re.findall(r'<h2 id="(\w+)"', page)
+    sections = re.findall(r'<h2 id="(\w+)"', page)
     parts = ["summary", "detection", "localization", "rca", "faults", "unsolved", "cost", "episodes"]
-    assert found == [*parts, "difficulty", "failures", "methods", "provenance"]
+    assert sections == [*parts, "difficulty", "failures", "methods", "provenance"]
     assert "abacus" in page
     assert "d" * 64 in page
     assert "results.parquet" in page
@@ -186,17 +164,40 @@ def test_all_parts_are_there_and_nothing_comes_from_elsewhere(make):
     assert not re.findall(r"""(?:src|href)=["'](?!#)""", page)
 
 
+def test_the_report_links_to_the_explorer_in_place_of_drawings(make):
+    rows = many_rows(make)
+    page = render(leaderboard_of(rows), rows, [], Path("/data/my shop"), results=Path("/results"))
+    assert "faultset dataset explore &#39;/data/my shop&#39; --results /results" in page
+    assert "<polyline" not in page
+
+
+def test_methods_that_see_the_source_of_the_labels_are_in_no_common_ranking(make):
+    rows = many_rows(make)
+    truths = {row.episode: row.truth for row in rows if row.truth.faulty}.values()
+    rows += [make.row(truth, "seeing", needs=("sli",), ranking=ranking("b")) for truth in truths]
+    rows += [
+        make.row(truth, "seeing", needs=("sli",), protocol="delayed", delay_s=delay, ranking=ranking("b"))
+        for truth in truths
+        for delay in (0.0, 10.0)
+    ]
+    board, scores = leaderboard_of(rows), score_episodes(rows)
+    maps = {name for heat in heat_maps(scores) for name, _, _ in (*heat.shown, *heat.folded)}
+    solvers = episode_difficulty.episode_difficulties(board, scores)[0].tasks[1]
+    assert {"one", "two", "hearing"} <= maps
+    assert "seeing" not in maps
+    assert solvers is not None
+    assert solvers.names == ("one", "two")
+    assert {miss.baseline for miss in board.misses} == {"one", "two", "max-z"}
+    assert all("seeing" not in stratum.ac1 for stratum in board.strata)
+    page = page_of(rows)
+    assert "Ranked apart: methods that see more than telemetry (seeing)" in page
+    assert "AC@1 by delay of the alarm" not in page
+    assert "AC@1 by delay of the alarm" not in markdown(board)
+
+
 def test_every_link_leads_somewhere(make):
     page = page_of(many_rows(make))
     assert set(re.findall(r'href="#([^"]+)"', page)) <= set(re.findall(r'id="([^"]+)"', page))
-
-
-def test_rankings_stand_with_rank_and_evidence_as_text(make):
-    evidence = [{"service": "b", "subject": "<b>cpu</b>", "score": 7.0, "detail": "too much"}]
-    row = make.row(make.truth(), ranking=ranking("a", "b"), answer={"evidence": evidence})
-    page = page_of([row])
-    assert "b &lt;b&gt;cpu&lt;/b&gt;: 7, too much" in page
-    assert '<b class="no">2</b>' in page
 
 
 def test_every_kind_of_method_has_a_colour_of_its_own_and_stands_in_the_legend(make):

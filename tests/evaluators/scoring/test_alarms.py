@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from faultset.evaluators.scoring.alarms import average_precision, events, timed_alarms, vus_pr
+from faultset.evaluators.scoring.alarms import average_precision, events, vus_pr
 
 TRUTH = np.array([0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0])
 FLAGS = np.array([0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0])
@@ -19,13 +19,6 @@ def test_events_are_half_open_runs():
     assert events(FLAGS) == [(5, 6), (9, 11)]
     assert events([]) == []
     assert events([1, 1]) == [(0, 2)]
-
-
-def test_timed_alarms_join_across_the_gap_in_nanoseconds():
-    times = np.arange(6) * 10 + 100
-    assert timed_alarms(times, [0, 1, 0, 1, 0, 1], gap_ns=0) == [(110, 120), (130, 140), (150, 160)]
-    assert timed_alarms(times, [0, 1, 0, 1, 0, 1], gap_ns=10) == [(110, 160)]
-    assert timed_alarms([], [], gap_ns=0) == []
 
 
 def test_average_precision_by_hand():
@@ -54,8 +47,8 @@ def test_floors_of_the_threshold_free_scores():
 
 def test_vus_pr_agrees_with_the_reference_implementation():
     assert math.isclose(vus_pr(TRUTH, SCORES, 0), average_precision(TRUTH, SCORES))
-    found = [vus_pr(TRUTH, SCORES, buffer) for buffer in (2, 4, 8)]
-    assert np.allclose(found, [0.843350, 0.871900, 0.910989], atol=1e-6)
+    volumes = [vus_pr(TRUTH, SCORES, buffer) for buffer in (2, 4, 8)]
+    assert np.allclose(volumes, [0.843350, 0.871900, 0.910989], atol=1e-6)
 
 
 def test_vus_pr_forgives_lateness_when_the_buffer_is_large():

@@ -48,9 +48,9 @@ def test_averages_over_cases_count_a_cause_that_never_appears():
     means = [np.mean([s.ac(k) for s in scores]) for k in (1, 2, 3)]
     assert np.allclose(means, [1 / 3, 2 / 3, 2 / 3])
     assert math.isclose(float(np.mean(means)), 5 / 9)
-    found = [s.reciprocal_rank for s in scores]
-    assert np.mean(found) == 0.5
-    assert np.mean([rank for rank in found if rank]) == 0.75  # what leaving the third case out would say
+    ranks = [s.reciprocal_rank for s in scores]
+    assert np.mean(ranks) == 0.5
+    assert np.mean([rank for rank in ranks if rank]) == 0.75  # without the third case
 
 
 def test_ties_score_their_expected_value():
@@ -84,9 +84,9 @@ def test_expected_values_equal_an_enumeration_of_all_orders():
     for k in (1, 2, 3, 4, 5, 6):
         score = score_ranking(scores, causes, list(scores))
         hits = [bool(anything & set(order[:k])) for order in orders]
-        found = [sum(bool(c & set(order[:k])) for c in causes) for order in orders]
+        counts = [sum(bool(c & set(order[:k])) for c in causes) for order in orders]
         assert math.isclose(score.hit(k), np.mean(hits))
-        assert math.isclose(score.ac(k), np.mean(found) / min(k, 2))
+        assert math.isclose(score.ac(k), np.mean(counts) / min(k, 2))
     ranks = [min(order.index(name) for name in anything) + 1 for order in orders]
     assert math.isclose(score.reciprocal_rank, np.mean([1 / rank for rank in ranks]))
     assert math.isclose(score.expected_rank, np.mean(ranks))
@@ -126,8 +126,8 @@ def test_expected_of_first_falls_back_when_nothing_is_ranked():
 
 def test_set_answers():
     score = score_set({"a", "b"}, {"b", "c"})
-    assert (score.exact, score.jaccard, score.precision, score.recall) == (False, 1 / 3, 0.5, 0.5)
-    assert math.isnan(score_set(set(), {"a"}).precision)
+    assert (score.exact, score.jaccard, score.f1) == (False, 1 / 3, 0.5)
+    assert math.isnan(score_set(set(), set()).f1)
 
 
 def test_an_episode_without_cause_is_refused():

@@ -34,8 +34,7 @@ def write_card(
     path = root / CARD
     user_text = ""
     if path.exists():
-        user_text = path.read_text(encoding="utf-8").partition(KEEP_MARK)[2].lstrip("
-")
+        user_text = path.read_text(encoding="utf-8").partition(KEEP_MARK)[2].lstrip("\n")
     rates = base_rate_table(root, labels, {episode: _cell(app) for episode, app in apps.items()})
     card = card_text(root.resolve().name, manifest, labels, apps, added_tables=added_tables, base_rates=rates)
     with translate_disk_full(root):

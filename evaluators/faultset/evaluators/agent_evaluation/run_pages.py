@@ -13,13 +13,9 @@ from typing import Any
 from faultset.agents import AgentRun, Trajectory
 from faultset.agents.imports import ScoredRun
 from faultset.agents.trajectory import TrajectoryStep, text_of
-from faultset.core.errors import DataError
 from faultset.core.files import replace_text, translate_write_errors
 from faultset.core.printable import printable
-from faultset.datasets import open_dataset
-from faultset.evaluators.reports.figures.telemetry import Panel, panels, position, ticks
 from faultset.evaluators.reports.templates import filled
-from faultset.evaluators.results.truth import truth_of
 from faultset.evaluators.statistics.intervals import Estimate, clustered_mean, unknown
 
 FOLDED_CHARACTERS = 1200
@@ -49,63 +45,14 @@ class PageStep:
     texts: tuple[PageText, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class EpisodeTelemetry:
-    """The telemetry of the run's episode; positions are percentages of the view."""
-
-    reference: float
-    onset: float | None
-    ticks: tuple[tuple[float, str], ...]
-    panels: tuple[Panel, ...]
-
-
-def write_run_page(
-    trajectory: Trajectory, run: AgentRun | None, out: Path, *, dataset: Path | str | None = None
-) -> None:
-    """Write the page of a run.
-
-    Parameters
-    ----------
-    run
-        Its row, if available.
-    out
-        File to write or replace.
-    dataset
-        Dataset of the run's episode, to draw its telemetry above the steps.
-
-    Raises
-    ------
-    DataError
-        The run names no episode, or the episode is not in the dataset.
-    """
-    telemetry = None if dataset is None else episode_telemetry(_episode(trajectory, run), dataset)
-    text = run_page(trajectory, run, telemetry)
+def write_run_page(trajectory: Trajectory, run: AgentRun | None, out: Path) -> None:
+    """Write the page of a run, with the facts of its row if there is one, into a file."""
+    text = run_page(trajectory, run)
     with translate_write_errors(out):
         replace_text(out, text)
 
 
-def _episode(trajectory: Trajectory, run: AgentRun | None) -> str:
-    extra = (trajectory.extra or {}).get("faultset")
-    recorded = extra.get("episode") if isinstance(extra, dict) else None
-    name = run.episode if run and run.episode else recorded
-    if not isinstance(name, str):
-        raise DataError("the run does not name its episode, so no telemetry can be drawn; leave out the dataset")
-    return name
-
-
-def episode_telemetry(episode: str, dataset: Path | str) -> EpisodeTelemetry:
-    """Draw the telemetry of an episode; raise DataError if it is not in the dataset."""
-    recorded = open_dataset(dataset)[episode]
-    truth = truth_of(recorded.label, recorded.context)
-    return EpisodeTelemetry(
-        reference=position(truth.reference_end_ns, truth),
-        onset=None if truth.onset_ns is None else position(truth.onset_ns, truth),
-        ticks=ticks(truth),
-        panels=panels(truth, Path(dataset)),
-    )
-
-
-def run_page(trajectory: Trajectory, run: AgentRun | None, telemetry: EpisodeTelemetry | None = None) -> str:
+def run_page(trajectory: Trajectory, run: AgentRun | None) -> str:
     """Return the page of a run as HTML."""
     agent = trajectory.agent
     title = f"{agent.name} on {run.episode}" if run and run.episode else agent.name
@@ -116,7 +63,6 @@ def run_page(trajectory: Trajectory, run: AgentRun | None, telemetry: EpisodeTel
         subtitle=printable(agent.model_name or ""),
         facts=_facts(trajectory, run),
         answer=_shown(answer),
-        telemetry=telemetry,
         steps=[_step(step) for step in trajectory.steps],
     )
 

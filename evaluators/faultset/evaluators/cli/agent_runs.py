@@ -150,12 +150,11 @@ def _run(result: ScoredRun) -> dict[str, Any]:
 @command("page", short_help="Write a run as an HTML page.")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--out", type=OUTPUT_FILE, default=Path("run.html"), show_default=True, help="File to write.")
-@click.option("--dataset", type=click.Path(path_type=Path), help="Dataset of the episode, to draw its telemetry.")
-def page(run: Path, out: Path, dataset: Path | None) -> None:
+def page(run: Path, out: Path) -> None:
     """Write the trajectory file RUN as one self-contained HTML page, step by step.
 
-    RUN is a file below "trajectories/" of an imported folder, or any other ATIF file. Long texts are collapsed. For a
-    run on an episode of a faultset dataset, --dataset draws the episode's telemetry above the steps.
+    RUN is a file below "trajectories/" of an imported folder, or any other ATIF file. Long texts are collapsed. "faultset
+    dataset explore DATASET --episode ID" shows the telemetry of its episode.
 
     \b
     Example:
@@ -165,5 +164,5 @@ def page(run: Path, out: Path, dataset: Path | None) -> None:
     from faultset.agents.runs.record import record_beside
     from faultset.evaluators.agent_evaluation.run_pages import write_run_page
 
-    write_run_page(read_trajectory(run), record_beside(run), out, dataset=dataset)
+    write_run_page(read_trajectory(run), record_beside(run), out)
     click.echo(f"{out}: {out.stat().st_size:,} bytes.")

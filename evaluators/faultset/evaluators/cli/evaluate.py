@@ -47,9 +47,12 @@ NO_DASHBOARD = 'needs bokeh; pip install "faultset[dashboard]"'
     "names",
     multiple=True,
     metavar="NAMES",
-    shell_complete=complete_names("faultset.baselines", "default", "all", "named", "methods", "rules", "controls"),
+    shell_complete=complete_names(
+        "faultset.baselines", "default", "all", "named", "methods", "rules", "controls", "variants"
+    ),
     show_default="all except slow ones",
-    help="Comma-separated names, or default, all, named, methods, rules, controls.",
+    help="Comma-separated names, or default, all, named, methods, rules, controls, variants (other settings of "
+    "reconstructed methods).",
 )
 @click.option(
     "--tasks", multiple=True, metavar="TASKS", help="Tasks to score: detection, localization, rca.", show_default="all"
@@ -72,7 +75,8 @@ NO_DASHBOARD = 'needs bokeh; pip install "faultset[dashboard]"'
 @click.option(
     "--evidence",
     metavar="auto|SECONDS",
-    help="Also end the view this long after onset or alarm: auto, or for example 30s,60s.",
+    help="Also end the view this long after onset or alarm: auto, or for example 10,30,60. Each value adds a column "
+    "and one answer per method and fault.",
 )
 @click.option(
     "--thresholds",

@@ -1,1 +1,1 @@
-"""Two evaluations side by side: the same methods on the same episodes, what differs, and what else changed."""
+"""Comparison of two evaluations by method, on the episodes that both have."""

@@ -1,4 +1,4 @@
-"""Conditions on a comparison, for a gate in continuous integration: `ac@1 drops by 0.05 for baro`."""
+"""Conditions on a comparison, such as `ac@1 drops by 0.05 for baro`, for continuous integration."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from faultset.evaluators.comparison.records import Comparison, PairedEntry, Pair
 GRAMMAR = "METRIC drops|rises [by X] [for METHOD]"
 _CONDITION = re.compile(r"(\S+)\s+(drops|rises)(?:\s+by\s+(\S+))?(?:\s+for\s+(\S+))?", re.IGNORECASE)
 _SMALLEST = 1e-9
-"""Differences below are rounding."""
+"""Smaller differences are rounding errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """A change of one metric that is not wanted."""
+    """An unwanted change of a metric."""
 
     metric: str
     direction: Literal["drops", "rises"]
     least: float = 0.0
-    """Differences of less are accepted."""
+    """Smaller differences are accepted."""
     method: str | None = None
-    """The only method that is looked at; None for all."""
+    """The method to check; None for all."""
 
     @classmethod
     def parse(cls, text: str) -> Condition:
-        """Read a condition such as `ac@1 drops by 0.05 for baro`.
+        """Parse a condition such as `ac@1 drops by 0.05 for baro`.
 
         Raises
         ------
@@ -39,14 +39,16 @@ class Condition:
         """
         match = _CONDITION.fullmatch(text.strip())
         if match is None:
-            raise UsageError(f'"{text}" is not a condition; write {GRAMMAR}, for instance "ac@1 drops by 0.05"')
+            raise UsageError(f'the condition "{text}" must be {GRAMMAR}; write for instance "ac@1 drops by 0.05"')
         metric, direction, amount, method = match.groups()
         try:
             least = float(amount or 0)
         except ValueError:
             least = -1.0
         if not 0 <= least < float("inf"):
-            raise UsageError(f'"{amount}" in "{text}" is not an amount; write a number of at least 0, such as 0.05')
+            raise UsageError(
+                f'the amount "{amount}" in "{text}" must be a number of at least 0; write for instance 0.05'
+            )
         return cls(
             metric=metric.lower().replace("@", "").replace("-", "_"),
             direction="drops" if direction.lower() == "drops" else "rises",
@@ -55,7 +57,7 @@ class Condition:
         )
 
     def holds_for(self, difference: float) -> bool:
-        """Whether a difference, new minus old, is of this kind and large enough; an unknown one is not."""
+        """Return whether a difference, new minus old, meets the condition; an unknown one does not."""
         change = -difference if self.direction == "drops" else difference
         return change > _SMALLEST and change >= self.least - _SMALLEST
 
@@ -63,18 +65,18 @@ class Condition:
 def violations(
     comparison: Comparison, conditions: Iterable[Condition], *, significance: float | None = None
 ) -> list[str]:
-    """Return a sentence for every method and table in which a condition holds.
+    """Return a sentence for every method and table that meets a condition.
 
     Parameters
     ----------
     significance
-        Only differences whose p, corrected by Holm over the methods of a table, is below. There is a test for the first
-        metric of a table only.
+        Consider only differences with a smaller p, corrected by Holm over the methods of a table. Only the first metric
+        of a table is tested.
 
     Raises
     ------
     UsageError
-        A metric or method is not compared, or is to be significant and not tested.
+        A metric or method is not compared, or the metric is not tested for significance.
     """
     return [text for condition in conditions for text in _violations(comparison, condition, significance)]
 
@@ -82,14 +84,16 @@ def violations(
 def _violations(comparison: Comparison, condition: Condition, significance: float | None) -> Iterator[str]:
     tables = [table for table in comparison.tables if condition.metric in _metrics(table)]
     if not tables:
-        known = dict.fromkeys(name for table in comparison.tables for name in _metrics(table))
-        raise unknown_name("metric of the comparison", condition.metric, known)
+        names = dict.fromkeys(name for table in comparison.tables for name in _metrics(table))
+        raise unknown_name("metric of the comparison", condition.metric, names)
     methods = dict.fromkeys(entry.baseline for table in tables for entry in table.entries)
     if condition.method is not None and condition.method not in methods:
         raise unknown_name("method of both evaluations", condition.method, methods)
     if significance is not None and all(table.measures[0].name != condition.metric for table in tables):
         tested = sorted({table.measures[0].name for table in comparison.tables})
-        raise UsageError(f"{condition.metric} is not tested for significance; {', '.join(tested)} are")
+        raise UsageError(
+            f"--significance needs a tested metric, but {condition.metric} is not; choose from {', '.join(tested)}"
+        )
     for table in tables:
         if significance is not None and table.measures[0].name != condition.metric:
             continue

@@ -1,4 +1,4 @@
-"""The files of a comparison, among them a page that needs nothing else."""
+"""The files of a comparison: JSON, Markdown and a self-contained page."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 from faultset.core.files import replace_text
 from faultset.evaluators.comparison import formats
-from faultset.evaluators.comparison.records import Comparison, PairedEntry, PairedTable
+from faultset.evaluators.comparison.records import Comparison, PairedEntry
 from faultset.evaluators.reports.templates import filled
 from faultset.evaluators.results.output_folder import writing
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """A difference from -1 to 1 on a track, in percent."""
+    """A difference from -1 to 1 as positions in percent."""
 
     at: float
     low: float | None
@@ -23,30 +23,33 @@ class Span:
 
 
 def page(comparison: Comparison) -> str:
-    """Return the page; light and dark, no script, no network."""
+    """Return the comparison as HTML, with changed methods before the others."""
+    sections = []
+    for table in comparison.tables:
+        changed = [entry for entry in table.entries if entry.changed]
+        others = [entry for entry in table.entries if not entry.changed]
+        texts = (formats.render_table(table, entries, comparison) for entries in (changed, others))
+        sections.append((table, changed, *texts))
     return filled(
         "comparison.html.j2",
         c=comparison,
         remarks=formats.remarks(comparison),
         w=formats,
         span=span,
-        parts=[_part(table) for table in comparison.tables],
+        sections=sections,
     )
 
 
-def _part(table: PairedTable) -> tuple[PairedTable, list[PairedEntry], list[PairedEntry]]:
-    """Methods that were scored otherwise are shown, the rest is folded."""
-    changed = [entry for entry in table.entries if entry.changed]
-    return table, changed, [entry for entry in table.entries if not entry.changed]
-
-
 def span(entry: PairedEntry, name: str) -> Span | None:
-    """Place a difference on the track; None where there is none."""
+    """Return the position of a difference; None if it is unknown."""
     estimate = entry.differences[name]
     if not estimate.known:
         return None
-    place = lambda value: None if math.isnan(value) else round(50 + 50 * max(-1.0, min(1.0, value)), 2)  # noqa: E731
-    return Span(at=place(estimate.value) or 0.0, low=place(estimate.low), high=place(estimate.high))
+    at, low, high = (
+        None if math.isnan(value) else round(50 + 50 * max(-1.0, min(1.0, value)), 2)
+        for value in (estimate.value, estimate.low, estimate.high)
+    )
+    return Span(at=at or 0.0, low=low, high=high)
 
 
 def write(comparison: Comparison, folder: Path) -> Path:

@@ -1,10 +1,10 @@
-"""A comparison as JSON, as Markdown and in one line for each method on the terminal."""
+"""A comparison as JSON and as Markdown."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from faultset.core.files import replace_text
@@ -12,23 +12,23 @@ from faultset.core.printable import with_texts
 from faultset.evaluators.comparison.records import Comparison, PairedEntry, PairedTable
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.formats import markdown_text, to_json
-from faultset.evaluators.leaderboards.grids import Grid
+from faultset.evaluators.leaderboards.text_tables import TextCell, TextColumn, TextTable
+from faultset.evaluators.scoring.metrics import Metric
 from faultset.evaluators.statistics.intervals import Estimate
 
-COMPARISON_VERSION = 4
-"""Version 4 describes measures as `leaderboard.json` describes metrics."""
+COMPARISON_VERSION = 1
 FILES = ("comparison.json", "comparison.md", "comparison.html")
 _EPISODES_NAMED = 4
 
 
 def write_json(comparison: Comparison, path: Path) -> None:
-    """Write everything that was computed; unknown values are null and say why."""
+    """Write all numbers; unknown values are null with a reason."""
     content = {"comparison_version": COMPARISON_VERSION, **to_json(comparison)}
     replace_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n", durable=False)
 
 
 def markdown(comparison: Comparison) -> str:
-    """Render a comparison as Markdown."""
+    """Return a comparison as Markdown."""
     comparison = with_texts(comparison, markdown_text)
     old, new = comparison.old, comparison.new
     lines = ["# Comparison of two evaluations", ""]
@@ -41,35 +41,35 @@ def markdown(comparison: Comparison) -> str:
     lines += ["## What else changed", ""]
     if comparison.changes:
         rows = [[change.weight, change.what, change.old, change.new] for change in comparison.changes]
-        lines += Grid.of(("", "what", "old", "new"), rows).markdown()
+        lines += TextTable.of(("", "what", "old", "new"), rows).markdown()
     else:
-        lines.append("Nothing that the results record: same data, code, libraries, seeds and settings.")
+        lines.append("Nothing: same data, code, libraries, seeds and settings.")
     lines.append("")
     for table in comparison.tables:
         lines += _table(table, comparison)
     lines += [
         "## How to read this",
         "",
-        "- Differences are new minus old, per method over the episodes that both runs ran it on. Faults that "
-        "clients did not feel are left out.",
-        "- Brackets are 95 % intervals from what clusters (application, fault, target) differ by.",
-        "- p flips the signs of whole clusters, all ways up to 14 clusters, and is corrected by Holm over the methods "
-        "of a table; below six clusters nothing could be significant. McNemar's exact test stands beside it where "
-        "every problem occurs once and every answer is right or wrong.",
-        "- Same answers: episodes in which every seed answered exactly as before.",
+        "- Differences are new minus old, over the episodes that the method answered in both runs. Faults that clients "
+        "did not feel are left out.",
+        "- Brackets are 95 % intervals over clusters (application, fault, target).",
+        "- p is from a paired test that flips the signs of whole clusters, corrected by Holm over the methods of a "
+        "table. It needs six clusters. McNemar's exact test is added if every problem occurs once and every answer is "
+        "right or wrong.",
+        "- Same answers: episodes in which all seeds answered exactly as before.",
         "",
     ]
     return "\n".join(lines)
 
 
 def remarks(comparison: Comparison) -> list[str]:
-    """Say what was paired and what could not be, one sentence each."""
+    """Return what was compared and what could not be, one sentence each."""
     old, new = comparison.old, comparison.new
-    remarks_made = [f"{comparison.episodes} episodes are in both and are compared"]
+    sentences = [f"{comparison.episodes} episodes are in both runs and are compared"]
     if old.digest and new.digest and old.digest != new.digest:
-        remarks_made.append(
-            "the runs scored different versions of the data; episodes with the same labels are paired, "
-            "but their telemetry may differ"
+        sentences.append(
+            "the runs scored different versions of the data; episodes with equal labels are compared, but their "
+            "telemetry may differ"
         )
     for what, names in (
         ("methods only in old", comparison.only_old_methods),
@@ -79,78 +79,103 @@ def remarks(comparison: Comparison) -> list[str]:
         ("episodes left out because their labels differ", comparison.other_truth),
     ):
         if names:
-            remarks_made.append(f"{what}: {_some(names, 12)}")
-    return remarks_made
+            sentences.append(f"{what}: {_shorten(names, 12)}")
+    return sentences
 
 
 def summary(table: PairedTable) -> str:
-    """Count what became of the methods of a table."""
+    """Count better, worse and equal methods of a table."""
     first = table.measures[0].name
     up = sum(entry.differences[first].value > 0 for entry in table.entries)
     down = sum(entry.differences[first].value < 0 for entry in table.entries)
-    sure = sum(entry.adjusted_p < 0.05 for entry in table.entries)
+    significant = sum(entry.adjusted_p < 0.05 for entry in table.entries)
     same = sum(entry.same_answers == entry.episodes for entry in table.entries)
     text = f"{len(table.entries)} methods: {up} better, {down} worse, {len(table.entries) - up - down} equal"
-    text += f"; {same} gave the very same answers"
-    return f"{text}; {sure} {'difference' if sure == 1 else 'differences'} significant at 0.05 after Holm"
+    text += f"; {same} gave the same answers"
+    return f"{text}; {significant} {'difference' if significant == 1 else 'differences'} significant at 0.05 after Holm"
 
 
-def difference(estimate: Estimate) -> str:
-    """Write a signed difference with its interval."""
+def difference(estimate: Estimate) -> TextCell:
+    """Format a signed difference with its interval."""
     if not estimate.known:
-        return number_formats.NONE
+        return TextCell(text=number_formats.NONE, tip=estimate.reason)
     text = f"{estimate.value:+.2f}" if abs(estimate.value) > 1e-9 else "0"
-    if estimate.interval_known:
-        text += f" [{estimate.low:+.2f}, {estimate.high:+.2f}]"
-    return text
+    interval = f"[{estimate.low:+.2f}, {estimate.high:+.2f}]" if estimate.interval_known else ""
+    return TextCell(text=text, detail=interval, tip=estimate.method or estimate.reason)
 
 
-def significance(entry: PairedEntry) -> str:
-    """Write the corrected p of the clustered test, or why there is none."""
+def render_table(table: PairedTable, entries: Iterable[PairedEntry], comparison: Comparison) -> TextTable:
+    """Return methods of a table as text; the first columns are those of the terminal."""
+    first, *others = table.measures
+    columns = [
+        TextColumn(title="method"),
+        *(TextColumn(title=title, justify="right") for title in (f"{first.title} old", "new", "difference")),
+        TextColumn(title="better", justify="right", meaning="episodes with a better score"),
+        TextColumn(title="worse", justify="right", meaning="episodes with a worse score"),
+        TextColumn(title="CPU", justify="right"),
+        TextColumn(
+            title="after Holm", justify="right", meaning="p of the paired test over clusters, corrected by Holm"
+        ),
+        *(TextColumn(title=f"{measure.title}: difference", meaning=measure.meaning) for measure in others),
+        TextColumn(title="McNemar", meaning="p of the exact test if no problem is repeated, not corrected"),
+        TextColumn(title="episodes"),
+        TextColumn(title="same", meaning="episodes in which all seeds answered exactly as before"),
+        TextColumn(title="changed", meaning="episodes with a better or worse score"),
+    ]
+    entries = list(entries)
+    return TextTable(
+        columns=tuple(columns),
+        rows=tuple(_render_entry(entry, table.measures, comparison) for entry in entries),
+        kinds=tuple(entry.kind for entry in entries),
+    )
+
+
+TERMINAL_COLUMNS = range(8)
+"""Columns of `render_table` on the terminal."""
+
+
+def _render_entry(entry: PairedEntry, measures: Sequence[Metric], comparison: Comparison) -> tuple[TextCell, ...]:
+    first, *others = (measure.name for measure in measures)
+    mcnemar = entry.paired.mcnemar
+    return (
+        TextCell(text=entry.baseline),
+        TextCell(text=f"{entry.old[first]:.2f}"),
+        TextCell(text=f"{entry.new[first]:.2f}"),
+        difference(entry.differences[first]),
+        TextCell(text=str(len(entry.better) or "")),
+        TextCell(text=str(len(entry.worse) or "")),
+        TextCell(text=f"{number_formats.seconds(entry.old_seconds)} → {number_formats.seconds(entry.new_seconds)}"),
+        TextCell(text=_significance(entry)),
+        *(difference(entry.differences[name]) for name in others),
+        TextCell(text=number_formats.p_value(mcnemar.p), tip=mcnemar.reason),
+        TextCell(text=f"{entry.episodes} in {entry.clusters} clusters"),
+        TextCell(text=f"{entry.same_answers}/{entry.episodes}"),
+        TextCell(text=moved(entry, comparison), tip=moved(entry, comparison, len(comparison.labels))),
+    )
+
+
+def _significance(entry: PairedEntry) -> str:
+    """Format the corrected p of the clustered test, or the reason why it is missing."""
     if not entry.changed:
-        return ""
-    if math.isnan(entry.adjusted_p):
-        return entry.paired.test.reason
-    return number_formats.p_value(entry.adjusted_p)
-
-
-def exact(entry: PairedEntry) -> str:
-    """Write McNemar's exact p where it may be used."""
-    return number_formats.p_value(entry.paired.mcnemar.p)
-
-
-def cost(entry: PairedEntry) -> str:
-    """Write processor time before and after."""
-    return f"{number_formats.seconds(entry.old_seconds)} → {number_formats.seconds(entry.new_seconds)}"
+        return number_formats.NONE
+    return entry.paired.test.reason if math.isnan(entry.adjusted_p) else number_formats.p_value(entry.adjusted_p)
 
 
 def _table(table: PairedTable, comparison: Comparison) -> list[str]:
-    lines = [f"## {table.title}", "", summary(table) + ".", ""]
     shown = [entry for entry in table.entries if entry.changed or entry.same_answers < entry.episodes]
-    if not shown:
-        return lines
-    first = table.measures[0]
-    titles = [f"{measure.title}: difference" for measure in table.measures]
-    header = ["method", f"{first.title} old", "new", *titles, "Holm", "McNemar", "episodes", "same", "CPU", "changed"]
-    rows = []
-    for entry in shown:
-        cells = [entry.baseline, f"{entry.old[first.name]:.2f}", f"{entry.new[first.name]:.2f}"]
-        cells += [difference(entry.differences[measure.name]) for measure in table.measures]
-        cells += [significance(entry), exact(entry), f"{entry.episodes} in {entry.clusters} clusters"]
-        cells += [f"{entry.same_answers}/{entry.episodes}", cost(entry), moved(entry, comparison)]
-        rows.append(cells)
-    return [*lines, *Grid.of(header, rows).markdown(), ""]
+    rendered = [*render_table(table, shown, comparison).markdown(), ""] if shown else []
+    return [f"## {table.title}", "", summary(table) + ".", "", *rendered]
 
 
-def moved(entry: PairedEntry, comparison: Comparison) -> str:
-    """Name the episodes in which a method became better or worse."""
-    parts = []
+def moved(entry: PairedEntry, comparison: Comparison, most: int = _EPISODES_NAMED) -> str:
+    """Name at most some of the episodes with a better and with a worse score."""
+    texts = []
     for sign, episodes in (("+", entry.better), ("-", entry.worse)):
         if episodes:
-            parts.append(f"{sign} {_some([comparison.labels[e] for e in episodes], _EPISODES_NAMED)}")
-    return "; ".join(parts)
+            texts.append(f"{sign} {_shorten([comparison.labels[e] for e in episodes], most)}")
+    return "; ".join(texts)
 
 
-def _some(names: Sequence[str], most: int) -> str:
+def _shorten(names: Sequence[str], most: int) -> str:
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,4 +1,4 @@
-"""Pair two evaluations: every method with itself, on the episodes that both ran it on."""
+"""Compare each method of two evaluations with itself, on the episodes that it answered in both."""
 
 from __future__ import annotations
 
@@ -37,29 +37,31 @@ def compare(old: Run | Evaluation | str | Path, new: Run | Evaluation | str | Pa
     Parameters
     ----------
     old, new
-        Folders with results, `results.parquet` files, or evaluations that were just made.
+        Folders with results, `results.parquet` files, or evaluations.
     seed
-        For the intervals.
+        Seed of tests that draw sign flips.
 
     Raises
     ------
     UsageError
-        When both are the same folder, or have no method or no episode in common.
+        Both are the same folder, or they have no method or no episode in common.
     """
     old, new = run_of(old, "old"), run_of(new, "new")
     if old.folder.resolve() == new.folder.resolve():
-        raise UsageError(f"both runs are {old.folder}; name two folders with results of different evaluations")
+        raise UsageError(f"the two runs must differ, but both are {old.folder}; name two folders with results")
     truths, before = new.truths, old.truths
     common = truths.keys() & before.keys()
     if not common:
         raise UsageError(
-            f"no episode is in both runs: {_named(old)} and {_named(new)}; only runs on the same episodes are paired"
+            f"{_describe(old)} and {_describe(new)} have no episode in common; compare runs on the same episodes"
         )
     if not {_setting_of(row) for row in old.rows} & {_setting_of(row) for row in new.rows}:
-        raise UsageError("no method was given the same in both runs; evaluate with --baselines that they share")
+        raise UsageError("the two runs have no method with the same input in common; evaluate the same --baselines")
     other = {e for e in common if _labels(before[e]) != _labels(truths[e])}
     if other == common:
-        raise UsageError(f"all {len(common)} episodes of both runs have other labels in each; nothing can be paired")
+        raise UsageError(
+            f"the labels of all {len(common)} common episodes differ between the runs; compare runs on the same labels"
+        )
     tables = _tables(old, new, common - other, seed)
     methods = [{row.baseline for row in run.rows} for run in (old, new)]
     return Comparison(
@@ -77,7 +79,7 @@ def compare(old: Run | Evaluation | str | Path, new: Run | Evaluation | str | Pa
     )
 
 
-def _named(run: Run) -> str:
+def _describe(run: Run) -> str:
     facts = run.facts
     return f"{facts.folder} ({facts.dataset} {facts.version})"
 
@@ -97,56 +99,55 @@ def _label(truth: Truth) -> str:
 
 
 def _tables(old: Run, new: Run, episodes: Iterable[str], seed: int) -> Iterable[PairedTable]:
-    wanted = frozenset(episodes)
-    scores = [score_episodes([row for row in run.rows if row.episode in wanted], one_rule=False) for run in (old, new)]
+    chosen = frozenset(episodes)
+    scores = [score_episodes([row for row in run.rows if row.episode in chosen], one_rule=False) for run in (old, new)]
     apps = sorted({truth.app for truth in scores[1].truths.values()})
     common = scores[0].cases.keys() & scores[1].cases.keys()
-    for setting in sorted(common, key=lambda one: (one.task, one.protocol)):
+    for setting in sorted(common, key=lambda setting: (setting.task, setting.protocol)):
         for app in [*apps, ALL_APPS] if len(apps) > 1 else apps:
-            here = {e for e in wanted if app in (ALL_APPS, scores[1].truths[e].app)}
-            table = _table(scores, setting, app, here, seed)
+            of_app = {e for e in chosen if app in (ALL_APPS, scores[1].truths[e].app)}
+            table = _build_table(scores, setting, app, of_app, seed)
             if table is not None:
                 yield table
 
 
-def _table(
-    scores: Sequence[EpisodeScores], setting: Setting, app: str, here: set[str], seed: int
+def _build_table(
+    scores: Sequence[EpisodeScores], setting: Setting, app: str, chosen: set[str], seed: int
 ) -> PairedTable | None:
-    own = [scorer for scorer in scores[1].scorers if scorer.task == setting.task and scorer.headline]
-    metrics = (*TASK_METRICS[setting.task].compared, *own)
+    installed = [scorer for scorer in scores[1].scorers if scorer.task == setting.task and scorer.headline]
+    metrics = (*TASK_METRICS[setting.task].compared, *installed)
     names = scores[0].cases[setting].keys() & scores[1].cases[setting].keys()
-    entries = [_entry(scores, setting, name, metrics, here, seed) for name in sorted(names)]
-    kept = [entry for entry in entries if entry is not None]
-    if not kept:
+    candidates = [_build_entry(scores, setting, name, metrics, chosen, seed) for name in sorted(names)]
+    entries = [entry for entry in candidates if entry is not None]
+    if not entries:
         return None
-    # a method that never differs is one of the comparisons all the same
-    tested = [1.0 if not e.changed and e.clusters >= MINIMUM_FOR_TESTS else e.paired.test.p for e in kept]
-    adjusted = holm(tested)
-    kept = [dataclasses.replace(entry, adjusted_p=p) for entry, p in zip(kept, adjusted, strict=True)]
+    # a method without any difference still counts as a comparison
+    p_values = [1.0 if not e.changed and e.clusters >= MINIMUM_FOR_TESTS else e.paired.test.p for e in entries]
+    entries = [dataclasses.replace(entry, adjusted_p=p) for entry, p in zip(entries, holm(p_values), strict=True)]
     first = metrics[0].name
-    kept.sort(key=lambda entry: (not entry.changed, -abs(entry.differences[first].value), entry.baseline))
-    return PairedTable(task=setting.task, protocol=setting.protocol, app=app, measures=metrics, entries=tuple(kept))
+    entries.sort(key=lambda entry: (not entry.changed, -abs(entry.differences[first].value), entry.baseline))
+    return PairedTable(task=setting.task, protocol=setting.protocol, app=app, measures=metrics, entries=tuple(entries))
 
 
-def _entry(
-    scores: Sequence[EpisodeScores], setting: Setting, name: str, metrics: Sequence[Metric], here: set[str], seed: int
+def _build_entry(
+    scores: Sequence[EpisodeScores], setting: Setting, name: str, metrics: Sequence[Metric], chosen: set[str], seed: int
 ) -> PairedEntry | None:
     before, after = (_values(side, setting, name, metrics) for side in scores)
     first = metrics[0].name
-    episodes = sorted(before[first].keys() & after[first].keys() & here)
+    episodes = sorted(before[first].keys() & after[first].keys() & chosen)
     if not episodes:
         return None
     truths = scores[1].truths
     means: list[dict[str, float]] = [{}, {}]
     differences = {}
     for metric in metrics:
-        own = [e for e in episodes if e in before[metric.name] and e in after[metric.name]]
-        pair = [[values[metric.name][e] for e in own] for values in (before, after)]
-        kinds = [truths[e].faulty for e in own] if metric.balanced else [True] * len(own)
+        common = [e for e in episodes if e in before[metric.name] and e in after[metric.name]]
+        pair = [[values[metric.name][e] for e in common] for values in (before, after)]
+        kinds = [truths[e].faulty for e in common] if metric.balanced else [True] * len(common)
         for side, numbers in enumerate(pair):
             means[side][metric.name] = _mean_of_kinds(numbers, kinds)
-        own_keys = [truths[e].cluster for e in own]
-        differences[metric.name] = paired_difference(pair[1], pair[0], own_keys, seed, strata=kinds).difference
+        clusters = [truths[e].cluster for e in common]
+        differences[metric.name] = paired_difference(pair[1], pair[0], clusters, seed, strata=kinds).difference
     keys = [truths[e].cluster for e in episodes]
     strata = [truths[e].faulty for e in episodes] if metrics[0].balanced else None
     rise = {e: after[first][e] - before[first][e] for e in episodes}
@@ -172,13 +173,13 @@ def _entry(
 
 
 def _mean_of_kinds(values: Sequence[float], kinds: Sequence[bool]) -> float:
-    """Return the mean over the kinds of the mean in each; NaN without values."""
-    inside = [[v for v, kind in zip(values, kinds, strict=True) if kind == one] for one in set(kinds)]
-    return float(np.mean([np.mean(part) for part in inside])) if inside else math.nan
+    """Return the mean over the kinds of their means; NaN without values."""
+    groups = [[v for v, kind in zip(values, kinds, strict=True) if kind == other] for other in set(kinds)]
+    return float(np.mean([np.mean(group) for group in groups])) if groups else math.nan
 
 
 def _values(scores: EpisodeScores, setting: Setting, name: str, metrics: Sequence[Metric]) -> Values:
-    """Return the values of one method on headline episodes and on those without a fault."""
+    """Return the values of a method on headline episodes and on those without a fault."""
     compared = {
         e: case
         for e, case in scores.cases[setting].get(name, {}).items()
@@ -195,7 +196,7 @@ def _values(scores: EpisodeScores, setting: Setting, name: str, metrics: Sequenc
 
 
 def _answers(rows: Sequence[ResultRow]) -> list[tuple[Any, ...]]:
-    """Return what can be scored of the answers of all seeds."""
+    """Return the scored content of the answers of all seeds."""
     return [
         (
             row.seed,
@@ -211,5 +212,5 @@ def _answers(rows: Sequence[ResultRow]) -> list[tuple[Any, ...]]:
 
 
 def _seconds(rows: Mapping[str, Sequence[ResultRow]], episodes: Iterable[str]) -> float:
-    known = [row.cpu_seconds for e in episodes for row in rows[e] if row.cpu_seconds is not None]
-    return float(np.median(known)) if known else math.nan
+    seconds = [row.cpu_seconds for e in episodes for row in rows[e] if row.cpu_seconds is not None]
+    return float(np.median(seconds)) if seconds else math.nan

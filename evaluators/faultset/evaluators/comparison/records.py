@@ -1,4 +1,4 @@
-"""What a comparison of two runs holds."""
+"""The records of a comparison of two runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from faultset.evaluators.statistics.intervals import Estimate
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """Something in which the two runs differ."""
+    """A difference in data, code or settings between two runs."""
 
     what: str
     old: str
@@ -24,39 +24,39 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class PairedEntry:
-    """One method in both runs, on the episodes that it answered in both."""
+    """A method in both runs, on the episodes that it answered in both."""
 
     baseline: str
     kind: str
     episodes: int
     clusters: int
     old: Mapping[str, float]
-    """Mean of each measure in the old run."""
+    """Measure -> mean in the old run."""
     new: Mapping[str, float]
     differences: Mapping[str, Estimate]
-    """New minus old of each measure, with the clustered interval."""
+    """Measure -> new minus old, with the interval over clusters."""
     paired: PairedDifference
-    """Exact tests of the first measure."""
+    """Tests of the first measure."""
     adjusted_p: float
     """Holm-corrected over the methods of the table."""
     better: tuple[str, ...]
     """Episodes in which the first measure rose."""
     worse: tuple[str, ...]
     same_answers: int
-    """Episodes in which every seed gave the very same answer."""
+    """Number of episodes in which all seeds gave the same answer."""
     old_seconds: float
     """Median processor time of an answer."""
     new_seconds: float
 
     @property
     def changed(self) -> bool:
-        """Whether any episode was scored otherwise."""
+        """Whether the score of any episode changed."""
         return bool(self.better or self.worse)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairedTable:
-    """Methods that were given the same in both runs, those that changed most first."""
+    """Methods with the same input in both runs, those that changed most first."""
 
     task: str
     protocol: str
@@ -66,16 +66,16 @@ class PairedTable:
 
     @property
     def title(self) -> str:
-        """Say in a few words what the table is about."""
+        """Task, input and application."""
         name = "root cause" if self.task == "rca" else self.task
-        given = {**GIVEN_ALARMS, "own": "the method's own trigger"}
-        parts = [name] if self.task == "detection" else [name, f"given: {given[self.protocol]}"]
+        alarms = {**GIVEN_ALARMS, "own": "the method's own trigger"}
+        parts = [name] if self.task == "detection" else [name, f"given: {alarms[self.protocol]}"]
         return " · ".join([*parts, self.app])
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """What a run says about itself."""
+    """Facts about a run."""
 
     folder: str
     dataset: str
@@ -92,27 +92,27 @@ class RunFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Everything about two runs."""
+    """All differences of two runs."""
 
     old: RunFacts
-    """What is known of the earlier run."""
+    """Facts about the earlier run."""
     new: RunFacts
-    """What is known of the later run."""
+    """Facts about the later run."""
     changes: tuple[Change, ...]
-    """What else differs between the runs, such as code and settings."""
+    """Other differences, such as code and settings."""
     tables: tuple[PairedTable, ...]
-    """The same methods on the same episodes, a table for each task and protocol."""
+    """A table for each task, protocol and application."""
     episodes: int
-    """Episodes that were compared."""
+    """Number of compared episodes."""
     only_old_methods: tuple[str, ...]
-    """Methods of the earlier run alone."""
+    """Methods of the earlier run only."""
     only_new_methods: tuple[str, ...]
-    """Methods of the later run alone."""
+    """Methods of the later run only."""
     only_old_episodes: tuple[str, ...]
-    """Episodes of the earlier run alone."""
+    """Episodes of the earlier run only."""
     only_new_episodes: tuple[str, ...]
-    """Episodes of the later run alone."""
+    """Episodes of the later run only."""
     other_truth: tuple[str, ...]
-    """Episodes of both whose labels differ; they are compared nowhere."""
+    """Common episodes whose labels differ; they are not compared."""
     labels: Mapping[str, str]
-    """Episode -> fault and targets, for people."""
+    """Episode -> fault and targets."""

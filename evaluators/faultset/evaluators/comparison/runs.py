@@ -1,4 +1,4 @@
-"""Results of evaluations, read from their folders, and how the data, code and settings of two differ."""
+"""Stored results of evaluations, and the differences of their data, code and settings."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Rows of one evaluation and what was written beside them."""
+    """The rows and the leaderboard of an evaluation."""
 
     folder: Path
     rows: tuple[ResultRow, ...]
     board: Mapping[str, Any]
-    """leaderboard.json; empty where it is missing."""
+    """Content of leaderboard.json; empty if it is missing."""
 
     @property
     def truths(self) -> dict[str, Truth]:
@@ -34,7 +34,7 @@ class Run:
 
     @property
     def facts(self) -> RunFacts:
-        """What the run says about itself."""
+        """Facts about the run."""
         first = self.rows[0]
         return RunFacts(
             folder=str(self.folder),
@@ -52,52 +52,54 @@ class Run:
 
 
 def run_of(source: Run | Evaluation | str | Path, name: str) -> Run:
-    """Return a run: as it is, read from a folder, or of an evaluation that was just made.
+    """Return a run, read from a folder or made from an evaluation.
 
     Parameters
     ----------
     name
-        Stands for the folder of an evaluation that has none.
+        Folder name of an evaluation.
     """
     if isinstance(source, Run):
         return source
     if isinstance(source, str | Path):
         return read_run(Path(source))
-    return Run(folder=Path(name), rows=_compared(source.rows), board=to_json(source.board))
+    return Run(folder=Path(name), rows=_select_compared(source.rows), board=to_json(source.board))
 
 
-def _compared(rows: Iterable[ResultRow]) -> tuple[ResultRow, ...]:
+def _select_compared(rows: Iterable[ResultRow]) -> tuple[ResultRow, ...]:
     return tuple(row for row in rows if row.protocol in ("detected", "own", "oracle"))
 
 
 def read_run(folder: Path) -> Run:
-    """Read a folder that `evaluate` wrote; answers about training episodes and later alarms are left out.
+    """Read a folder of `evaluate`, without answers about training episodes and with delays or less evidence.
 
     Raises
     ------
     UsageError
-        When there is no such folder, or it holds no results.
+        The folder does not exist or has no results.
     DataError
-        When the results cannot be read.
+        The results cannot be read.
     """
     path = folder if folder.suffix == ".parquet" else folder / "results.parquet"
     if not path.exists() and folder.is_dir():
-        # `evaluate` keeps the results of every dataset in a folder of its own below `results`
+        # by default `evaluate` writes into results/DATASET
         below = sorted(folder.glob("*/results.parquet"))
         if len(below) > 1:
-            names = ", ".join(one.parent.name for one in below[:5])
-            raise UsageError(f"{folder} holds the results of {len(below)} datasets ({names}); name one of them")
+            names = ", ".join(results.parent.name for results in below[:5])
+            raise UsageError(f"{folder} must have one results.parquet, but has {len(below)} ({names}); name one folder")
         path = below[0] if below else path
     if not path.is_file():
-        raise UsageError(f"{folder} holds no results ({path.name} is missing); name a folder that evaluate wrote")
-    rows = _compared(read_rows(path))
+        raise UsageError(f"{folder} has no results ({path.name} is missing); name a folder that evaluate wrote")
+    rows = _select_compared(read_rows(path))
     if not rows:
-        raise DataError(f"{path} holds no answer that can be compared; run evaluate again")
+        raise DataError(f"{path} has no answers to compare; run evaluate again")
     board = path.parent / "leaderboard.json"
     try:
         content = json.loads(board.read_text(encoding="utf-8")) if board.is_file() else {}
     except ValueError as error:
-        raise DataError(f"{board} is not JSON ({error}); run evaluate again, or remove it") from error
+        raise DataError(
+            f"{board} must be JSON, but cannot be read ({error}); run evaluate again or remove it"
+        ) from error
     return Run(folder=path.parent, rows=rows, board=content if isinstance(content, dict) else {})
 
 
@@ -110,14 +112,14 @@ _FACTS = (
     ("seeds", "setting"),
 )
 _WITHOUT_EFFECT = ("fits_used_again",)
-"""What settings say of a run that no answer can depend on."""
+"""Settings that no answer depends on."""
 _TITLES = {"version": "dataset version", "digest": "sha256 of the version", "code": "code version"}
 
 
 def changes_between(old: Run, new: Run) -> tuple[Change, ...]:
-    """List differences of data first, then of code, then of settings."""
-    found = [*_facts(old, new), *_libraries(old, new), *_settings(old, new), *_methods(old, new), *_codes(old, new)]
-    return tuple(sorted(found, key=lambda change: ("data", "code", "setting").index(change.weight)))
+    """Return the differences of data, then of code, then of settings."""
+    changes = [*_facts(old, new), *_libraries(old, new), *_settings(old, new), *_methods(old, new), *_codes(old, new)]
+    return tuple(sorted(changes, key=lambda change: ("data", "code", "setting").index(change.weight)))
 
 
 def _facts(old: Run, new: Run) -> Iterator[Change]:
@@ -135,7 +137,7 @@ def _libraries(old: Run, new: Run) -> Iterator[Change]:
 
 
 def _settings(old: Run, new: Run) -> Iterator[Change]:
-    before, after = (_flat(run.board.get("settings") or {}) for run in (old, new))
+    before, after = (_flatten(run.board.get("settings") or {}) for run in (old, new))
     for name in sorted({*before, *after}):
         if name not in _WITHOUT_EFFECT and before.get(name) != after.get(name):
             yield Change(
@@ -146,7 +148,7 @@ def _settings(old: Run, new: Run) -> Iterator[Change]:
             )
 
 
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
@@ -157,7 +159,7 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _methods(old: Run, new: Run) -> Iterator[Change]:
-    """Methods whose own settings differ; their names say what was run, the hash that it was not the same."""
+    """Yield methods whose settings differ."""
     before, after = ({row.baseline: row.settings for row in run.rows} for run in (old, new))
     for name in sorted(before.keys() & after.keys()):
         if before[name] != after[name]:
@@ -165,7 +167,7 @@ def _methods(old: Run, new: Run) -> Iterator[Change]:
 
 
 def _codes(old: Run, new: Run) -> Iterator[Change]:
-    """Methods whose own code differs, or is recorded in one run only."""
+    """Yield methods whose code differs or is recorded in one run only."""
     before, after = ({row.baseline: row.method_code for row in run.rows} for run in (old, new))
     for name in sorted(before.keys() & after.keys()):
         if before[name] != after[name]:

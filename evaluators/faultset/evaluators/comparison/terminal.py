@@ -6,19 +6,16 @@ from typing import TYPE_CHECKING
 
 from faultset.core.printable import printable, with_texts
 from faultset.evaluators.comparison import formats
-from faultset.evaluators.comparison.records import Comparison, PairedTable
-from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.grids import Grid, GridColumn
+from faultset.evaluators.comparison.records import Comparison
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table as RichTable
 
 ROWS_SHOWN = 15
 
 
 def show(comparison: Comparison, console: Console) -> None:
-    """Print what changed beside the answers, then the methods that were scored otherwise."""
+    """Print the differences of the runs, then the methods whose scores changed."""
     comparison = with_texts(comparison, printable)
     console.print()
     for line in formats.remarks(comparison):
@@ -31,29 +28,9 @@ def show(comparison: Comparison, console: Console) -> None:
     for table in comparison.tables:
         console.print()
         console.print(f"[bold]{table.title}[/]\n[dim]{formats.summary(table)}[/]")
-        if any(entry.changed for entry in table.entries):
-            console.print(_rich(table))
-
-
-def _rich(table: PairedTable) -> RichTable:
-    first = table.measures[0]
-    changed = [entry for entry in table.entries if entry.changed]
-    rows = [
-        (
-            entry.baseline,
-            f"{entry.old[first.name]:.2f}",
-            f"{entry.new[first.name]:.2f}",
-            formats.difference(entry.differences[first.name]),
-            str(len(entry.better)),
-            str(len(entry.worse)),
-            formats.cost(entry),
-            formats.significance(entry) or number_formats.NONE,
-        )
-        for entry in changed[:ROWS_SHOWN]
-    ]
-    titles = (f"{first.title} old", "new", "difference", "better", "worse", "CPU", "after Holm")
-    columns = (GridColumn(title="method"), *(GridColumn(title=title, justify="right") for title in titles))
-    rich = Grid(columns=columns, rows=tuple(rows)).rich()
-    if len(changed) > ROWS_SHOWN:
-        rich.add_row(f"and {len(changed) - ROWS_SHOWN} more in the files", style="dim")
-    return rich
+        changed = [entry for entry in table.entries if entry.changed]
+        if changed:
+            text = formats.render_table(table, changed[:ROWS_SHOWN], comparison).select(formats.TERMINAL_COLUMNS)
+            console.print(text.rich())
+        if len(changed) > ROWS_SHOWN:
+            console.print(f"and {len(changed) - ROWS_SHOWN} more in the files", style="dim", markup=False)

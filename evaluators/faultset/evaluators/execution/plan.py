@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -85,7 +86,7 @@ def _runs_of(spec: BaselineSpec, settings: EvaluationSettings) -> list[BaselineR
             tables=tuple(sorted(readable_tables(spec))),
             code_paths=code_paths,
             trigger=spec.trigger,
-            learns=getattr(spec.factory, "fit", None) is not Untrained.fit,
+            learns=getattr(getattr(spec.factory, "func", spec.factory), "fit", None) is not Untrained.fit,
             learns_from_references=spec.learns_from_references,
             own_threshold=spec.own_threshold,
             fit_code=""
@@ -416,8 +417,8 @@ def divide(items: Sequence[int], pieces: int) -> list[tuple[int, ...]]:
     return [tuple(items[i::pieces]) for i in range(min(pieces, len(items)))]
 
 
-GROUPS = ("default", "all", "named", "methods", "rules", "controls")
-"""Group names accepted in place of method names."""
+GROUPS = ("default", "all", "named", "methods", "rules", "controls", "variants")
+"""Group names accepted in place of method names; "variants" are reconstructed methods with other settings."""
 _KINDS = {"named": ("named",), "methods": ("method", "own"), "rules": ("rule",), "controls": ("control",)}
 
 
@@ -439,7 +440,10 @@ def choose_baselines(
     chosen: dict[str, BaselineSpec] = {}
     items = list(methods) or ["default"]
     for item in items:
-        if isinstance(item, str) and item in GROUPS:
+        if item == "variants":
+            chosen |= {spec.name: spec for method in list_baselines().values() for spec in build_variants(method)}
+            chosen = {name: spec for name, spec in chosen.items() if not lacks_extra(spec)}
+        elif isinstance(item, str) and item in GROUPS:
             chosen |= {spec.name: spec for spec in list_baselines().values() if _belongs(spec, item)}
             chosen = {name: spec for name, spec in chosen.items() if not lacks_extra(spec)}
         else:
@@ -450,6 +454,15 @@ def choose_baselines(
     if any(isinstance(item, str) and item in GROUPS for item in items):
         return [chosen[name] for name in sorted(chosen)]
     return list(chosen.values())
+
+
+def build_variants(spec: BaselineSpec) -> list[BaselineSpec]:
+    """Return a method with each of the other settings that its paper leaves open, called `NAME[SETTING]`."""
+    variants: Mapping[str, Mapping[str, Any]] = getattr(spec, "variants", {})
+    return [
+        replace(spec, name=f"{spec.name}[{label}]", factory=functools.partial(spec.factory, **parameters))
+        for label, parameters in variants.items()
+    ]
 
 
 def _spec_of(method: Any) -> BaselineSpec:

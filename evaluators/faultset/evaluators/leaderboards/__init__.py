@@ -1,1 +1,1 @@
-"""Tables computed from result rows, and from nothing else."""
+"""Leaderboards computed from result rows."""

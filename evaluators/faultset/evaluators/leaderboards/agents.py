@@ -1,4 +1,4 @@
-"""Per-agent results: pass@1, pass^k and cost beside the best algorithm or control, and the same as cells of text."""
+"""Results of agents: pass@1, pass^k and cost, compared with the best algorithm."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 
 from faultset.agents.runs.looks import RunLook
 from faultset.agents.runs.record import AgentRun
-from faultset.evaluators.leaderboards.grids import Grid, GridColumn
 from faultset.evaluators.leaderboards.number_formats import NONE
-from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, AgentLine, is_headline
+from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, TELEMETRY, AgentLine, is_headline
 from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting
+from faultset.evaluators.leaderboards.text_tables import TextCell, TextColumn, TextTable
 from faultset.evaluators.results.rows import NO_FAILURES, ResultRow
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.registry import TASK_METRICS, right_of
@@ -35,28 +35,28 @@ ByEpisode = Mapping[str, Sequence[ResultRow]]
 def agent_lines(
     scores: EpisodeScores, runs: Iterable[AgentRun], looks: Mapping[str, RunLook], seed: int = 0
 ) -> tuple[AgentLine, ...]:
-    """Return a line for each agent at each task and protocol, best first within those.
+    """Return a line for each agent, task and protocol, best first.
 
     Parameters
     ----------
     runs
         All runs; rows name theirs.
     looks
-        Run -> what it looked at, where that is known.
+        Run -> what it looked at, if known.
     """
     by_name = {run.run: run for run in runs}
     lines: list[AgentLine] = []
     for setting, by_case in sorted(scores.cases.items()) if by_name else ():
         if setting.protocol not in ("detected", "oracle"):
             continue
-        found = {name: {e: case.rows for e, case in cases.items()} for name, cases in by_case.items()}
-        agents = {name: rows for name, rows in found.items() if _is_agent(rows)}
-        others = {name: rows for name, rows in found.items() if name not in agents}
-        best = _best(others, setting, others)
-        control = _best(found, setting, {name for name in found if scores.kinds[name] == "control"})
-        made = [_line(name, rows, setting, by_name, looks, scores) for name, rows in agents.items()]
-        made = [_compared(line, found, setting, best, control, seed) for line in made]
-        lines += sorted(made, key=lambda line: (-line.pass_1.value, line.agent))
+        answers = {name: {e: case.rows for e, case in cases.items()} for name, cases in by_case.items()}
+        agents = {name: rows for name, rows in answers.items() if _is_agent(rows)}
+        others = {name for name in answers if name not in agents and scores.groups[name] == TELEMETRY}
+        best = _best(answers, setting, others)
+        control = _best(answers, setting, {name for name in others if scores.is_control(name)})
+        of_setting = [_build_line(name, rows, setting, by_name, looks, scores) for name, rows in agents.items()]
+        of_setting = [_add_comparison(line, answers, setting, best, control, seed) for line in of_setting]
+        lines += sorted(of_setting, key=lambda line: (-line.pass_1.value, line.agent))
     return tuple(lines)
 
 
@@ -64,8 +64,8 @@ def _is_agent(episodes: ByEpisode) -> bool:
     return any("agent_run" in row.answer for rows in episodes.values() for row in rows)
 
 
-def _counted(episodes: ByEpisode, task: str) -> dict[str, Sequence[ResultRow]]:
-    """Return the episodes that count: headline faults, and without a fault where detection is asked."""
+def _select_counted(episodes: ByEpisode, task: str) -> dict[str, Sequence[ResultRow]]:
+    """Return the episodes that count: headline faults, and for detection those without a fault."""
     return {e: rows for e, rows in sorted(episodes.items()) if _counts(rows[0].truth, task)}
 
 
@@ -76,20 +76,20 @@ def _counts(truth: Truth, task: str) -> bool:
 
 
 def _means(episodes: ByEpisode, task: str) -> dict[str, float]:
-    return {e: _mean_right(rows) for e, rows in _counted(episodes, task).items()}
+    return {e: _mean_right(rows) for e, rows in _select_counted(episodes, task).items()}
 
 
 def _mean_right(rows: Sequence[ResultRow]) -> float:
     return float(np.mean([right_of(row) for row in rows]))
 
 
-def _best(found: Mapping[str, ByEpisode], setting: Setting, names: Iterable[str]) -> str | None:
-    values = {name: list(_means(found[name], setting.task).values()) for name in names}
-    known = {name: float(np.mean(own)) for name, own in values.items() if own}
-    return min(known, key=lambda name: (-known[name], name)) if known else None
+def _best(answers: Mapping[str, ByEpisode], setting: Setting, names: Iterable[str]) -> str | None:
+    values = {name: list(_means(answers[name], setting.task).values()) for name in names}
+    means = {name: float(np.mean(scores)) for name, scores in values.items() if scores}
+    return min(means, key=lambda name: (-means[name], name)) if means else None
 
 
-def _line(
+def _build_line(
     name: str,
     episodes: ByEpisode,
     setting: Setting,
@@ -97,68 +97,68 @@ def _line(
     looks: Mapping[str, RunLook],
     scores: EpisodeScores,
 ) -> AgentLine:
-    counted = _counted(episodes, setting.task)
-    rows = [row for own in counted.values() for row in own]
+    counted = _select_counted(episodes, setting.task)
+    rows = [row for attempts in counted.values() for row in attempts]
     keys = [str(row.answer.get("agent_run")) for row in rows]
-    made = [runs[key] for key in keys if key in runs]
-    seen = [(looks[key], row.truth) for key, row in zip(keys, rows, strict=True) if key in looks]
+    attempts = [runs[key] for key in keys if key in runs]
+    looked = [(looks[key], row.truth) for key, row in zip(keys, rows, strict=True) if key in looks]
     calls: Counter[str] = Counter()
-    for look, _ in seen:
+    for look, _ in looked:
         calls.update(look.calls)
-    tool_calls = sum(run.tool_calls for run in made)
-    costs = [run.cost_usd for run in made if run.cost_usd is not None]
+    tool_calls = sum(run.tool_calls for run in attempts)
+    costs = [run.cost_usd for run in attempts if run.cost_usd is not None]
     return AgentLine(
         agent=name,
         kind=scores.kinds[name],
         task=setting.task,
         protocol=setting.protocol,
         episodes=len(counted),
-        trials=max((len(own) for own in counted.values()), default=0),
-        runs=len(made),
+        trials=max(map(len, counted.values()), default=0),
+        runs=len(attempts),
         pass_1=_share(counted, _mean_right),
-        pass_all=_share(counted, lambda own: float(all(right_of(row) >= _RIGHT for row in own))),
-        without_harness_errors=_kept(counted, lambda row: row.status != "harness_error"),
-        fully_recorded=_kept(counted, lambda row: _all_recorded(row, runs)),
-        seconds=_median(run.seconds for run in made if run.status == "ok"),
-        steps=_median(run.steps for run in made),
-        prompt_tokens=_median(run.prompt_tokens for run in made),
-        completion_tokens=_median(run.completion_tokens for run in made),
-        tokens_estimated=any(run.tokens_source == "estimated" for run in made),
+        pass_all=_share(counted, lambda trials: float(all(right_of(row) >= _RIGHT for row in trials))),
+        without_harness_errors=_share_of(counted, lambda row: row.status != "harness_error"),
+        fully_recorded=_share_of(counted, lambda row: _all_recorded(row, runs)),
+        seconds=_median(run.seconds for run in attempts if run.status == "ok"),
+        steps=_median(run.steps for run in attempts),
+        prompt_tokens=_median(run.prompt_tokens for run in attempts),
+        completion_tokens=_median(run.completion_tokens for run in attempts),
+        tokens_estimated=any(run.tokens_source == "estimated" for run in attempts),
         cost_usd=float(np.mean(costs)) if costs else math.nan,
         total_cost_usd=float(sum(costs)) if costs else math.nan,
-        not_recorded=_part(sum(run.not_recorded or 0 for run in made), tool_calls),
-        refused=_part(sum(run.refused or 0 for run in made), tool_calls),
-        repeats=_part(sum(run.repeats for run in made), tool_calls),
+        not_recorded=_divide(sum(run.not_recorded or 0 for run in attempts), tool_calls),
+        refused=_divide(sum(run.refused or 0 for run in attempts), tool_calls),
+        repeats=_divide(sum(run.repeats for run in attempts), tool_calls),
         statuses=dict(Counter(row.status for row in rows)),
         calls=dict(calls.most_common()),
-        cause_asked=_looked(seen, lambda look: look.asked),
-        cause_shown=_looked(seen, lambda look: look.shown),
+        cause_asked=_share_with_cause(looked, lambda look: look.asked),
+        cause_shown=_share_with_cause(looked, lambda look: look.shown),
     )
 
 
-def _compared(
+def _add_comparison(
     line: AgentLine,
-    found: Mapping[str, ByEpisode],
+    answers: Mapping[str, ByEpisode],
     setting: Setting,
     best: str | None,
     control: str | None,
     seed: int,
 ) -> AgentLine:
-    """Add the best algorithm or control and the strongest control on the same episodes, and the difference."""
-    own = _means(found[line.agent], setting.task)
-    against = _means(found[best], setting.task) if best is not None else {}
-    common = sorted(own.keys() & against.keys())
-    keys = [found[line.agent][e][0].truth.cluster for e in common]
-    pair = paired_difference([own[e] for e in common], [against[e] for e in common], keys, seed) if common else None
-    floor = list(_means(found[control], setting.task).values()) if control is not None else []
+    """Add the best algorithm, the difference to it, and the strongest control."""
+    first = _means(answers[line.agent], setting.task)
+    second = _means(answers[best], setting.task) if best is not None else {}
+    common = sorted(first.keys() & second.keys())
+    keys = [answers[line.agent][e][0].truth.cluster for e in common]
+    pair = paired_difference([first[e] for e in common], [second[e] for e in common], keys, seed) if common else None
+    of_control = list(_means(answers[control], setting.task).values()) if control is not None else []
     return replace(
         line,
         best_algorithm=best,
-        best_value=float(np.mean([against[e] for e in common])) if common else math.nan,
+        best_value=float(np.mean([second[e] for e in common])) if common else math.nan,
         difference=None if pair is None else pair.difference,
-        solved=dict(Counter(_SOLVED[own[e] > _OFTEN, against[e] > _OFTEN] for e in common)),
+        solved=dict(Counter(_SOLVED[first[e] > _OFTEN, second[e] > _OFTEN] for e in common)),
         strongest_control=control,
-        control_value=float(np.mean(floor)) if floor else math.nan,
+        control_value=float(np.mean(of_control)) if of_control else math.nan,
     )
 
 
@@ -167,12 +167,12 @@ def _share(episodes: ByEpisode, value: Callable[[Sequence[ResultRow]], float]) -
     return clustered_mean([value(rows) for rows in episodes.values()], keys)
 
 
-def _kept(episodes: ByEpisode, keep: Callable[[ResultRow], bool]) -> Estimate:
-    """Return the share of right answers among the rows that are kept; each episode counts once."""
-    kept = {e: own for e, rows in episodes.items() if (own := [row for row in rows if keep(row)])}
-    if not kept:
+def _share_of(episodes: ByEpisode, is_chosen: Callable[[ResultRow], bool]) -> Estimate:
+    """Return the share of right answers among the chosen rows; each episode counts once."""
+    chosen = {e: choice for e, rows in episodes.items() if (choice := [row for row in rows if is_chosen(row)])}
+    if not chosen:
         return unknown("no such run")
-    return _share(kept, _mean_right)
+    return _share(chosen, _mean_right)
 
 
 def _all_recorded(row: ResultRow, runs: Mapping[str, AgentRun]) -> bool:
@@ -180,60 +180,59 @@ def _all_recorded(row: ResultRow, runs: Mapping[str, AgentRun]) -> bool:
     return run is not None and not run.not_recorded
 
 
-def _looked(seen: Sequence[tuple[RunLook, Truth]], of: Callable[[RunLook], frozenset[str]]) -> float:
-    """Return the share of runs about a fault in which a cause is among what was looked at."""
-    faulty = [(of(look), {name for cause in truth.causes for name in cause}) for look, truth in seen if truth.causes]
-    return float(np.mean([bool(found & causes) for found, causes in faulty])) if faulty else math.nan
+def _share_with_cause(looked: Sequence[tuple[RunLook, Truth]], names_of: Callable[[RunLook], frozenset[str]]) -> float:
+    """Return the share of runs about a fault whose requests or observations name a cause."""
+    faulty = [(names_of(look), frozenset().union(*truth.causes)) for look, truth in looked if truth.causes]
+    return float(np.mean([bool(names & causes) for names, causes in faulty])) if faulty else math.nan
 
 
 def _median(values: Iterable[float | None]) -> float:
-    known = [value for value in values if value is not None]
-    return float(np.median(known)) if known else math.nan
+    numbers = [value for value in values if value is not None]
+    return float(np.median(numbers)) if numbers else math.nan
 
 
-def _part(count: int, whole: int) -> float:
+def _divide(count: int, whole: int) -> float:
     return count / whole if whole else math.nan
 
 
 TASKS = {"detection": "detection", "localization": "localization", "rca": "root cause"}
-KIND_STYLES = {"control": "dim", "named": "bold"}
 TIMES = {"detection": "TTD", "localization": "TTL", "rca": "TTA"}
 COLUMNS = (
     ("agent", "name, with the model"),
-    ("pass@1", "how right one attempt is: mean over trials, then over episodes, with a 95 % interval"),
-    ("all trials", "share of episodes on which every trial is right; with three trials pass^3"),
-    ("best algorithm or control", "the method that is right most often on the same episodes, and the difference to it"),
-    ("time", "TTD, TTL or TTA as AIOpsLab counts: median seconds of model and tools from the question to an answer"),
-    ("steps", "median of messages that act"),
-    ("tokens", "medians of prompt and completion tokens of a run; ≈ where the server did not report them"),
-    ("USD", "mean cost of a run, as the log states it"),
-    ("not recorded", "share of requests that the recording could not answer; refused ones behind it"),
-    ("repeats", "share of requests that were made before at the same moment"),
-    ("no answer", "attempts without a scorable answer, by status"),
-    ("clean runs", "pass@1 without errors of the harness, and of runs that asked for nothing which was not recorded"),
-    ("solved by", "episodes that the agent and the best algorithm or control get right more often than not"),
-    ("strongest control", "what the best control reaches on the same episodes"),
+    ("pass@1", "score of one attempt: mean over trials, then over episodes, with a 95 % interval"),
+    ("all trials", "share of episodes in which every trial is right; with three trials pass^3"),
+    ("best algorithm or control", "best method on the same episodes, and the difference to it"),
+    ("time", "TTD, TTL or TTA as AIOpsLab counts: median seconds of model and tools until the answer"),
+    ("steps", "median number of messages with an action"),
+    ("tokens", "medians of prompt and completion tokens of a run; ≈ if the server did not report them"),
+    ("USD", "mean cost of a run according to its log"),
+    ("not recorded", "share of requests that the recording could not answer, then share of refused requests"),
+    ("repeats", "share of requests that repeat an earlier one at the same instant"),
+    ("no answer", "attempts without a valid answer, by status"),
+    ("clean runs", "pass@1 without harness errors, then pass@1 of runs whose requests could all be answered"),
+    ("solved by", "episodes that the agent and the best algorithm get right in most attempts"),
+    ("strongest control", "score of the best control on the same episodes"),
 )
-"""Head of each column, and what it means."""
+"""Title and meaning of each column."""
 
 
 def title_of(line: AgentLine) -> str:
-    """Say what a group of lines is about."""
+    """Return the task and the input of a line."""
     if line.task == "detection":
         return TASKS[line.task]
     return f"{TASKS[line.task]}, given the {GIVEN_ALARMS[line.protocol]}"
 
 
-def agent_grids(lines: Sequence[AgentLine]) -> list[Grid]:
-    """Return a grid for each task and protocol."""
+def agent_tables(lines: Sequence[AgentLine]) -> list[TextTable]:
+    """Return a table for each task and protocol."""
     groups: dict[str, list[AgentLine]] = {}
     for line in lines:
         groups.setdefault(title_of(line), []).append(line)
     return [
-        Grid(
+        TextTable(
             title=title,
             columns=tuple(
-                GridColumn(
+                TextColumn(
                     title=TIMES[group[0].task] if name == "time" else name,
                     meaning=meaning,
                     justify="left" if name == "agent" else "right",
@@ -241,16 +240,16 @@ def agent_grids(lines: Sequence[AgentLine]) -> list[Grid]:
                 )
                 for name, meaning in COLUMNS
             ),
-            rows=tuple(tuple(cells(line)) for line in group),
-            styles=tuple(KIND_STYLES.get(line.kind) for line in group),
+            rows=tuple(tuple(TextCell(text=text) for text in cells(line)) for line in group),
+            kinds=tuple(line.kind for line in group),
         )
         for title, group in groups.items()
     ]
 
 
 def cells(line: AgentLine) -> list[str]:
-    """Return a text for each column."""
-    without = {status: n for status, n in sorted(line.statuses.items()) if status not in NO_FAILURES}
+    """Return the text of each column."""
+    missing = {status: n for status, n in sorted(line.statuses.items()) if status not in NO_FAILURES}
     return [
         line.agent,
         estimate_text(line.pass_1),
@@ -262,7 +261,7 @@ def cells(line: AgentLine) -> list[str]:
         NONE if math.isnan(line.cost_usd) or line.prompt_tokens != line.prompt_tokens else f"{line.cost_usd:.4f}",
         f"{percent(line.not_recorded)} / {percent(line.refused)}",
         percent(line.repeats),
-        ", ".join(f"{n} {status.replace('_', ' ')}" for status, n in without.items()),
+        ", ".join(f"{n} {status.replace('_', ' ')}" for status, n in missing.items()),
         f"{estimate_text(line.without_harness_errors, interval=False)} / "
         f"{estimate_text(line.fully_recorded, interval=False)}",
         ", ".join(f"{name} {count}" for name, count in sorted(line.solved.items())),
@@ -271,7 +270,7 @@ def cells(line: AgentLine) -> list[str]:
 
 
 def best_text(line: AgentLine) -> str:
-    """Name the best algorithm or control with its value and the difference."""
+    """Format the best algorithm with its value and the difference."""
     if line.best_algorithm is None:
         return "none was run"
     difference = line.difference
@@ -280,7 +279,7 @@ def best_text(line: AgentLine) -> str:
 
 
 def tokens_text(line: AgentLine) -> str:
-    """Return prompt and completion tokens; nothing for agents without a model."""
+    """Format prompt and completion tokens; a dash for agents without a model."""
     if math.isnan(line.prompt_tokens):
         return NONE
     mark = "≈" if line.tokens_estimated else ""
@@ -288,7 +287,7 @@ def tokens_text(line: AgentLine) -> str:
 
 
 def estimate_text(estimate: Estimate, *, interval: bool = True) -> str:
-    """Write a share with its interval."""
+    """Format a share with its interval."""
     if not estimate.known:
         return NONE
     brackets = f" [{estimate.low:.2f}, {estimate.high:.2f}]" if interval and estimate.interval_known else ""
@@ -296,20 +295,20 @@ def estimate_text(estimate: Estimate, *, interval: bool = True) -> str:
 
 
 def amount(value: float) -> str:
-    """Write a count."""
+    """Format a count."""
     return NONE if math.isnan(value) else f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
 
 
 def percent(share: float) -> str:
-    """Write a share in per cent."""
+    """Format a share in per cent."""
     return NONE if math.isnan(share) else f"{share:.0%}"
 
 
 def markdown_lines(lines: Sequence[AgentLine]) -> list[str]:
-    """Return the tables in Markdown; nothing without an agent."""
+    """Return the tables in Markdown; empty without agents."""
     if not lines:
         return []
     text = ["## Agents", ""]
-    for grid in agent_grids(lines):
-        text += [f"### {grid.title[0].upper()}{grid.title[1:]}", "", *grid.markdown(), ""]
+    for table in agent_tables(lines):
+        text += [f"### {table.title[0].upper()}{table.title[1:]}", "", *table.markdown(), ""]
     return [*text, *(f"- **{name}**: {meaning}." for name, meaning in COLUMNS[1:]), ""]

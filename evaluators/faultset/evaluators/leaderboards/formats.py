@@ -1,4 +1,4 @@
-"""A leaderboard as JSON, as Markdown and as one data frame."""
+"""A leaderboard as JSON, as Markdown and as a data frame."""
 
 from __future__ import annotations
 
@@ -14,38 +14,40 @@ from faultset.core.files import replace_text
 from faultset.core.printable import printable, with_texts
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.agents import markdown_lines
-from faultset.evaluators.leaderboards.grids import Grid
-from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, HEADLINE, Entry, Leaderboard, Table
+from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, HEADLINE, TELEMETRY, Leaderboard, Table
+from faultset.evaluators.leaderboards.rendering import (
+    columns_of,
+    count_unfelt,
+    policy_tables,
+    render_failures,
+    render_table,
+)
+from faultset.evaluators.leaderboards.text_tables import TextTable
 from faultset.evaluators.results.rows import CANNOT, NO_FAILURES
-from faultset.evaluators.results.truth import UNFELT
 from faultset.evaluators.scoring.alarms import GAP_S
-from faultset.evaluators.scoring.metrics import Metric
+from faultset.evaluators.scoring.metrics import BUDGETS_S, Metric
 
 if TYPE_CHECKING:
     import pandas as pd
 
 RULES = {"reference": "reference (each detector sets its own on the episode's reference window)"}
-"""Threshold policies whose names need a word."""
-LEADERBOARD_VERSION = 5
-"""Version 5 added `threshold_rule` of tables, `seen_s` and `reference_s`, and metrics over answered episodes.
-Version 4 named the task and the protocol of curves, whose points have `right` in place of `ac1` and `avg5`.
-Version 3 renamed the fields of curves, which may be over evidence as well.
-Version 2 renamed `place` of an entry to `rank` and the metric `silent_without_fault` to `correct_abstentions`."""
+"""Explanations of threshold policies."""
+LEADERBOARD_VERSION = 1
 
 
 def markdown_text(text: str) -> str:
-    """Return a text that is no markup and breaks no table."""
+    """Escape Markdown's table separator and HTML."""
     return html.escape(printable(text), quote=False).replace("|", "\\|")
 
 
 def write_json(board: Leaderboard, path: Path) -> None:
-    """Write everything that was computed; unknown values are null and say why."""
+    """Write all numbers; unknown values are null with a reason."""
     content = {"leaderboard_version": LEADERBOARD_VERSION, **to_json(board)}
     replace_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n", durable=False)
 
 
 def to_json(value: Any) -> Any:
-    """Turn records into what JSON can hold: NaN becomes null, infinities become strings."""
+    """Convert records to plain values: NaN becomes null, infinities become strings."""
     if isinstance(value, Metric):
         return {name: getattr(value, name) for name in ("name", "title", "unit", "better", "meaning")}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -62,68 +64,54 @@ def to_json(value: Any) -> Any:
     return value
 
 
-def columns_of(table: Table) -> tuple[Metric, ...]:
-    """Return the metrics that a table shows where space is short; JSON has all."""
-    first, *rest = (metric for metric in table.metrics if metric.headline)
-    return (first, *(metric for metric in table.metrics if _stands_beside(metric, first, table)), *rest)
-
-
-def _stands_beside(metric: Metric, first: Metric, table: Table) -> bool:
-    """Whether a metric is shown beside the first one because of the values in this table."""
-    estimates = [(entry.metrics[metric.name], entry.metrics[first.name]) for entry in table.entries]
-    if metric.beside_first == "if known":
-        return any(estimate.known for estimate, _ in estimates)
-    return metric.beside_first == "if it differs" and any(estimate.n != of_first.n for estimate, of_first in estimates)
-
-
-def policy_columns(table: Table) -> tuple[Metric, ...]:
-    """Return the metrics of threshold policies other than `reference`, which have a table of their own."""
-    return tuple(metric for metric in table.metrics if "[" in metric.name)
-
-
 def write_markdown(board: Leaderboard, path: Path) -> None:
-    """Write the tables for people who read text."""
+    """Write the leaderboard as Markdown."""
     replace_text(path, markdown(board), durable=False)
 
 
 def markdown(board: Leaderboard) -> str:
-    """Render a leaderboard as Markdown."""
+    """Return the leaderboard as Markdown."""
     board = with_texts(board, markdown_text, keep=(Metric,))
-    lines = [f"# {board.dataset} {board.version}", ""]
-    lines += [f"- {line}" for line in summary_lines(board)]
-    lines.append("")
+    lines = [f"# {board.dataset} {board.version}", "", *(f"- {line}" for line in summary_lines(board)), ""]
     for table in board.tables:
         lines += _table(table)
-    lines += markdown_lines(board.agents)
-    lines += _curves(board)
-    lines += _misses(board)
-    lines += _strata(board)
-    lines += _failures(board)
-    lines += ["## How to read this", ""]
+    lines += [*markdown_lines(board.agents), *_curves(board), *_misses(board), *_strata(board)]
+    failures = render_failures(board.failures).markdown() if board.failures else ["None."]
+    lines += ["## Failed rows", "", *failures, "", "## How to read this", ""]
     lines += [f"- **{metric.title}**: {metric.meaning}." for metric in _all_metrics(board)]
     lines += [
-        "- Brackets are 95 % intervals from what clusters (application, fault, target) differ by.",
-        "- **cannot**: answers that are missing because nothing that the method reads is recorded, or lies in the "
-        "reference. They count as misses in every column, and are no failures of the method's code.",
-        "- The last column compares with the strongest control on the same episodes, in what the table ranks by; p is "
-        "corrected by Holm, and missing where there are too few clusters for any p to be small.",
+        "- Brackets are 95 % intervals over clusters (application, fault, target).",
+        "- **cannot**: missing answers of episodes without the tables that the method reads, or without any data in "
+        "their reference. They count as misses, but not as failures.",
+        "- **vs**: difference to the strongest control on the same episodes, by the metric that ranks. p is from a "
+        "paired test over clusters, corrected by Holm over the methods of the table. It is missing if there are too "
+        "few clusters. A method beats the control if p is below 0.05.",
+        "- **reconstruction**: the paper leaves parts of the method undefined. A range is the lowest and highest "
+        "value over settings that were declared before the test; the table shows the value of the default.",
+        "- A *gray* fault leaves all pods of its target running and reachable. A *loud* one replaces, stops, restarts "
+        "or cuts off pods.",
         "",
     ]
     return "\n".join(lines)
 
 
 def summary_lines(board: Leaderboard) -> list[str]:
-    """Say what was evaluated and what a reader must keep in mind, one sentence each."""
+    """Return what was evaluated and how, one sentence each."""
     sentences = [
         *head_lines(board),
-        f"alarms: runs of flags less than {GAP_S} s apart are one, and one is true when it begins in a fault "
+        f"alarms: runs of flags less than {GAP_S} s apart are one alarm; an alarm is true if it begins in a fault "
         f"[gap={GAP_S}s,grace=0s]",
         f"thresholds: {RULES.get(board.threshold_rule, board.threshold_rule)}"
-        + "".join(f"; {policy} in columns of its own" for policy in board.other_rules),
+        + "".join(f"; {policy} in separate columns" for policy in board.other_rules),
         f"code {board.code}",
     ]
+    if not any(curve.over == "evidence" for curve in board.curves):
+        budgets = ",".join(map(str, BUDGETS_S))
+        sentences.append(
+            f"evidence: methods saw the whole view; rankings may differ with less, see --evidence {budgets}"
+        )
     if "fits_used_again" in board.settings:
-        sentences.append(f"fits of earlier evaluations used again: {board.settings['fits_used_again']}")
+        sentences.append(f"reused fits of earlier evaluations: {board.settings['fits_used_again']}")
     sentences += [f"agents: {message}" for message in board.settings.get("agents_left_out", ())]
     sentences += [f"not scored: {count} fault episodes ({reason})" for reason, count in board.unscored.items()]
     if board.several_causes:
@@ -136,28 +124,28 @@ def summary_lines(board: Leaderboard) -> list[str]:
 
 
 def head_lines(board: Leaderboard) -> list[str]:
-    """Say what was scored and how, in the few lines that stand above every leaderboard."""
+    """Return the sentences above every leaderboard."""
     counts = board.counts
     sentences = []
     if board.quick:
         sentences.append(
-            "**quick**: at least some episodes have quick phases; these numbers show that things work, "
-            "they do not rank methods"
+            "**quick**: some or all episodes have quick phases; these numbers show that everything works, they do not "
+            "rank methods"
         )
     sentences += [
         f"input: {board.dataset} {board.version} (sha256 {board.digest[:12] or 'unknown'}){_imported_files(board)}, "
         f"split {board.split}; "
         f"methods see {_seconds(board.reference_s)} of reference and {_seconds(board.seen_s)} of each fault",
         f"episodes: {counts['manifest']} manifest, {counts['latent']} latent, {counts['silent']} silent, "
-        f"{unfelt(counts)}{_unknown(counts)}{counts['no fault']} without a fault; headlines count manifest episodes"
+        f"{count_unfelt(counts)}{counts['no fault']} without a fault; headlines count manifest episodes"
         + (" and those without a verdict" if counts.get("unknown") else ""),
         "missing answers count as wrong; columns named answered leave them out",
     ]
     if board.early_alarms:
-        given = ", ".join(f"{n} {when}" for when, n in sorted(board.early_alarms.items()))
+        alarms = ", ".join(f"{n} {when}" for when, n in sorted(board.early_alarms.items()))
         sentences.append(
-            f"alarm that localizers were given (detected): {given}; "
-            f"raised by {board.settings.get('alarm_detector', 'what the answers name')}"
+            f"alarms that localizers were given (detected): {alarms}; "
+            f"raised by {board.settings.get('alarm_detector', 'the detectors that the answers name')}"
         )
     return [*sentences, *(f"data: {message}" for message in board.settings.get("reference_gaps", ()))]
 
@@ -168,44 +156,25 @@ def _imported_files(board: Leaderboard) -> str:
 
 
 def _seconds(span: tuple[float, float]) -> str:
-    """Write the shortest and the longest of some durations."""
+    """Format the shortest and the longest duration."""
     low, high = (f"{seconds:.0f}" for seconds in span)
     return f"{low} s" if low == high else f"{low} to {high} s"
 
 
-def unfelt(counts: Mapping[str, int]) -> str:
-    """Count the faults that clients did not feel and of which no more is known, where there are any."""
-    return f"{counts[UNFELT]} unfelt (latent or silent is not known), " if counts.get(UNFELT) else ""
-
-
-def _unknown(counts: Mapping[str, int]) -> str:
-    return f"{counts['unknown']} of unknown verdict, " if counts.get("unknown") else ""
-
-
-def _policies(table: Table) -> list[str]:
-    """One table for each policy that sets thresholds on training episodes."""
-    shown = policy_columns(table)
-    lines = []
-    for policy in dict.fromkeys(metric.name.partition("[")[2].removesuffix("]") for metric in shown):
-        columns = [metric for metric in shown if metric.name.endswith(f"[{policy}]")]
-        names = [metric.title.removesuffix(f", {policy}") for metric in columns]
-        lines += [f"### Threshold policy {policy}, {table.title}", ""]
-        rows = [[entry.baseline, *(_value(entry, metric) for metric in columns)] for entry in table.entries]
-        lines += [*Grid.of(["baseline", *names], rows).markdown(), ""]
-    return lines
-
-
 def _curves(board: Leaderboard) -> list[str]:
+    """Return a table for each kind of curve, without methods that are ranked apart."""
     lines: list[str] = []
-    for title, since in dict.fromkeys((curve.title, curve.since) for curve in board.curves):
-        curves = [curve for curve in board.curves if (curve.title, curve.since) == (title, since)]
-        places = sorted({point.at_s for curve in curves for point in curve.points})
-        lines += [f"## {title}", "", f"Seconds after {since}; in brackets the episodes.", ""]
+    shown = [curve for curve in board.curves if curve.group == TELEMETRY]
+    for title, since in dict.fromkeys((curve.title, curve.since) for curve in shown):
+        curves = [curve for curve in shown if (curve.title, curve.since) == (title, since)]
+        seconds = sorted({point.at_s for curve in curves for point in curve.points})
+        lines += [f"## {title}", "", f"Seconds after {since}; in brackets the number of episodes.", ""]
         rows = []
         for curve in curves:
             at = {point.at_s: f"{point.right.value:.2f} ({point.right.n})" for point in curve.points}
-            rows.append([curve.app, curve.baseline, *(at.get(place, number_formats.NONE) for place in places)])
-        lines += [*Grid.of(["app", "baseline", *(f"{place:g} s" for place in places)], rows).markdown(), ""]
+            rows.append([curve.app, curve.baseline, *(at.get(second, number_formats.NONE) for second in seconds)])
+        titles = ["app", "baseline", *(f"{second:g} s" for second in seconds)]
+        lines += [*TextTable.of(titles, rows).markdown(), ""]
     return lines
 
 
@@ -223,100 +192,62 @@ def _misses(board: Leaderboard) -> list[str]:
         ]
         for miss in board.misses
     ]
-    return ["## What localizers put first", "", *Grid.of(titles, rows).markdown(), ""]
+    return ["## What localizers rank first", "", *TextTable.of(titles, rows).markdown(), ""]
 
 
 def _across(table: Table) -> list[str]:
-    known = [entry for entry in table.entries if entry.across is not None and entry.across.known]
-    if not known:
-        return []
     metric = table.metrics[0]
-    lines = [f"Mean of {metric.title} over applications, and where it would lie for one more:", ""]
-    for entry in known:
-        assert entry.across is not None
-        value = number_formats.number(entry.across.value, metric)
-        doubt = number_formats.interval(entry.across, metric) or f"({entry.across.reason})"
-        lines.append(f"- {entry.baseline}: {value} {doubt}")
-    return [*lines, ""]
+    lines = []
+    for entry in table.entries:
+        if entry.across is not None and entry.across.known:
+            value = number_formats.number(entry.across.value, metric)
+            lines.append(
+                f"- {entry.baseline}: {value} "
+                + (number_formats.interval(entry.across, metric) or f"({entry.across.reason})")
+            )
+    title = f"Mean of {metric.title} over applications, with the prediction interval for one more application:"
+    return [title, "", *lines, ""] if lines else []
 
 
 def _table(table: Table) -> list[str]:
-    shown = columns_of(table)
-    lines = [f"## {table.title}", ""]
-    lines += [f"{table.header}.", ""]
-    if table.note:
-        lines += [table.note, ""]
-    against = f"vs {table.strongest_control}" if table.strongest_control else "vs control"
-    header = ["#", "baseline", "kind", *(metric.title for metric in shown), "failed", "cannot", "CPU", against]
-    rows = [_cells(entry, shown) for entry in table.entries]
-    if table.floor:
-        rows.append(["", "*guessing*", "floor", *(_floor(table, metric) for metric in shown), "", "", "", ""])
-    lines += [*Grid.of(header, rows).markdown(), "", f"**{table.standing}.**", ""]
-    return [*lines, *_across(table), *_policies(table)]
-
-
-def _cells(entry: Entry, shown: tuple[Metric, ...]) -> list[str]:
-    failed = ", ".join(f"{n} {status}" for status, n in sorted(entry.failed.items()) if status != CANNOT)
-    values = [_value(entry, metric) for metric in shown]
-    return [
-        str(entry.rank),
-        entry.baseline,
-        entry.kind + (f" (given {', '.join(entry.given)})" if entry.given else ""),
-        *values,
-        failed,
-        str(entry.failed.get(CANNOT, "")),
-        number_formats.seconds(entry.seconds),
-        entry.against_text,
-    ]
-
-
-def _value(entry: Entry, metric: Metric) -> str:
-    estimate = entry.metrics[metric.name]
-    parts = (
-        number_formats.value(estimate, metric),
-        number_formats.interval(estimate, metric),
-        number_formats.counts(estimate, metric) if metric.unit == "share" else "",
-    )
-    return " ".join(part for part in parts if part)
-
-
-def _floor(table: Table, metric: Metric) -> str:
-    estimate = table.floor.get(metric.name)
-    return "" if estimate is None else number_formats.number(estimate.value, metric)
+    lines = [f"## {table.title}", "", f"{table.header}.", ""]
+    lines += [line for text in (table.target_text, table.note) if text for line in (text, "")]
+    lines += [*render_table(table).markdown(), ""]
+    lines += [f"**{table.standing}.**", ""] if table.standing else []
+    for policy, text_table in policy_tables(table).items():
+        lines += [f"### Threshold policy {policy}, {table.title}", "", *text_table.markdown(), ""]
+    return [*lines, *_across(table)]
 
 
 def _strata(board: Leaderboard) -> list[str]:
     if not board.strata:
         return []
     rows = [[stratum.name, str(len(stratum.episodes)), stratum.meaning] for stratum in board.strata]
-    grid = Grid.of(("stratum", "episodes", "means"), rows)
-    return [f"## Difficulty of the {HEADLINE} episodes", "", *grid.markdown(), ""]
-
-
-def _failures(board: Leaderboard) -> list[str]:
-    lines = ["## Failed rows", ""]
-    if not board.failures:
-        return [*lines, "None.", ""]
-    titles = ("baseline", "episode", "task", "protocol", "seed", "status", "reason")
-    rows = [[str(getattr(failure, title)) for title in titles] for failure in board.failures]
-    return [*lines, *Grid.of(titles, rows).markdown(), ""]
+    table = TextTable.of(("stratum", "episodes", "meaning"), rows)
+    return [f"## Difficulty of the {HEADLINE} episodes", "", *table.markdown(), ""]
 
 
 def _all_metrics(board: Leaderboard) -> list[Metric]:
-    seen: dict[str, Metric] = {}
+    metrics: dict[str, Metric] = {}
     for table in board.tables:
-        seen |= {metric.name: metric for metric in columns_of(table)}
-    return list(seen.values())
+        metrics |= {metric.name: metric for metric in columns_of(table)}
+    return list(metrics.values())
 
 
-KEYS = ("task", "protocol", "app", "verdict", "group", "threshold_rule", "rank", "baseline", "kind")
+KEYS = (
+    "task", "protocol", "app", "verdict", "faults", "group", "threshold_rule", "rank", "baseline", "kind",
+    "reconstruction",
+)  # fmt: skip
 """First columns of the frame."""
-COSTS = ("failed", "cannot", "cpu_s", "episodes", "control", "vs_control", "vs_control_low", "vs_control_high", "p")
+COSTS = (
+    "settings_low", "settings_high", "failed", "cannot", "cpu_s", "episodes", "control", "vs_control", "vs_control_low",
+    "vs_control_high", "p", "beats_control",
+)  # fmt: skip
 """Last columns of the frame."""
 
 
 def leaderboard_frame(tables: Iterable[Table], *, intervals: bool = False) -> pd.DataFrame:
-    """Return a line for each method in each table: keys, metrics, costs."""
+    """Return a line for each method in each table: `KEYS`, metrics, `COSTS`."""
     import pandas as pd
 
     lines: list[dict[str, Any]] = []
@@ -328,18 +259,23 @@ def leaderboard_frame(tables: Iterable[Table], *, intervals: bool = False) -> pd
                 "protocol": table.protocol,
                 "app": table.app,
                 "verdict": table.verdict,
+                "faults": table.faults,
                 "group": table.group,
                 "threshold_rule": table.threshold_rule,
                 "rank": entry.rank,
                 "baseline": entry.baseline,
                 "kind": entry.kind,
+                "reconstruction": entry.reconstruction,
                 "failed": sum(n for status, n in entry.failed.items() if status not in NO_FAILURES),
                 "cannot": entry.failed.get(CANNOT, 0),
                 "cpu_s": entry.seconds,
                 "episodes": table.episodes,
                 "control": table.strongest_control,
                 "p": entry.adjusted_p,
+                "beats_control": entry.beats_control,
             }
+            if entry.settings_range is not None:
+                line |= {"settings_low": entry.settings_range.low, "settings_high": entry.settings_range.high}
             if entry.against is not None:
                 difference = entry.against.difference
                 line |= {"vs_control": difference.value}

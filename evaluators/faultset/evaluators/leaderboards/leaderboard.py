@@ -1,11 +1,11 @@
-"""From rows to a leaderboard."""
+"""Build a leaderboard from result rows."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,12 @@ from faultset.agents.runs.looks import RunLook
 from faultset.agents.runs.record import AgentRun
 from faultset.core.times import SECOND_NS
 from faultset.evaluators.leaderboards.agents import agent_lines
-from faultset.evaluators.leaderboards.records import Failure, Leaderboard, Misses, Stratum, is_headline
+from faultset.evaluators.leaderboards.records import TELEMETRY, Failure, Leaderboard, Misses, Stratum, is_headline
 from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting, curves_of, score_episodes
 from faultset.evaluators.leaderboards.tables import VERDICTS, tables_of
 from faultset.evaluators.results.rows import NO_FAILURES, ResultRow
 from faultset.evaluators.results.truth import UNFELT, Truth
-from faultset.evaluators.scoring.localization import first_place
+from faultset.evaluators.scoring.localization import first_rank
 from faultset.evaluators.scoring.metrics import Metric, ScoredCase
 from faultset.evaluators.scoring.rankings import MISSES
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy, chosen_policies
@@ -27,16 +27,17 @@ from faultset.evaluators.scoring.thresholds import ThresholdPolicy, chosen_polic
 TRIVIAL_RULE = "max-z"
 ONE_MODALITY_RULES = ("loudest-log", "most-restarts", "series-stopped", "kubernetes-state", "last-change")
 MEANINGS = {
-    "trivial": f"{TRIVIAL_RULE} alone names the cause first",
-    "one modality": f"not trivial, but one of {', '.join(ONE_MODALITY_RULES)} names it first",
-    "hard": "none of these rules does",
+    "trivial": f"{TRIVIAL_RULE} ranks the cause first",
+    "one modality": f"not trivial, but one of {', '.join(ONE_MODALITY_RULES)} ranks the cause first",
+    "hard": "none of these rules ranks the cause first",
     "unknown": f"{TRIVIAL_RULE} was not evaluated",
 }
 
 
 def strata_of(scores: EpisodeScores) -> tuple[Stratum, ...]:
-    """Sort headline fault episodes by difficulty, by the oracle protocol where that was evaluated."""
-    right = scores.right(Setting("localization", "oracle")) or scores.right(Setting("localization", "detected"))
+    """Sort headline fault episodes by difficulty, with the true onset if that was evaluated."""
+    oracle, detected = (Setting("localization", protocol) for protocol in ("oracle", "detected"))
+    right = scores.ranked_right(oracle) or scores.ranked_right(detected)
     ac1 = {
         name: {e: value for e, value in values.items() if is_headline(scores.truths[e])}
         for name, values in right.items()
@@ -83,23 +84,26 @@ def leaderboard_of(
     scorers: Sequence[Metric] | None = None,
     agent_runs: Sequence[AgentRun] = (),
     agent_looks: Mapping[str, RunLook] | None = None,
+    reconstructions: Collection[str] = (),
 ) -> Leaderboard:
-    """Compute every table from rows.
+    """Build a leaderboard from result rows.
 
     Parameters
     ----------
     digest
-        SHA-256 of the dataset version's list of files.
+        SHA-256 of the list of files of the dataset version.
     settings
-        Settings of the evaluation, to be shown to the reader.
+        Settings of the evaluation, for the reader.
     seed
-        For tests that draw some of the ways to flip signs; equal seeds give equal p.
+        Seed of tests that draw sign flips.
     policies
-        Threshold policies that get columns beside `reference`; by default those of `chosen_policies`.
+        Other threshold policies than `reference`; by default those of `chosen_policies`.
     scorers
-        Metrics that are computed from single answers; by default all that are installed.
+        Metrics of other distributions; by default all that are installed.
     agent_runs, agent_looks
         Runs of agents whose answers are among the rows, and what they looked at.
+    reconstructions
+        Methods that their papers leave partly undefined.
     """
     if not rows:
         raise ValueError("a leaderboard needs at least one row")
@@ -108,18 +112,19 @@ def leaderboard_of(
     rows = scores.judged
     tested = {row.episode: row.truth for row in rows if row.protocol != "calibration"}
     first = rows[0]
+    faulty = [truth for truth in tested.values() if truth.faulty]
     return Leaderboard(
         dataset=first.dataset,
         version=first.version,
         digest=digest,
         split=first.split,
         quick=any(truth.profile == "quick" for truth in tested.values()),
-        counts=_counts(tested.values()),
+        counts=_count_verdicts(tested.values()),
         profiles=dict(Counter(truth.profile for truth in tested.values())),
-        tables=tuple(tables_of(scores, seed)),
+        tables=tuple(tables_of(scores, seed, reconstructions)),
         strata=strata_of(scores),
         failures=tuple(_failures(rows)),
-        early_alarms=_early_alarms(rows),
+        early_alarms=_count_early_alarms(rows),
         settings=dict(settings or {}) | {"test_seed": seed, "threshold_policies": [policy.name for policy in policies]},
         code=first.code,
         libraries=json.loads(first.libraries) if first.libraries else {},
@@ -130,8 +135,8 @@ def leaderboard_of(
         agents=agent_lines(scores, agent_runs, agent_looks or {}, seed),
         several_causes=sum(is_headline(truth) and len(truth.causes) > 1 for truth in tested.values()),
         reference_s=_span((truth.reference_end_ns - truth.view_start_ns) for truth in tested.values()),
-        seen_s=_span(truth.view_end_ns - truth.onset_ns for truth in tested.values() if truth.onset_ns is not None),
-        unscored=_unscored(tested.values(), {row.task for row in rows}),
+        seen_s=_span(truth.view_end_ns - truth.onset_ns for truth in faulty if truth.onset_ns is not None),
+        unscored=_count_unscored(faulty, {row.task for row in rows}),
     )
 
 
@@ -140,7 +145,7 @@ def _span(durations_ns: Iterable[int]) -> tuple[float, float]:
     return (min(seconds), max(seconds)) if seconds else (math.nan, math.nan)
 
 
-def _counts(truths: Iterable[Truth]) -> dict[str, int]:
+def _count_verdicts(truths: Iterable[Truth]) -> dict[str, int]:
     counts: dict[str, int] = dict.fromkeys((*(v for v in VERDICTS if v != UNFELT), "no fault"), 0)
     for truth in truths:
         name = truth.verdict if truth.faulty else "no fault"
@@ -148,9 +153,8 @@ def _counts(truths: Iterable[Truth]) -> dict[str, int]:
     return counts
 
 
-def _unscored(truths: Iterable[Truth], tasks: set[str]) -> dict[str, int]:
-    """Count fault episodes that a task cannot be scored on; they are in no denominator."""
-    faulty = [truth for truth in truths if truth.faulty]
+def _count_unscored(faulty: Sequence[Truth], tasks: set[str]) -> dict[str, int]:
+    """Count fault episodes that a task cannot be scored on; no denominator has them."""
     reasons = {
         "localization: no root cause among the candidates": sum(not truth.causes for truth in faulty),
         "root cause: level or type unknown": sum(not truth.diagnoses for truth in faulty),
@@ -164,31 +168,31 @@ def _unscored(truths: Iterable[Truth], tasks: set[str]) -> dict[str, int]:
 
 
 def _thresholds(scores: EpisodeScores) -> dict[str, dict[str, dict[str, float]]]:
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for policy, by in scores.thresholds.items():
-        named = found.setdefault(policy, {})
-        for (baseline, seed, fold), threshold in by.items():
-            named.setdefault(baseline, {})[f"{fold}/{seed}"] = threshold
-    return found
+    thresholds: dict[str, dict[str, dict[str, float]]] = {}
+    for policy, by_model in scores.thresholds.items():
+        by_name = thresholds.setdefault(policy, {})
+        for (baseline, seed, fold), threshold in by_model.items():
+            by_name.setdefault(baseline, {})[f"{fold}/{seed}"] = threshold
+    return thresholds
 
 
 def _misses(scores: EpisodeScores) -> Iterable[Misses]:
     for protocol in ("detected", "oracle"):
         for baseline, cases in sorted(scores.scored(Setting("localization", protocol)).items()):
             headline = [case for _, case in sorted(cases.items()) if is_headline(case.truth)]
-            if headline:
-                yield _misses_of(baseline, protocol, headline)
+            if headline and scores.groups[baseline] == TELEMETRY:
+                yield _count_misses(baseline, protocol, headline)
 
 
-def _misses_of(baseline: str, protocol: str, cases: Sequence[ScoredCase]) -> Misses:
-    """Say of what kind a localizer's first places are, and how far they are from the cause."""
-    first = [first_place(case) for case in cases]
-    distances = ["none" if math.isnan(place.hops) else f"{place.hops:g}" for place in first]
+def _count_misses(baseline: str, protocol: str, cases: Sequence[ScoredCase]) -> Misses:
+    """Classify the services that a localizer ranks first, and count their distances to the cause."""
+    first = [first_rank(case) for case in cases]
+    distances = ["none" if math.isnan(rank.hops) else f"{rank.hops:g}" for rank in first]
     return Misses(
         baseline=baseline,
         protocol=protocol,
         episodes=len(cases),
-        **{kind: float(np.mean([place.kinds[kind] for place in first])) for kind in MISSES},
+        **{kind: float(np.mean([rank.kinds[kind] for rank in first])) for kind in MISSES},
         hops=dict(sorted(Counter(distances).items())),
     )
 
@@ -207,14 +211,14 @@ def _failures(rows: Sequence[ResultRow]) -> Iterable[Failure]:
             )
 
 
-def _early_alarms(rows: Sequence[ResultRow]) -> dict[str, int]:
-    """Count fault episodes by when the alarm that localizers were given was raised."""
-    given: dict[str, str] = {}
+def _count_early_alarms(rows: Sequence[ResultRow]) -> dict[str, int]:
+    """Count fault episodes by the time of the alarm that localizers were given."""
+    times: dict[str, str] = {}
     for row in rows:
-        # answers that were made elsewhere were given no alarm by this evaluation
-        ours = row.alarm_source is not None or row.given_alarm_ns is not None
-        if ours and row.task != "detection" and row.protocol == "detected" and row.truth.faulty:
-            given[row.episode] = (
+        # this evaluation gave no alarm to answers from elsewhere
+        is_given = row.alarm_source is not None or row.given_alarm_ns is not None
+        if is_given and row.task != "detection" and row.protocol == "detected" and row.truth.faulty:
+            times[row.episode] = (
                 "none" if row.given_alarm_ns is None else "before onset" if row.alarm_given_early else "after onset"
             )
-    return dict(Counter(given.values()))
+    return dict(Counter(times.values()))

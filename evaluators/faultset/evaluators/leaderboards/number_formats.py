@@ -1,4 +1,4 @@
-"""How numbers are written, the same in the terminal, in Markdown and in the report."""
+"""Formats of numbers on the terminal, in Markdown and in reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NONE = "\u2013"
 
 
 def number(value: float, metric: Metric) -> str:
-    """Write one value."""
+    """Format a value."""
     if math.isnan(value):
         return NONE
     if math.isinf(value):
@@ -24,19 +24,19 @@ def number(value: float, metric: Metric) -> str:
 
 
 def value(estimate: Estimate, metric: Metric) -> str:
-    """Write the value of an estimate; say where it is missing because there was too little data."""
+    """Format the value of an estimate, or that there are too few episodes."""
     return TOO_FEW if estimate.reason.startswith(TOO_FEW) and not estimate.known else number(estimate.value, metric)
 
 
 def interval(estimate: Estimate, metric: Metric) -> str:
-    """Write the interval in brackets; nothing where there is none."""
+    """Format the interval in brackets; empty without one."""
     if not estimate.interval_known:
         return ""
     return f"[{number(estimate.low, metric)}, {number(estimate.high, metric)}]"
 
 
 def counts(estimate: Estimate, metric: Metric) -> str:
-    """Write k/n for shares, the count for rates, n for the rest."""
+    """Format k/n for shares, the count for rates, n for other metrics."""
     if metric.unit == "share" and estimate.k is not None:
         return f"{short(estimate.k)}/{estimate.n}"
     if metric.unit == "per hour" and estimate.k is not None:
@@ -45,24 +45,24 @@ def counts(estimate: Estimate, metric: Metric) -> str:
 
 
 def short(value: float) -> str:
-    """Write a count; one digit where seeds or ties make a fraction of it."""
+    """Format a count, with one decimal if seeds or ties make it a fraction."""
     return str(round(value)) if abs(value - round(value)) < 0.05 else f"{value:.1f}"
 
 
 def p_value(p: float) -> str:
-    """Write a p-value with its sign; nothing where there is none."""
+    """Format a p-value; empty if it is missing."""
     if math.isnan(p):
         return ""
     return "p<0.001" if p < 0.001 else f"p={p:.3f}"
 
 
 def seconds(value: float) -> str:
-    """Write a duration of computing."""
+    """Format a computing time."""
     if math.isnan(value):
         return NONE
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
 
 
 def mebibytes(value: float) -> str:
-    """Write an amount of memory."""
+    """Format an amount of memory."""
     return NONE if math.isnan(value) else f"{value / 2**20:.0f} MiB"

@@ -1,4 +1,4 @@
-"""What a leaderboard holds: tables of entries, entries of named estimates, and what makes them readable."""
+"""The records of a leaderboard: tables, their entries, curves, agents and failures."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from faultset.evaluators.leaderboards import number_formats
+from faultset.evaluators.leaderboards.fault_loudness import Loudness
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.metrics import Metric
 from faultset.evaluators.statistics.comparison import PairedDifference
@@ -15,34 +16,48 @@ from faultset.evaluators.statistics.intervals import Estimate
 
 ALL_APPS = "all apps"
 SIGNIFICANCE = 0.05
-"""Below it a corrected p shows a difference."""
+"""Corrected p below which a difference is significant."""
 HEADLINE = "manifest"
 UNKNOWN = "unknown"
-"""Verdict of imported faults whose source does not say whether clients felt them."""
+"""Verdict of imported faults if the source does not say whether clients felt them."""
+TELEMETRY = "telemetry"
+"""The group of methods that see what all methods see."""
+GROUP_MEANINGS = {"sli": "sli", "alarm_place": "where the alarm was seen"}
+GIVEN_ALARMS = {"detected": "alarm of a detector", "oracle": "true onset"}
 
 
 def is_headline(truth: Truth) -> bool:
-    """Whether an episode counts in headlines: a fault that clients felt, or of which that is not known."""
+    """Return whether an episode counts in headlines: its fault is manifest or has no verdict."""
     return truth.faulty and truth.verdict in (HEADLINE, UNKNOWN)
 
 
 @dataclass(frozen=True, kw_only=True)
+class SettingsRange:
+    """Range of a metric over the settings that a paper leaves open, the default among them."""
+
+    low: float
+    high: float
+    settings: int
+    """Number of settings, with the default."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One baseline in one table."""
+    """One method in one table."""
 
     baseline: str
     kind: str
     given: tuple[str, ...]
-    """What it was given beyond telemetry: labels, sli, references (healthy parts of training episodes with a fault), or
-    threshold (one that was set on training episodes)."""
+    """Input beyond telemetry: labels, sli, references (healthy parts of training episodes with a fault), or threshold
+    (set on training episodes)."""
     rank: int
-    """1 is best by the table's first metric; equal values share the better rank."""
+    """1 is best by the first metric of the table; equal values share the better rank."""
     metrics: Mapping[str, Estimate]
     rows: int
     failed: Mapping[str, int]
     """Rows by status other than ok."""
     seconds: float
-    """Median processor time of one answer; elapsed time of rows that were ended."""
+    """Median processor time of an answer; elapsed time if the process was ended."""
     fit_seconds: float
     peak_bytes: float
     seeds: int = 1
@@ -53,103 +68,149 @@ class Entry:
     adjusted_p: float | None = None
     """Holm-corrected over the comparisons of the table."""
     across: Estimate | None = None
-    """In the table of all applications: mean over applications of the first metric, with the interval in which it is
-    expected to lie for one more application."""
+    """In the table of all applications: mean of the first metric over applications, with the prediction interval for
+    one more application."""
+    reconstruction: bool = False
+    """Whether the paper leaves parts of the method undefined."""
+    settings_range: SettingsRange | None = None
+    """Range of the first metric over declared settings, if they were run."""
 
     @property
-    def against_text(self) -> str:
-        """The difference to the strongest control with its interval and corrected p; empty without a control."""
+    def difference_text(self) -> str:
+        """Difference to the strongest control, without its interval; empty without a control."""
         if self.against is None:
             return ""
         difference = self.against.difference
         if not difference.known:
             return number_formats.NONE
-        text = f"{difference.value:+.2f}"
-        if difference.interval_known:
-            text += f" [{difference.low:+.2f}, {difference.high:+.2f}]"
-        if self.adjusted_p is not None and not math.isnan(self.adjusted_p):
-            text += f" {number_formats.p_value(self.adjusted_p)}"
-        return text
+        p = "" if self.adjusted_p is None else number_formats.p_value(self.adjusted_p)
+        return f"{difference.value:+.2f} {p}".rstrip()
 
     @property
-    def is_better(self) -> bool:
-        """Whether it is shown to be better than the strongest control."""
+    def interval_text(self) -> str:
+        """Interval of the difference to the strongest control."""
+        if self.against is None or not self.against.difference.interval_known:
+            return ""
+        return f"[{self.against.difference.low:+.2f}, {self.against.difference.high:+.2f}]"
+
+    @property
+    def beats_control(self) -> bool:
+        """Whether it is significantly better than the strongest control."""
         if self.against is None or self.adjusted_p is None:
             return False
         return self.adjusted_p < SIGNIFICANCE and self.against.difference.value > 0
 
+    @property
+    def kind_text(self) -> str:
+        """Kind, input beyond telemetry, and for reconstructions the range over declared settings."""
+        text = self.kind + (f" (given {', '.join(self.given)})" if self.given else "")
+        if self.reconstruction or self.settings_range is not None:
+            text += ", reconstruction"
+        if self.settings_range is not None:
+            text += f" {self.range_text}"
+        return text
+
+    @property
+    def range_text(self) -> str:
+        """Range of the first metric over declared settings; empty if they were not run."""
+        if self.settings_range is None:
+            return ""
+        low, high, settings = self.settings_range.low, self.settings_range.high, self.settings_range.settings
+        return f"{low:.2f} to {high:.2f} over {settings} settings"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Baselines that were given the same information, on the same episodes."""
+    """Methods with the same input, on the same episodes."""
 
     task: str
     protocol: str
     app: str
     verdict: str
     group: str
-    """"telemetry", "sli" for methods that see the clients' request results, or "alarm_place" for methods that are told
-    where the alarm was seen."""
+    """"telemetry", "sli" for methods that see the requests of the clients, or "alarm_place" for methods that are given
+    the service on which the alarm was seen."""
+    faults: Loudness = "all"
+    """Whether only gray or only loud faults count."""
     metrics: tuple[Metric, ...]
     entries: tuple[Entry, ...]
     floor: Mapping[str, Estimate]
-    """What guessing scores here, in closed form where there is one."""
+    """Scores of guessing."""
     episodes: int
     clusters: int
     no_fault_episodes: int = 0
     strongest_control: str | None = None
     note: str = ""
     no_p: str = ""
-    """Why no difference has a p; empty where there is one."""
+    """Why differences have no p; empty if they have one."""
     threshold_rule: str = ""
-    """Of detection: the threshold policy behind all metrics that name none."""
+    """Of detection: the threshold policy of all metrics that name none."""
+    candidates: int = 0
+    """Of one application: number of services that an answer may name."""
+    targets: Mapping[str, int] = field(default_factory=dict)
+    """Of one application: service -> fault episodes in which it is a cause, most frequent first."""
+
+    @property
+    def key(self) -> tuple[str, str, str, str, str, Loudness]:
+        """Task, protocol, application, verdict, group and loudness of the faults."""
+        return self.task, self.protocol, self.app, self.verdict, self.group, self.faults
 
     @property
     def header(self) -> str:
-        """Say which metric ranks which episodes, and by which threshold policy."""
-        faults = f"{self.episodes} {self.verdict} fault episodes in {self.clusters} clusters"
-        parts = [f"ranked by {self.metrics[0].title}", faults]
+        """Metric that ranks, episodes, and threshold policy."""
+        verdict = self.verdict if self.faults == "all" else f"{self.faults} {self.verdict}"
+        parts = [
+            f"ranked by {self.metrics[0].title}",
+            f"{self.episodes} {verdict} fault episodes in {self.clusters} clusters",
+        ]
         if self.task == "detection":
             parts += [f"{self.no_fault_episodes} no-fault episodes", f"thresholds: {self.threshold_rule}"]
         return ", ".join(parts)
 
     @property
+    def target_text(self) -> str:
+        """Number of candidates, and how often each is a cause; empty for several applications."""
+        if not self.candidates or not self.targets:
+            return ""
+        shares = ", ".join(f"{name} {count / self.episodes:.0%}" for name, count in self.targets.items())
+        return f"{self.candidates} candidates, of which {len(self.targets)} are ever a cause: {shares}"
+
+    @property
     def standing(self) -> str:
-        """Say how the best method compares with the strongest control, and how many are better than it."""
+        """How the best method compares with the strongest control, and how many methods beat it."""
         compared = [entry for entry in self.entries if entry.against is not None]
         if self.strongest_control is None:
-            evaluated = any(entry.kind == "control" for entry in self.entries)
-            why = "no control has a score here" if evaluated else "none was evaluated; add one to --baselines"
-            return f"no method is compared with a control: {why}"
+            if any(entry.kind == "control" for entry in self.entries):
+                return "" if self.note else "no control has a score here"
+            if self.group != TELEMETRY:
+                return "no control has the same input"
+            return "no control was evaluated; add one to --baselines"
         if not compared:
-            return "no method is compared with a control: only controls have a score here"
+            return "only controls have a score here"
         best = compared[0]
-        text = f"best method {best.baseline}: {best.against_text} over the control {self.strongest_control}"
+        difference = " ".join(filter(None, (best.difference_text, best.interval_text)))
+        text = f"best method {best.baseline}: {difference} vs the control {self.strongest_control}"
         if self.no_p:
             return f"{text}; no p: {self.no_p}"
-        better = sum(entry.is_better for entry in compared)
-        if not better:
-            return f"{text}; none is better than {self.strongest_control} at {SIGNIFICANCE}"
-        return f"{text}; {better} of {len(compared)} are better than {self.strongest_control} at {SIGNIFICANCE}"
+        beating = sum(entry.beats_control for entry in compared)
+        return f"{text}; {beating or 'none'} of {len(compared)} beat it (p<{SIGNIFICANCE}, Holm)"
 
     @property
     def title(self) -> str:
-        """Say in a few words what the table is about."""
+        """Task, input, application and kind of episodes."""
         name = "root cause" if self.task == "rca" else self.task
         parts = [name] if self.task == "detection" else [name, f"given: {GIVEN_ALARMS[self.protocol]}"]
         parts += [self.app, self.verdict]
-        if self.group != "telemetry":
-            parts.append(f"methods that see {SEEN_BY[self.group]}")
+        if self.faults != "all":
+            parts.append(f"{self.faults} faults")
+        if self.group != TELEMETRY:
+            parts.append(f"methods that see {GROUP_MEANINGS[self.group]}")
         return " · ".join(parts)
-
-
-SEEN_BY = {"sli": "sli", "alarm_place": "where the alarm was seen"}
-GIVEN_ALARMS = {"detected": "alarm of a detector", "oracle": "true onset"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A row without an answer."""
+    """A missing answer."""
 
     baseline: str
     episode: str
@@ -162,7 +223,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Stratum:
-    """Episodes of one difficulty, and what every localizer gets on them."""
+    """Episodes of one difficulty, and AC@1 of every localizer on them."""
 
     name: str
     meaning: str
@@ -172,63 +233,65 @@ class Stratum:
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """How often a method is right when the alarm, or the end of what it sees, comes some seconds later."""
+    """How often a method is right if the alarm, or the end of the view, comes some seconds after the onset."""
 
     at_s: float
-    """Seconds after the onset; of what is seen after a detector's alarm, seconds after that."""
+    """Seconds after the onset, or after the alarm for evidence that begins with an alarm."""
     right: Estimate
-    """Share of faults with a true alarm, AC@1, or share of diagnoses of which both parts are right."""
+    """Share of faults with a true alarm, AC@1, or share of diagnoses with the right level and type."""
     right_otherwise: float
-    """The same on the same episodes when the alarm is not delayed and the whole view is seen."""
+    """The same on the same episodes with the alarm at the onset and the whole view."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """How one method does on headline episodes of one application as the alarm comes later, or it sees more."""
+    """One method on headline episodes of one application, over the delay of the alarm or the evidence."""
 
     over: str
-    """"delay" of the alarm, or "evidence" that is seen after it."""
+    """"delay" of the alarm, or "evidence"."""
     task: str
     protocol: str
-    """Of the table that the curve belongs to."""
+    """Protocol of the table that the curve belongs to."""
     baseline: str
     kind: str
     app: str
     points: tuple[CurvePoint, ...]
+    group: str = TELEMETRY
+    """Group in which the method is ranked."""
 
     @property
     def title(self) -> str:
-        """Say what the curve shows."""
+        """Measure and axis."""
         right = {
             "detection": "Share of faults with a true alarm",
             "localization": "AC@1",
             "rca": "Level and type right",
         }
-        later = "the alarm comes later" if self.over == "delay" else "only so much of the view is seen"
-        return f"{right[self.task]} when {later}"
+        axis = "delay of the alarm" if self.over == "delay" else "seconds of evidence"
+        return f"{right[self.task]} by {axis}"
 
     @property
     def since(self) -> str:
-        """Say from when on its seconds are counted."""
+        """Event from which seconds are counted."""
         of_alarm = self.over == "evidence" and self.task != "detection" and self.protocol == "detected"
         return "the alarm of a detector" if of_alarm else "the onset"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Misses:
-    """What a localizer puts first on headline episodes: shares that add up to one, and how far off it is."""
+    """What a localizer ranks first on headline episodes, as shares, and its distance to the cause."""
 
     baseline: str
     protocol: str
     episodes: int
     hit: float
     symptom: float
-    """A service that depends on the cause."""
+    """A direct or indirect caller of the cause."""
     unrelated: float
     none: float
     """No answer."""
     hops: Mapping[str, int]
-    """Calls between answer and cause -> episodes; "inf" where no way leads, "none" without an answer."""
+    """Calls between answer and cause -> episodes; "inf" without a path, "none" without an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,45 +304,45 @@ class AgentLine:
     protocol: str
     episodes: int
     trials: int
-    """Most attempts at one episode."""
+    """Largest number of attempts at one episode."""
     runs: int
-    """Attempts that were made."""
+    """All attempts."""
     pass_1: Estimate
-    """How right one attempt is: mean over trials, then over episodes."""
+    """Score of one attempt: mean over trials, then over episodes."""
     pass_all: Estimate
-    """Share of episodes on which every trial is right."""
+    """Share of episodes in which every trial is right."""
     without_harness_errors: Estimate
-    """`pass_1` of the attempts that did not end in an error of the harness."""
+    """`pass_1` of the attempts without an error of the harness."""
     fully_recorded: Estimate
-    """`pass_1` of the attempts that asked for nothing which was not recorded."""
+    """`pass_1` of the attempts whose requests the recording could all answer."""
     seconds: float
-    """Median of an answered attempt, model and tools."""
+    """Median time of model and tools in an answered attempt."""
     steps: float
-    """Median, as the tokens."""
+    """Median, as for tokens."""
     prompt_tokens: float
     completion_tokens: float
     tokens_estimated: bool
-    """Whether the server did not report some of them."""
+    """Whether the server did not report some token counts."""
     cost_usd: float
-    """Mean of an attempt."""
+    """Mean cost of an attempt."""
     total_cost_usd: float
     not_recorded: float
-    """Share of requests, as `refused` and `repeats`."""
+    """Share of requests, as for `refused` and `repeats`."""
     refused: float
     repeats: float
     statuses: Mapping[str, int]
     """Answers by status."""
     calls: Mapping[str, int]
-    """Tool -> calls in all attempts, most first."""
+    """Tool -> calls in all attempts, most frequent first."""
     cause_asked: float
     """Share of attempts about a fault in which a call named a root cause."""
     cause_shown: float
-    """The same for observations."""
+    """The same for observations that named a root cause."""
     best_algorithm: str | None = None
     best_value: float = math.nan
-    """Of the algorithm that is right most often on the same episodes."""
+    """Score of the best algorithm on the same episodes."""
     difference: Estimate | None = None
-    """To it."""
+    """Difference to the best algorithm."""
     solved: Mapping[str, int] = field(default_factory=dict)
     """Episodes that "both", the "agent alone", the "algorithm alone" or "neither" gets right more often than not."""
     strongest_control: str | None = None
@@ -288,7 +351,7 @@ class AgentLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Leaderboard:
-    """All tables of an evaluation with what a reader must know to judge them."""
+    """All tables of an evaluation, with the context that readers need."""
 
     dataset: str
     version: str
@@ -302,45 +365,49 @@ class Leaderboard:
     strata: tuple[Stratum, ...]
     failures: tuple[Failure, ...]
     early_alarms: Mapping[str, int]
-    """Fault episodes in which the alarm of the named detector stood before the onset, or there was none."""
+    """Fault episodes by whether the alarm given to localizers came before or after the onset, or not at all."""
     settings: Mapping[str, Any]
     code: str
     libraries: Mapping[str, str]
     method_codes: Mapping[str, str] = field(default_factory=dict)
     """Baseline -> distribution, version and hash of its code."""
     curves: tuple[Curve, ...] = ()
-    """Methods whose alarm came later, or whose view ended earlier, where that was chosen."""
+    """Methods over the delay of the alarm or over evidence, if that was chosen."""
     thresholds: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     """Policy -> baseline -> "fold/seed" -> threshold that was set on training episodes."""
     misses: tuple[Misses, ...] = ()
     agents: tuple[AgentLine, ...] = ()
-    """What agents took and looked at, beyond their entries in the tables."""
+    """Cost and requests of agents, beyond their entries in the tables."""
     several_causes: int = 0
     """Headline episodes with more than one root cause."""
     reference_s: tuple[float, float] = (math.nan, math.nan)
     """Shortest and longest reference window of the episodes."""
     seen_s: tuple[float, float] = (math.nan, math.nan)
-    """Least and most of a fault that methods see."""
+    """Shortest and longest time from an onset to the end of the view."""
     unscored: Mapping[str, int] = field(default_factory=dict)
-    """Fault episodes that are no case for a task, by reason."""
+    """Fault episodes that a task cannot be scored on, by reason."""
 
     @property
     def threshold_rule(self) -> str:
-        """What sets the thresholds of detectors in all tables."""
+        """Threshold policy of the detectors in all tables."""
         return next((table.threshold_rule for table in self.tables if table.threshold_rule), "none")
 
     @property
     def other_rules(self) -> tuple[str, ...]:
-        """Threshold policies that have columns of their own."""
+        """Other threshold policies that have columns."""
         names = (metric.name for table in self.tables for metric in table.metrics)
         return tuple(dict.fromkeys(name.partition("[")[2].removesuffix("]") for name in names if "[" in name))
 
     def table(
-        self, task: str, protocol: str, *, app: str, verdict: str = HEADLINE, group: str = "telemetry"
+        self,
+        task: str,
+        protocol: str,
+        *,
+        app: str,
+        verdict: str = HEADLINE,
+        group: str = TELEMETRY,
+        faults: Loudness = "all",
     ) -> Table | None:
-        """Find one table; None when the evaluation has no such."""
-        for table in self.tables:
-            found = (table.task, table.protocol, table.app, table.verdict, table.group)
-            if found == (task, protocol, app, verdict, group):
-                return table
-        return None
+        """Return a table; None if the evaluation does not have it."""
+        key = (task, protocol, app, verdict, group, faults)
+        return next((table for table in self.tables if table.key == key), None)

@@ -1,4 +1,4 @@
-"""The table that scoring makes of rows: a case for each method, question and episode.
+"""Scored cases: the answers of each method to each question about each episode.
 
 Leaderboards, curves, heat maps, difficulties and comparisons group these cases and read the values of metrics.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from faultset.core.times import SECOND_NS
-from faultset.evaluators.leaderboards.records import ALL_APPS, Curve, CurvePoint, is_headline
+from faultset.evaluators.leaderboards.records import ALL_APPS, TELEMETRY, Curve, CurvePoint, is_headline
 from faultset.evaluators.leaderboards.trained_thresholds import ModelKey, by_one_rule, thresholds_of
 from faultset.evaluators.results.rows import ResultRow, amount_of
 from faultset.evaluators.results.truth import Truth
@@ -29,33 +29,32 @@ if TYPE_CHECKING:
 
 FRAME_COLUMNS = ("protocol", "app", "verdict", "baseline", "kind", "episode", "metric", "value")
 KIND_ORDER = ("named", "method", "own", "agent", "external", "rule", "control")
+GROUPS = (TELEMETRY, "sli", "alarm_place")
 _RIGHT = 0.5
-"""Share from which on an episode counts as answered; ties and seeds make fractions."""
+"""Share above which an episode counts as answered; ties and seeds make fractions."""
 
 
 class Setting(NamedTuple):
-    """The question that the methods of one table answer."""
+    """The question that the methods of a table answer."""
 
     task: str
     protocol: str
     at_s: float = -1.0
-    """Delay of the alarm or length of the evidence in seconds; -1 without one."""
+    """Delay of the alarm or length of the evidence in seconds; -1 without either."""
 
 
 Cases = Mapping[str, Mapping[str, ScoredCase]]
 """Baseline -> episode -> case."""
-Values = Mapping[str, Mapping[str, float]]
-"""Baseline -> episode -> value."""
 
 
 class _Axis(NamedTuple):
-    """What a curve is over, and where its rows are."""
+    """The axis of a curve, and the protocols of its rows."""
 
     over: str
     task: str
     protocol: str
-    """Of the rows of the curve."""
-    beside: str
+    """Protocol of the rows on the curve."""
+    whole: str
     """Protocol of the same episodes without the delay, or with the whole view."""
 
 
@@ -63,62 +62,67 @@ _AXES = (
     _Axis("delay", "localization", "delayed", "oracle"),
     _Axis("evidence", "detection", "evidence", "detected"),
     *(
-        _Axis("evidence", task, protocol, beside)
+        _Axis("evidence", task, protocol, whole)
         for task in ("localization", "rca")
-        for protocol, beside in (("evidence", "oracle"), ("detected_evidence", "detected"))
+        for protocol, whole in (("evidence", "oracle"), ("detected_evidence", "detected"))
     ),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeScores:
-    """Every method's answers about every tested episode."""
+    """The answers of all methods about all tested episodes."""
 
     truths: Mapping[str, Truth]
     kinds: Mapping[str, str]
     """Baseline -> kind."""
+    groups: Mapping[str, str]
+    """Baseline -> group in which it is ranked."""
     cases: Mapping[Setting, Cases]
+    variants: Mapping[Setting, Mapping[str, Cases]] = field(default_factory=dict)
+    """Setting -> baseline -> label of other settings -> episode -> case."""
     judged: Sequence[ResultRow] = field(repr=False)
     """All rows, with the alarms that are scored."""
     threshold_rule: str
-    """What sets the thresholds behind detectors' alarms."""
+    """Threshold policy behind detectors' alarms."""
     thresholds: Mapping[str, Mapping[ModelKey, float]]
     """Threshold policy -> detector -> threshold."""
     policies: tuple[str, ...]
     """Other threshold policies that detections are scored by."""
     scorers: tuple[Metric, ...] = ()
-    """Metrics of other distributions."""
+    """Installed metrics of other distributions."""
 
     def scored(self, setting: Setting) -> Cases:
         """Return the cases of a setting that pose its task."""
-        found = self.cases.get(setting, {})
+        by_name = self.cases.get(setting, {})
         if setting.task == "detection":
-            return found
-        scored = {name: {e: case for e, case in cases.items() if is_scored(case)} for name, cases in found.items()}
+            return by_name
+        scored = {name: {e: case for e, case in cases.items() if is_scored(case)} for name, cases in by_name.items()}
         if setting.task != "rca":
             return scored
         return {name: cases if any(map(is_learnable, cases.values())) else {} for name, cases in scored.items()}
 
     def right(self, setting: Setting) -> dict[str, dict[str, float]]:
-        """Return baseline -> episode -> how right it was, by the metric that methods are compared by."""
-        return self.values(setting, TASK_METRICS[setting.task].right)
-
-    def values(self, setting: Setting, metric: Metric) -> dict[str, dict[str, float]]:
-        """Return baseline -> episode -> value of a metric, on the cases that pose its task."""
+        """Return baseline -> episode -> score by the metric that compares methods."""
+        metric = TASK_METRICS[setting.task].right
         return {
             name: {e: case.value(metric) for e, case in cases.items()} for name, cases in self.scored(setting).items()
         }
 
+    def ranked_right(self, setting: Setting) -> dict[str, dict[str, float]]:
+        """Return `right` of the methods that see only telemetry; the others are ranked apart."""
+        return {name: values for name, values in self.right(setting).items() if self.groups[name] == TELEMETRY}
+
     def frame(self, task: str) -> pd.DataFrame:
-        """Return one line for each method, protocol, episode and metric of a task that has a value there."""
+        """Return one line for each method, protocol, episode and metric of a task that has a value."""
         import pandas as pd
 
         metrics = [metric for metric in self.metrics_of(task) if metric.of_case or metric.compute]
         lines = [
             (setting.protocol, case.truth.app, case.truth.verdict, name, self.kinds[name], e, metric.name, value)
-            for setting, by in self.cases.items()
+            for setting, by_name in self.cases.items()
             if setting.task == task and setting.at_s < 0
-            for name, cases in by.items()
+            for name, cases in by_name.items()
             for e, case in cases.items()
             if not case.truth.faulty or is_scored(case) or task == "detection"
             for metric in metrics
@@ -127,7 +131,7 @@ class EpisodeScores:
         return pd.DataFrame(lines, columns=list(FRAME_COLUMNS))
 
     def spread(self, setting: Setting, baseline: str, episodes: Iterable[str]) -> float | None:
-        """Return the standard deviation over seeds of the same metric; None for a single seed."""
+        """Return the standard deviation of the score over seeds; None for a single seed."""
         seeds: dict[int, list[float]] = defaultdict(list)
         cases = self.cases[setting][baseline]
         for episode in episodes:
@@ -139,33 +143,43 @@ class EpisodeScores:
         return float(np.std([np.mean(values) for values in seeds.values()], ddof=1)) if len(seeds) > 1 else None
 
     def metrics_of(self, task: str, *, by_policy: bool = False) -> tuple[Metric, ...]:
-        """Return the metrics of a task: built-in ones, if chosen those of threshold policies, then installed ones."""
+        """Return the metrics of a task: built-in ones, on request those of threshold policies, then installed ones."""
         policies = self.policies if by_policy and task == "detection" else ()
-        own = (metric for policy in policies for metric in policy_metrics(policy))
-        return (*TASK_METRICS[task].metrics, *own, *(scorer for scorer in self.scorers if scorer.task == task))
+        of_policies = (metric for policy in policies for metric in policy_metrics(policy))
+        installed = (scorer for scorer in self.scorers if scorer.task == task)
+        return (*TASK_METRICS[task].metrics, *of_policies, *installed)
 
     def ordered(self, names: Iterable[str]) -> list[str]:
-        """Sort methods first, controls last, by name within a kind."""
+        """Sort names by kind, controls last, then by name."""
         return sorted(names, key=lambda name: (kind_rank(self.kinds[name]), name))
 
     def is_control(self, name: str) -> bool:
-        """Whether a method ignores the evidence or looks at one trivial sign of it."""
+        """Return whether a method is a control."""
         return self.kinds[name] == "control"
 
 
 def kind_rank(kind: str) -> int:
-    """Return the place of a kind of method in lists."""
+    """Return the position of a kind of method in lists."""
     return KIND_ORDER.index(kind) if kind in KIND_ORDER else len(KIND_ORDER)
 
 
+def group_of(row: ResultRow) -> str:
+    """Return the group in which a method is ranked: apart if it sees more than telemetry.
+
+    "sli" is for methods that see the requests of the clients, because verdicts are made from the same data.
+    "alarm_place" is for methods that are given the service on which the alarm was seen.
+    """
+    return next((group for group in GROUPS[1:] if group in row.needs), TELEMETRY)
+
+
 def is_scored(case: ScoredCase) -> bool:
-    """Return whether a fault episode poses the task, and a method that learns from labels was given one."""
+    """Return whether a fault episode poses the task, and a method that learns from labels had any."""
     row = case.rows[0]
     return _poses(row) and (row.task != "rca" or "labels" not in row.needs or row.majority_label is not None)
 
 
 def is_learnable(case: ScoredCase) -> bool:
-    """Return whether a method could have learned the right diagnosis; true where it learns from no labels."""
+    """Return whether the training labels have the right diagnosis; true for methods that do not learn from labels."""
     row = case.rows[0]
     return "labels" not in row.needs or row.class_trained is not False
 
@@ -181,11 +195,10 @@ def score_episodes(
     *,
     one_rule: bool = True,
 ) -> EpisodeScores:
-    """Put the answers about tested episodes together; metrics compute their values when they are read.
+    """Group the answers about tested episodes; metrics are computed when they are read.
 
-    A localizer's answers count on fault episodes whose causes are candidates, a diagnoser's where level and type are
-    known and, if it learns from labels, where it was given any; on no-fault episodes it only counts whether anything
-    was named.
+    Localizers are scored on fault episodes whose causes are candidates. Diagnosers are scored if level and type are
+    known, and, if they learn from labels, if they had any. In no-fault episodes an empty answer is right.
 
     Parameters
     ----------
@@ -194,43 +207,40 @@ def score_episodes(
     scorers
         Metrics of other distributions; by default all that are installed.
     one_rule
-        Set the thresholds of all detectors by one rule; see `by_one_rule`. Otherwise each keeps its own.
+        Set the thresholds of all detectors by one rule, see `by_one_rule`. Otherwise each keeps its own.
     """
     by_own: Mapping[str, Sequence[ResultRow]] = {}
     rule = Reference().name
     if one_rule:
         rows, by_own, rule = by_one_rule(rows, policies)
+    tested = [row for row in rows if row.protocol != "calibration"]
     cases: dict[Setting, dict[str, dict[str, ScoredCase]]] = defaultdict(lambda: defaultdict(dict))
-    for (task, protocol, baseline, at_s, episode), case in _group(row for row in rows if row.protocol != "calibration"):
+    for (task, protocol, baseline, at_s, episode), case in _group(tested):
         cases[Setting(task, protocol, at_s)][baseline][episode] = case
+    variants = _separate_variants(cases)
     thresholds = thresholds_of(rows, policies)
-    detectors = cases.get(Setting("detection", "detected"), {})
-    shown = [name for name, found in thresholds.items() if found and name != rule]
-    for policy in shown:
-        _apply_policy(policy, thresholds[policy], detectors)
-    if by_own:
-        shown = [*shown, Reference().name]
-        for (_, _, baseline, _, episode), case in _group(row for own in by_own.values() for row in own):
-            detectors[baseline][episode].by_policy[Reference().name] = case
+    shown = _link_policies(cases.get(Setting("detection", "detected"), {}), thresholds, rule, by_own)
     for baseline, own in cases.get(Setting("localization", "own"), {}).items():
         for episode, case in cases.get(Setting("localization", "detected"), {}).get(baseline, {}).items():
-            case.own = own.get(episode)
+            case.at_own_alarm = own.get(episode)
     scores = EpisodeScores(
-        truths={row.episode: row.truth for row in rows if row.protocol != "calibration"},
+        truths={row.episode: row.truth for row in tested},
         kinds={row.baseline: row.kind for row in rows},
+        groups={row.baseline: group_of(row) for row in rows},
         cases=cases,
+        variants=variants,
         judged=rows,
         threshold_rule=rule,
         thresholds=thresholds,
-        policies=tuple(shown),
+        policies=shown,
         scorers=guard(registered_scorers() if scorers is None else scorers),
     )
-    _set_times(scores)
+    _link_budgets(scores)
     return scores
 
 
 def _group(rows: Iterable[ResultRow]) -> Iterable[tuple[tuple[str, str, str, float, str], ScoredCase]]:
-    """Put the seeds of one answer together."""
+    """Yield the cases of rows, with all seeds of an answer in one case."""
     groups: dict[tuple[str, str, str, float, str], list[ResultRow]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.key):
         at_s = amount_of(row.delay_s, row.evidence_s)
@@ -238,56 +248,87 @@ def _group(rows: Iterable[ResultRow]) -> Iterable[tuple[tuple[str, str, str, flo
     return ((key, ScoredCase(rows=tuple(group))) for key, group in groups.items())
 
 
+def _separate_variants(cases: Mapping[Setting, dict[str, dict[str, ScoredCase]]]) -> dict[Setting, dict[str, Cases]]:
+    """Move methods called `NAME[SETTINGS]` out of the cases, if the method NAME was run too."""
+    variants: dict[Setting, dict[str, dict[str, dict[str, ScoredCase]]]] = {}
+    for setting, by_name in cases.items():
+        for full_name in list(by_name):
+            name, bracket, label = full_name.partition("[")
+            if bracket and name in by_name:
+                by_label = variants.setdefault(setting, {}).setdefault(name, {})
+                by_label[label.removesuffix("]")] = by_name.pop(full_name)
+    return {setting: dict(by_name) for setting, by_name in variants.items()}
+
+
+def _link_policies(
+    detectors: Cases,
+    thresholds: Mapping[str, Mapping[ModelKey, float]],
+    rule: str,
+    by_own: Mapping[str, Sequence[ResultRow]],
+) -> tuple[str, ...]:
+    """Link cases to those with the thresholds of other policies than the rule, and return these policies."""
+    policies = [name for name, by_model in thresholds.items() if by_model and name != rule]
+    for policy in policies:
+        _apply_policy(policy, thresholds[policy], detectors)
+    for (_, _, baseline, _, episode), case in _group(row for rows in by_own.values() for row in rows):
+        if baseline in detectors:
+            detectors[baseline][episode].by_policy[Reference().name] = case
+    return (*policies, *([Reference().name] if by_own else []))
+
+
 def _apply_policy(policy: str, thresholds: Mapping[ModelKey, float], detectors: Cases) -> None:
-    """Score detectors with the thresholds of a policy as well; those without a threshold are left out."""
+    """Add cases with the thresholds of a policy; detectors without such a threshold are left out."""
     for name, cases in detectors.items():
-        own = {
+        by_episode = {
             e: tuple(thresholds.get((name, row.seed, row.fold), math.nan) for row in case.rows)
             for e, case in cases.items()
         }
-        if all(math.isfinite(value) for values in own.values() for value in values):
+        if all(math.isfinite(value) for values in by_episode.values() for value in values):
             for episode, case in cases.items():
-                case.by_policy[policy] = ScoredCase(rows=case.rows, thresholds=own[episode])
+                case.by_policy[policy] = ScoredCase(rows=case.rows, thresholds=by_episode[episode])
 
 
 def _headline(scores: EpisodeScores, task: str, protocol: str) -> dict[str, dict[float, dict[str, ScoredCase]]]:
     """Return baseline -> seconds -> headline episode that poses the task -> case."""
-    by: dict[str, dict[float, dict[str, ScoredCase]]] = defaultdict(dict)
-    settings = sorted(setting for setting in scores.cases if setting[:2] == (task, protocol))
-    for setting in settings:
+    by_name: dict[str, dict[float, dict[str, ScoredCase]]] = defaultdict(dict)
+    for setting in sorted(setting for setting in scores.cases if setting[:2] == (task, protocol)):
         for name, cases in sorted(scores.cases[setting].items()):
-            found = {e: c for e, c in sorted(cases.items()) if is_headline(c.truth) and _poses(c.rows[0])}
-            if found:
-                by[name][setting.at_s] = found
-    return dict(sorted(by.items()))
+            headline = {e: c for e, c in sorted(cases.items()) if is_headline(c.truth) and _poses(c.rows[0])}
+            if headline:
+                by_name[name][setting.at_s] = headline
+    return dict(sorted(by_name.items()))
 
 
-def _set_times(scores: EpisodeScores) -> None:
-    """Set the seconds after the onset up to which an episode had to be seen, over the budgets of evidence tried.
-
-    It is the end of the shortest view from which on the answer is right, and right with every larger budget that was
-    tried; where there is none, the time is infinite. After an alarm it includes the time that the alarm took.
-    """
+def _link_budgets(scores: EpisodeScores) -> None:
+    """Link cases with the whole view to those with less evidence, and set the seconds that had to be seen."""
     for axis in _AXES:
-        right = TASK_METRICS[axis.task].right
-        for baseline, by in _headline(scores, axis.task, axis.protocol).items() if axis.over == "evidence" else ():
-            times: dict[str, float] = {}
-            wrong: set[str] = set()
-            for at in sorted(by, reverse=True):
-                for episode, case in by[at].items():
-                    if case.value(right) > _RIGHT and episode not in wrong:
-                        times[episode] = _seen_s(case.rows[0])
-                    else:
-                        wrong.add(episode)
-                        times.setdefault(episode, math.inf)
-            whole = scores.cases.get(Setting(axis.task, axis.beside), {}).get(baseline, {})
-            for episode, seconds in times.items():
-                if episode in whole:
-                    whole[episode].seen_s = seconds
+        if axis.over != "evidence":
+            continue
+        wholes = scores.cases.get(Setting(axis.task, axis.whole), {})
+        for setting, by_name in scores.cases.items():
+            for name, cases in by_name.items() if setting[:2] == (axis.task, axis.protocol) else ():
+                for episode in cases.keys() & wholes.get(name, {}).keys():
+                    wholes[name][episode].by_budget[setting.at_s] = cases[episode]
+        for case in (case for cases in wholes.values() for case in cases.values()):
+            if case.by_budget and is_headline(case.truth) and _poses(case.rows[0]):
+                case.seen_s = _shortest_right_s(case.by_budget, TASK_METRICS[axis.task].right)
+
+
+def _shortest_right_s(by_budget: Mapping[float, ScoredCase], right: Metric) -> float:
+    """Return the end of the shortest view from which on all answers are right, in seconds after the onset.
+
+    It is infinite without such a view. After an alarm it includes the delay of the alarm.
+    """
+    shortest_s = math.inf
+    for budget_s in sorted(by_budget, reverse=True):
+        if by_budget[budget_s].value(right) <= _RIGHT:
+            break
+        shortest_s = _seen_s(by_budget[budget_s].rows[0])
+    return shortest_s
 
 
 def _seen_s(row: ResultRow) -> float:
-    """Return the seconds from the onset to the end of the view that a method was shown."""
+    """Return the seconds from the onset to the end of the view of a method."""
     truth = row.truth
     assert truth.onset_ns is not None
     assert row.evidence_s is not None
@@ -297,32 +338,34 @@ def _seen_s(row: ResultRow) -> float:
 
 
 def curves_of(scores: EpisodeScores) -> tuple[Curve, ...]:
-    """One curve for each method, axis and application, and over all applications where there are several.
+    """Return a curve for each method, axis and application, and over all applications if there are several.
 
-    Only headline episodes count. Many seconds are left with fewer episodes, whose fault is seen for longer; beside
-    every point stands what the same episodes give with the alarm at the onset, or with the whole view.
+    Only headline episodes count. A point with many seconds has fewer episodes, whose fault is seen for longer. Each
+    point has the score on the same episodes with the alarm at the onset, or with the whole view.
     """
     apps = sorted({row.truth.app for row in scores.judged})
     curves = []
     for axis in _AXES:
-        by = _headline(scores, axis.task, axis.protocol)
-        beside = _headline(scores, axis.task, axis.beside)
+        by_name = _headline(scores, axis.task, axis.protocol)
+        wholes = _headline(scores, axis.task, axis.whole)
         for app in [*apps, ALL_APPS] if len(apps) > 1 else apps:
-            for baseline, found in by.items():
-                whole = beside.get(baseline, {}).get(-1.0, found.get(0.0, {}) if axis.over == "delay" else {})
+            for baseline, by_seconds in by_name.items():
+                at_onset = by_seconds.get(0.0, {}) if axis.over == "delay" else {}
+                whole = wholes.get(baseline, {}).get(-1.0, at_onset)
                 points = [
-                    _point(at, here, whole, TASK_METRICS[axis.task].right)
-                    for at in found
-                    if (here := {e: case for e, case in found[at].items() if app in (ALL_APPS, case.truth.app)})
+                    _point(at_s, chosen, whole, TASK_METRICS[axis.task].right)
+                    for at_s, cases in by_seconds.items()
+                    if (chosen := {e: case for e, case in cases.items() if app in (ALL_APPS, case.truth.app)})
                 ]
                 if points:
                     curves.append(
                         Curve(
                             over=axis.over,
                             task=axis.task,
-                            protocol=axis.beside,
+                            protocol=axis.whole,
                             baseline=baseline,
                             kind=scores.kinds[baseline],
+                            group=scores.groups[baseline],
                             app=app,
                             points=tuple(points),
                         )
@@ -330,10 +373,11 @@ def curves_of(scores: EpisodeScores) -> tuple[Curve, ...]:
     return tuple(curves)
 
 
-def _point(at: float, here: Mapping[str, ScoredCase], whole: Mapping[str, ScoredCase], right: Metric) -> CurvePoint:
-    others = [whole[e].value(right) for e in here if e in whole]
+def _point(at_s: float, cases: Mapping[str, ScoredCase], whole: Mapping[str, ScoredCase], right: Metric) -> CurvePoint:
+    others = [whole[e].value(right) for e in cases if e in whole]
+    clusters = [case.truth.cluster for case in cases.values()]
     return CurvePoint(
-        at_s=at,
-        right=clustered_mean([case.value(right) for case in here.values()], [c.truth.cluster for c in here.values()]),
+        at_s=at_s,
+        right=clustered_mean([case.value(right) for case in cases.values()], clusters),
         right_otherwise=float(np.mean(others)) if others else math.nan,
     )

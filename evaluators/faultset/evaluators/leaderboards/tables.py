@@ -1,4 +1,4 @@
-"""Tables of baselines that were given the same information, on the same episodes."""
+"""Tables of methods with the same input, on the same episodes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 
-from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, UNKNOWN, Entry, Table
-from faultset.evaluators.leaderboards.scores import Cases, EpisodeScores, Setting, is_learnable, is_scored
-from faultset.evaluators.results.rows import PROTOCOLS, TASKS, ResultRow
+from faultset.evaluators.leaderboards.fault_loudness import Loudness, loudness_of
+from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, UNKNOWN, Entry, SettingsRange, Table
+from faultset.evaluators.leaderboards.scores import GROUPS, EpisodeScores, Setting, is_learnable, is_scored
+from faultset.evaluators.results.rows import PROTOCOLS, TASKS
 from faultset.evaluators.results.truth import UNFELT, Truth
 from faultset.evaluators.scoring.diagnosis import NOTHING_TO_LEARN_FROM
 from faultset.evaluators.scoring.metrics import Metric, ScoredCase
@@ -27,17 +29,19 @@ from faultset.evaluators.statistics.comparison import (
 from faultset.evaluators.statistics.intervals import Estimate, unknown
 
 VERDICTS: tuple[str, ...] = (HEADLINE, "latent", "silent", UNFELT)
-GROUPS = ("telemetry", "sli", "alarm_place")
+_RANKING_METRICS = 4
+"""Headline metrics that order methods: the first ranks, the others break ties."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Part:
-    """Which rows a table is made of."""
+class _Selection:
+    """The methods and episodes of a table."""
 
     setting: Setting
     app: str
     verdict: str
     group: str
+    faults: Loudness
     seed: int
     faulty: frozenset[str]
     """Fault episodes that count."""
@@ -45,61 +49,81 @@ class _Part:
     """No-fault episodes."""
     baselines: tuple[str, ...]
 
+    @property
+    def episodes(self) -> frozenset[str]:
+        """Episodes on which methods are compared."""
+        return self.faulty | self.healthy if self.setting.task == "detection" else self.faulty
 
-def tables_of(scores: EpisodeScores, seed: int) -> list[Table]:
-    """Make all tables: each application before all together, telemetry before methods that see client requests."""
+
+def tables_of(scores: EpisodeScores, seed: int, reconstructions: Collection[str] = ()) -> list[Table]:
+    """Build all tables: each application before all together, methods that see only telemetry first.
+
+    Headline faults are also tabled by whether they are gray or loud, for all applications together.
+
+    Parameters
+    ----------
+    reconstructions
+        Methods that their papers leave partly undefined.
+    """
     apps = sorted({truth.app for truth in scores.truths.values()})
-    tables = []
     shown = [*apps, ALL_APPS] if len(apps) > 1 else apps
+    tables: list[Table] = []
     for app, group, task, protocol, verdict in product(shown, GROUPS, TASKS, PROTOCOLS, VERDICTS):
-        part = _part(scores, Setting(task, protocol), app, verdict, group, seed)
-        if part is not None:
-            table = _table(scores, part)
-            tables.append(_with_prediction(table, tables) if app == ALL_APPS else table)
+        loudnesses: tuple[Loudness, ...] = (
+            ("all", "gray", "loud") if (app, verdict) == (shown[-1], HEADLINE) else ("all",)
+        )
+        for faults in loudnesses:
+            selection = _select(scores, Setting(task, protocol), app, verdict, group, faults, seed)
+            if selection is not None:
+                table = _build_table(scores, selection, reconstructions)
+                tables.append(_add_predictions(table, tables) if app == ALL_APPS else table)
     return tables
 
 
-def _with_prediction(pooled: Table, tables: Sequence[Table]) -> Table:
-    """Say of each method what its first metric would be on one more application, by those that have a table."""
-    key = (pooled.task, pooled.protocol, pooled.verdict, pooled.group)
+def _add_predictions(pooled: Table, tables: Sequence[Table]) -> Table:
+    """Predict the first metric of each method for one more application."""
+    key = (pooled.task, pooled.protocol, pooled.verdict, pooled.group, pooled.faults)
     ranked_by = pooled.metrics[0].name
     values: dict[str, list[float]] = {}
     for table in tables:
-        if (table.task, table.protocol, table.verdict, table.group) == key:
+        if (table.task, table.protocol, table.verdict, table.group, table.faults) == key:
             for entry in table.entries:
                 values.setdefault(entry.baseline, []).append(entry.metrics[ranked_by].value)
+    if not values:
+        return pooled
     entries = tuple(replace(entry, across=prediction_interval(values[entry.baseline])) for entry in pooled.entries)
     return replace(pooled, entries=entries)
 
 
-def group_of(row: ResultRow) -> str:
-    """Return in which group a method is ranked: apart where it is given more than the telemetry of all others.
-
-    "sli" is for methods that see the clients' requests, because verdicts use the same data, "alarm_place" for those
-    that are told where the alarm was seen.
-    """
-    return next((group for group in GROUPS[1:] if group in row.needs), GROUPS[0])
-
-
-def _part(scores: EpisodeScores, setting: Setting, app: str, verdict: str, group: str, seed: int) -> _Part | None:
-    found = scores.cases.get(setting, {})
-    first = {name: next(iter(cases.values())).rows[0] for name, cases in found.items()}
-    baselines = tuple(name for name, row in first.items() if group_of(row) == group)
+def _select(
+    scores: EpisodeScores, setting: Setting, app: str, verdict: str, group: str, faults: Loudness, seed: int
+) -> _Selection | None:
+    by_name = scores.cases.get(setting, {})
+    baselines = tuple(name for name in by_name if scores.groups[name] == group)
     if not baselines:
         return None
-    episodes = {e for name in baselines for e in found[name]}
-    # also where nothing could be learned: the table says so
+    episodes = {e for name in baselines for e in by_name[name]}
+    # episodes from whose training labels nothing could be learned are kept: the table says so
     poses = TASK_METRICS[setting.task].poses if setting.task != "detection" else lambda truth: True
-    here = {e: truth for e in episodes if app in (ALL_APPS, (truth := scores.truths[e]).app)}
-    faulty = frozenset(e for e, truth in here.items() if truth.faulty and poses(truth) and _counts_as(truth, verdict))
-    healthy = frozenset(e for e, truth in here.items() if not truth.faulty)
-    if not faulty and not (healthy and verdict == HEADLINE and setting.task == "detection"):
+    truths = {e: truth for e in episodes if app in (ALL_APPS, (truth := scores.truths[e]).app)}
+    faulty = frozenset(
+        e
+        for e, truth in truths.items()
+        if truth.faulty
+        and poses(truth)
+        and _counts_as(truth, verdict)
+        and (faults == "all" or loudness_of(truth) == faults)
+    )
+    healthy = frozenset(e for e, truth in truths.items() if not truth.faulty)
+    only_healthy = healthy and verdict == HEADLINE and faults == "all" and setting.task == "detection"
+    if not faulty and not only_healthy:
         return None
-    return _Part(
+    return _Selection(
         setting=setting,
         app=app,
         verdict=verdict,
         group=group,
+        faults=faults,
         seed=seed,
         faulty=faulty,
         healthy=healthy,
@@ -111,108 +135,146 @@ def _counts_as(truth: Truth, verdict: str) -> bool:
     return truth.verdict == verdict or (verdict == HEADLINE and truth.verdict not in VERDICTS)
 
 
-def _estimates(
-    scores: EpisodeScores, part: _Part, metrics: Sequence[Metric], cases: Mapping[str, ScoredCase]
-) -> dict[str, Estimate]:
-    """Compute every metric of one method, on fault episodes before those without a fault."""
-    faulty, healthy = ([cases[e] for e in sorted(half) if e in cases] for half in (part.faulty, part.healthy))
-    if part.setting.task == "rca":
+def _estimate(selection: _Selection, metrics: Sequence[Metric], cases: Mapping[str, ScoredCase]) -> dict[str, Estimate]:
+    """Compute all metrics of a method, on fault episodes before those without a fault."""
+    halves = (selection.faulty, selection.healthy)
+    faulty, healthy = ([cases[e] for e in sorted(half) if e in cases] for half in halves)
+    if selection.setting.task == "rca":
         faulty = [case for case in faulty if is_scored(case)]
     estimates = {metric.name: metric.estimate([*faulty, *healthy]) for metric in metrics}
-    if part.setting.task == "rca" and not any(is_learnable(case) for case in faulty):
+    if selection.setting.task == "rca" and not any(is_learnable(case) for case in faulty):
         unlearned = unknown(NOTHING_TO_LEARN_FROM)
         estimates |= {metric.name: unlearned for metric in metrics if metric.episodes == "fault"}
     return estimates
 
 
-def _floor(part: _Part, metrics: Sequence[Metric], found: Cases) -> dict[str, Estimate]:
-    """Return what guessing scores on the episodes of a table."""
+def _range_over_settings(
+    scores: EpisodeScores, selection: _Selection, name: str, metric: Metric, default: Estimate
+) -> SettingsRange | None:
+    """Return the range of a metric over the settings that a method was run with; None for one setting."""
+    variants = scores.variants.get(selection.setting, {}).get(name, {})
+    values = [default.value, *(_estimate(selection, [metric], cases)[metric.name].value for cases in variants.values())]
+    values = [value for value in values if not math.isnan(value)]
+    if len(values) < 2:
+        return None
+    return SettingsRange(low=min(values), high=max(values), settings=len(values))
+
+
+def _floor(scores: EpisodeScores, selection: _Selection, metrics: Sequence[Metric]) -> dict[str, Estimate]:
+    """Return the scores of guessing on the episodes of a table."""
+    by_name, rca = scores.cases[selection.setting], selection.setting.task == "rca"
     cases: dict[str, ScoredCase] = {}
-    for name in part.baselines:
-        for episode in sorted((part.faulty | part.healthy) & found[name].keys()):
-            if part.setting.task != "rca" or is_scored(found[name][episode]):
-                cases.setdefault(episode, found[name][episode])
-    if part.setting.task == "rca" and not any(is_learnable(case) for case in cases.values()):
+    for name in selection.baselines:
+        for episode in sorted((selection.faulty | selection.healthy) & by_name[name].keys()):
+            if not rca or is_scored(by_name[name][episode]):
+                cases.setdefault(episode, by_name[name][episode])
+    if rca and not any(is_learnable(case) for case in cases.values()):
         cases = {}
     guesses = {metric.name: metric.estimate_guess([cases[e] for e in sorted(cases)]) for metric in metrics}
     return {name: guess for name, guess in guesses.items() if guess is not None}
 
 
-def _note(scores: EpisodeScores, part: _Part, scored: Collection[str]) -> str:
+def _note(scores: EpisodeScores, selection: _Selection, scored: Collection[str]) -> str:
     notes = []
-    if part.setting.task == "detection" and not part.healthy:
-        notes.append("There is no no-fault episode, so false alarms are unknown and always-yes would look perfect.")
-    elif part.setting.task == "detection" and not part.faulty:
-        notes.append(f"There is no {part.verdict} fault episode; only false alarms can be judged.")
-    unlearned = [name for name in scores.ordered(part.baselines) if name not in scored]
-    if part.setting.task == "rca" and unlearned:
+    if selection.setting.task == "detection" and not selection.healthy:
+        notes.append("Without no-fault episodes false alarms are unknown, and always-yes would look perfect.")
+    elif selection.setting.task == "detection" and not selection.faulty:
+        notes.append(f"Without {selection.verdict} fault episodes only false alarms can be judged.")
+    unlearned = [name for name in scores.ordered(selection.baselines) if name not in scored]
+    if selection.setting.task == "rca" and unlearned:
         notes.append(f"{NOTHING_TO_LEARN_FROM.capitalize()}, from which {', '.join(unlearned)} learn.")
-    unknown_verdicts = sum(scores.truths[e].verdict == UNKNOWN for e in part.faulty)
+    unknown_verdicts = sum(scores.truths[e].verdict == UNKNOWN for e in selection.faulty)
     if unknown_verdicts:
         notes.append(f"{unknown_verdicts} of the fault episodes have no verdict and count as headline.")
     return " ".join(notes)
 
 
-def _table(scores: EpisodeScores, part: _Part) -> Table:
-    task = part.setting.task
-    found = scores.cases[part.setting]
-    metrics = scores.metrics_of(task, by_policy=True)
-    estimates = {name: _estimates(scores, part, metrics, found[name]) for name in part.baselines}
-    episodes = part.faulty | part.healthy if task == "detection" else part.faulty
-    right = scores.right(part.setting)
-    scored = {name for name in part.baselines if episodes & right[name].keys()}
-    if task == "rca":
-        scored = {name for name in scored if any(is_learnable(found[name][e]) for e in episodes & right[name].keys())}
-    kinds = {name: next(iter(found[name].values())).rows[0].kind for name in part.baselines}
-    key = _sort_key(metrics, estimates)
-    names = sorted(part.baselines, key=lambda name: (key(name), name))
-    control = next((name for name in names if name in scored and kinds[name] == "control"), None)
-    against = {
-        name: _compare(right[name], right[control], episodes, scores, part)
-        for name in names
-        if name in scored and control is not None and kinds[name] != "control"
+def _scored_names(scores: EpisodeScores, selection: _Selection, right: Mapping[str, Mapping[str, float]]) -> set[str]:
+    """Return the methods that have a score in a table."""
+    scored = {name for name in selection.baselines if selection.episodes & right[name].keys()}
+    if selection.setting.task != "rca":
+        return scored
+    cases = scores.cases[selection.setting]
+    return {
+        name for name in scored if any(is_learnable(cases[name][e]) for e in selection.episodes & right[name].keys())
     }
-    adjusted = dict(zip(against, holm([pair.test.p for pair in against.values()]), strict=True))
-    clusters = len({scores.truths[episode].cluster for episode in episodes})
-    needed = clusters_needed(len(against))
-    no_p = ""
-    if against and clusters < needed:
-        adjusted = {}
-        comparisons = "1 comparison needs" if len(against) == 1 else f"{len(against)} comparisons need"
-        no_p = f"{comparisons} {needed} clusters, these are {clusters}"
+
+
+def _build_table(scores: EpisodeScores, selection: _Selection, reconstructions: Collection[str]) -> Table:
+    task = selection.setting.task
+    metrics = scores.metrics_of(task, by_policy=True)
+    by_name = scores.cases[selection.setting]
+    estimates = {name: _estimate(selection, metrics, by_name[name]) for name in selection.baselines}
+    right = scores.right(selection.setting)
+    scored = _scored_names(scores, selection, right)
+    key = _sort_key(metrics, estimates)
+    names = sorted(selection.baselines, key=lambda name: (key(name), name))
+    control = next((name for name in names if name in scored and scores.is_control(name)), None)
+    against = {
+        name: _compare(right[name], right[control], scores, selection)
+        for name in names
+        if name in scored and control is not None and not scores.is_control(name)
+    }
+    adjusted, no_p = _correct_p(against, len({scores.truths[e].cluster for e in selection.episodes}))
+    entries = [
+        replace(
+            _build_entry(scores, selection, name),
+            rank=1 + sum(key(other)[0] < key(name)[0] for other in names),
+            metrics=estimates[name],
+            against=against.get(name),
+            adjusted_p=adjusted.get(name),
+            reconstruction=name in reconstructions,
+            settings_range=_range_over_settings(scores, selection, name, metrics[0], estimates[name][metrics[0].name]),
+        )
+        for name in names
+    ]
     return Table(
         task=task,
-        protocol=part.setting.protocol,
-        app=part.app,
-        verdict=part.verdict,
-        group=part.group,
+        protocol=selection.setting.protocol,
+        app=selection.app,
+        verdict=selection.verdict,
+        group=selection.group,
+        faults=selection.faults,
         metrics=metrics,
-        entries=tuple(
-            replace(
-                _entry(scores, part, name, episodes),
-                rank=1 + sum(key(other)[0] < key(name)[0] for other in names),
-                metrics=estimates[name],
-                against=against.get(name),
-                adjusted_p=adjusted.get(name),
-            )
-            for name in names
-        ),
-        floor=_floor(part, metrics, found),
-        episodes=len(part.faulty),
-        clusters=len({scores.truths[episode].cluster for episode in part.faulty}),
-        no_fault_episodes=len(part.healthy),
+        entries=tuple(entries),
+        floor=_floor(scores, selection, metrics),
+        episodes=len(selection.faulty),
+        clusters=len({scores.truths[episode].cluster for episode in selection.faulty}),
+        no_fault_episodes=len(selection.healthy),
         strongest_control=control,
-        note=_note(scores, part, scored),
+        note=_note(scores, selection, scored),
         no_p=no_p,
         threshold_rule=scores.threshold_rule if task == "detection" else "",
+        **_count_targets([scores.truths[e] for e in sorted(selection.faulty)]),
     )
 
 
-def _entry(scores: EpisodeScores, part: _Part, name: str, episodes: Collection[str]) -> Entry:
-    """Return a method with what its answers cost."""
-    cases = scores.cases[part.setting][name]
-    rows = [row for e in sorted(part.faulty | part.healthy) if e in cases for row in cases[e].rows]
+def _count_targets(truths: Sequence[Truth]) -> dict[str, Any]:
+    """Count candidates and how often each is a cause, in the episodes of one application."""
+    if len({truth.app for truth in truths}) != 1:
+        return {}
+    causes = Counter(name for truth in truths for name in {names[0] for names in truth.causes})
+    return {
+        "candidates": len({name for truth in truths for name in truth.candidates}),
+        "targets": dict(sorted(causes.items(), key=lambda item: (-item[1], item[0]))),
+    }
+
+
+def _correct_p(against: Mapping[str, PairedDifference], clusters: int) -> tuple[dict[str, float], str]:
+    """Return p-values corrected by Holm, or the reason why there are none."""
+    needed = clusters_needed(len(against))
+    if against and clusters < needed:
+        comparisons = "1 comparison needs" if len(against) == 1 else f"{len(against)} comparisons need"
+        return {}, f"{comparisons} {needed} clusters, the table has {clusters}"
+    return dict(zip(against, holm([pair.test.p for pair in against.values()]), strict=True)), ""
+
+
+def _build_entry(scores: EpisodeScores, selection: _Selection, name: str) -> Entry:
+    """Return a method with the cost of its answers."""
+    cases = scores.cases[selection.setting][name]
+    rows = [row for e in sorted(selection.faulty | selection.healthy) if e in cases for row in cases[e].rows]
     first = next(iter(cases.values())).rows[0]
+    failed = Counter(row.status for row in rows if row.status != "ok" and row.episode in selection.episodes)
     return Entry(
         baseline=name,
         kind=first.kind,
@@ -220,23 +282,24 @@ def _entry(scores: EpisodeScores, part: _Part, name: str, episodes: Collection[s
         rank=0,
         metrics={},
         rows=len(rows),
-        failed=dict(Counter(row.status for row in rows if row.status != "ok" and row.episode in episodes)),
+        failed=dict(failed),
         seconds=_median(row.cpu_seconds if row.cpu_seconds is not None else row.seconds for row in rows),
         fit_seconds=_median(row.fit_seconds for row in rows),
         peak_bytes=_median(row.peak_bytes for row in rows),
         seeds=len({row.seed for row in rows}),
-        seed_spread=scores.spread(part.setting, name, sorted(episodes)),
+        seed_spread=scores.spread(selection.setting, name, sorted(selection.episodes)),
     )
 
 
 def _sort_key(
     metrics: Sequence[Metric], estimates: Mapping[str, Mapping[str, Estimate]]
 ) -> Callable[[str], tuple[float, ...]]:
-    """Return a key that sorts the best first, by the first metrics in turn; unknown values come last."""
+    """Return a key that sorts the best method first; unknown values come last."""
+    ranking = [metric for metric in metrics if metric.headline][:_RANKING_METRICS]
 
     def key(name: str) -> tuple[float, ...]:
         values = []
-        for metric in metrics[:4]:
+        for metric in ranking:
             value = estimates[name][metric.name].value
             if math.isnan(value):
                 values.append(math.inf)
@@ -248,24 +311,20 @@ def _sort_key(
 
 
 def _compare(
-    first: Mapping[str, float],
-    second: Mapping[str, float],
-    episodes: Iterable[str],
-    scores: EpisodeScores,
-    part: _Part,
+    first: Mapping[str, float], second: Mapping[str, float], scores: EpisodeScores, selection: _Selection
 ) -> PairedDifference:
-    """Compare what the table ranks by: balanced accuracy counts fault and no-fault episodes the same."""
-    common = sorted(first.keys() & second.keys() & frozenset(episodes))
+    """Compare two methods by the metric that ranks; balanced ones give both kinds of episodes equal weight."""
+    common = sorted(first.keys() & second.keys() & selection.episodes)
     truths = [scores.truths[e] for e in common]
     return paired_difference(
         [first[e] for e in common],
         [second[e] for e in common],
         [truth.cluster for truth in truths],
-        part.seed,
-        strata=[truth.faulty for truth in truths] if TASK_METRICS[part.setting.task].right.balanced else None,
+        selection.seed,
+        strata=[truth.faulty for truth in truths] if TASK_METRICS[selection.setting.task].right.balanced else None,
     )
 
 
 def _median(values: Iterable[float | None]) -> float:
-    known = [value for value in values if value is not None]
-    return float(np.median(known)) if known else math.nan
+    numbers = [value for value in values if value is not None]
+    return float(np.median(numbers)) if numbers else math.nan

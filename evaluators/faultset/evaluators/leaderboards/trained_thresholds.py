@@ -1,4 +1,4 @@
-"""Thresholds that were set before the test, from the scores of detectors on training episodes without a fault."""
+"""Thresholds from the scores of detectors on training episodes without a fault."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.stored_answers import StoredAnswer
 from faultset.evaluators.scoring.thresholds import Healthy, Reference, ThresholdPolicy, TrainQuantile
 
-TOO_FEW = (
-    "its threshold is set on training episodes without a fault that it was not fitted on, and there are too few of them"
-)
+TOO_FEW = "too few training episodes: the threshold needs some without a fault that the detector was not fitted on"
 _HOUR_NS = 3600 * SECOND_NS
 ModelKey = tuple[str, int, int]
 """Baseline, seed, fold."""
@@ -25,7 +23,7 @@ ModelKey = tuple[str, int, int]
 def thresholds_of(
     rows: Iterable[ResultRow], policies: Sequence[ThresholdPolicy]
 ) -> Mapping[str, Mapping[ModelKey, float]]:
-    """Return policy -> detector -> threshold, for policies that look at training episodes."""
+    """Return policy -> detector -> threshold, for policies that read training episodes."""
     training: dict[ModelKey, list[Healthy]] = defaultdict(list)
     for row in rows:
         if row.protocol == "calibration" and row.status == "ok" and row.answer.get("consecutive"):
@@ -37,70 +35,70 @@ def thresholds_of(
                 )
             )
     return {
-        policy.name: {who: policy.threshold(found) for who, found in sorted(training.items())}
+        policy.name: {model: policy.threshold(episodes) for model, episodes in sorted(training.items())}
         for policy in policies
         if policy.needs_training
     }
 
 
 def training_policy(policies: Sequence[ThresholdPolicy]) -> ThresholdPolicy:
-    """Return the policy that gives detectors a threshold that set none: the first that looks at training episodes."""
+    """Return the policy for detectors without a threshold: the first that reads training episodes."""
     return next((policy for policy in policies if policy.needs_training), TrainQuantile())
 
 
 def by_one_rule(
     rows: Sequence[ResultRow], policies: Sequence[ThresholdPolicy]
 ) -> tuple[Sequence[ResultRow], Mapping[str, Sequence[ResultRow]], str]:
-    """Return rows in which one rule sets the thresholds of all detectors, and the name of the rule.
+    """Set the thresholds of all detectors by one rule, so that tables compare methods and not rules.
 
-    The rule is `reference` while every detector sets its own threshold. Where one has a threshold from training
-    episodes, so have all: otherwise a table would compare rules, not methods. Alarms without scores stay as they are,
-    and detectors that were not run on training episodes are named in the rule.
+    The rule is `reference` if every detector sets its own threshold. If one of them has a threshold from training
+    episodes, all get one. Alarms without scores are kept. The name of the rule lists detectors that were not run on
+    training episodes.
 
     Returns
     -------
     tuple
-        The rows; detector -> rows by its own threshold, of those that the rule has changed; the name of the rule.
+        All rows; detector -> its rows with its own threshold, if the rule changed them; the name of the rule.
     """
     detectors: dict[str, list[ResultRow]] = defaultdict(list)
     for row in rows:
         if row.task == "detection" and row.protocol == "detected":
             detectors[row.baseline].append(row)
-    trained = {name for name, found in detectors.items() if "threshold" in found[0].needs}
+    trained = {name for name, answers in detectors.items() if "threshold" in answers[0].needs}
     if not trained:
         return rows, {}, Reference().name
-    scored = {name for name, found in detectors.items() if any(row.answer.get("consecutive") for row in found)}
+    scored = {name for name, answers in detectors.items() if any(row.answer.get("consecutive") for row in answers)}
     calibrated = {row.baseline for row in rows if row.protocol == "calibration"}
     policy = training_policy(policies)
-    own = {name: detectors[name] for name in sorted((scored & calibrated) - trained)}
+    by_own = {name: detectors[name] for name in sorted((scored & calibrated) - trained)}
     others = sorted(scored - trained - calibrated)
     rule = policy.name + (f" (of {', '.join(others)}: {Reference().name})" if others else "")
-    return with_training_thresholds(rows, own.keys() | (trained & calibrated), policy), own, rule
+    return with_training_thresholds(rows, by_own.keys() | (trained & calibrated), policy), by_own, rule
 
 
 def with_training_thresholds(
     rows: Iterable[ResultRow], detectors: Collection[str], policy: ThresholdPolicy
 ) -> list[ResultRow]:
-    """Give detectors without a threshold of their own the threshold of a policy, and the alarms that follow.
+    """Replace the thresholds and alarms of some detectors by those of a policy.
 
     Parameters
     ----------
     detectors
-        Names of those detectors; all other rows stay as they are.
+        Names of these detectors; all other rows are kept.
     policy
-        One that looks at training episodes.
+        A policy that reads training episodes.
     """
     rows = list(rows)
-    found = thresholds_of((row for row in rows if row.baseline in detectors), [policy])[policy.name]
+    thresholds = thresholds_of((row for row in rows if row.baseline in detectors), [policy])[policy.name]
     return [
-        _decided(row, found.get((row.baseline, row.seed, row.fold), np.nan))
+        _apply_threshold(row, thresholds.get((row.baseline, row.seed, row.fold), np.nan))
         if row.baseline in detectors and row.protocol in ("detected", "evidence") and row.status == "ok"
         else row
         for row in rows
     ]
 
 
-def _decided(row: ResultRow, threshold: float) -> ResultRow:
+def _apply_threshold(row: ResultRow, threshold: float) -> ResultRow:
     if not np.isfinite(threshold):
         return replace(row, status="invalid", reason=TOO_FEW, alarm_ns=None)
     flags = np.asarray(row.answer["scores"], dtype=float) > threshold

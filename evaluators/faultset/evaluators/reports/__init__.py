@@ -1,1 +1,1 @@
-"""A self-contained HTML page about an evaluation: no script, no network, light and dark."""
+"""Self-contained HTML pages about evaluations, without scripts and network access."""

@@ -1,4 +1,4 @@
-"""How hard each fault episode is: how many methods were right about it, and which."""
+"""Difficulty of fault episodes: how many methods were right, and which."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ _NAMED = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Solvers:
-    """Methods, without controls, that were right about one episode in one task."""
+    """Methods that were right about an episode in a task; controls are counted apart."""
 
     right: int
     run: int
-    """Methods that were run on it."""
+    """Number of methods that were run."""
     names: tuple[str, ...]
     controls: int
-    """Controls that were right."""
+    """Number of controls that were right."""
 
     @property
     def share(self) -> float:
-        """Share of the methods that were run."""
+        """Share of the methods that were right."""
         return self.right / self.run if self.run else 0.0
 
     @property
     def some(self) -> str:
-        """Name a few of them."""
+        """Names of the first methods that were right."""
         rest = len(self.names) - _NAMED
         return ", ".join(self.names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeDifficulty:
-    """One episode, and how many methods were right about it."""
+    """An episode, and how many methods were right."""
 
     episode: str
     title: str
@@ -45,11 +45,11 @@ class EpisodeDifficulty:
     verdict: str
     difficulty: str
     tasks: tuple[Solvers | None, ...]
-    """In the order of `TASKS`; None where no method was run."""
+    """In the order of `TASKS`; None if no method was run."""
 
     @property
     def unsolved(self) -> bool:
-        """Whether no method detects it, or none locates it under any protocol."""
+        """Whether no method detects it, or no method locates it under any protocol."""
         detection, *locating = (task for task in self.tasks[:3])
         located = [task for task in locating if task is not None and task.run]
         undetected = detection is not None and detection.run > 0 and detection.right == 0
@@ -66,47 +66,52 @@ _RIGHT = 0.99
 
 
 def episode_difficulties(board: Leaderboard, scores: EpisodeScores) -> tuple[EpisodeDifficulty, ...]:
-    """Fault episodes, those that fewest methods solve first."""
+    """Return all fault episodes, the least solved first."""
     stratum_of = {e: stratum.name for stratum in board.strata for e in stratum.episodes}
-    right = [scores.right(Setting(task, protocol)) for task, protocol, _ in TASKS]
-    found = [
+    right = [scores.ranked_right(Setting(task, protocol)) for task, protocol, _ in TASKS]
+    episodes = [
         EpisodeDifficulty(
             episode=truth.episode,
             title=episode_title(truth),
             app=truth.app,
             verdict=truth.verdict,
             difficulty=stratum_of.get(truth.episode, ""),
-            tasks=tuple(_solvers(by, truth.episode, scores) for by in right),
+            tasks=tuple(_solvers(values, truth.episode, scores) for values in right),
         )
         for truth in scores.truths.values()
         if truth.faulty
     ]
-    return tuple(sorted(found, key=lambda one: (not is_headline(scores.truths[one.episode]), _ease(one), one.episode)))
+    return tuple(sorted(episodes, key=lambda e: (not is_headline(scores.truths[e.episode]), _ease(e), e.episode)))
 
 
 def episode_title(truth: Truth) -> str:
-    """Name an episode by its fault."""
+    """Return fault and targets of an episode, or its kind without a fault."""
     if not truth.faulty:
         return f"no fault ({truth.no_fault_kind or 'plain'})"
     return f"{truth.fault} on {', '.join(truth.targets)}" if truth.targets else str(truth.fault)
 
 
-def count_unsolved(found: Sequence[EpisodeDifficulty], scores: EpisodeScores) -> tuple[int, int]:
-    """Count headline fault episodes that no method detects or none locates, and all of them."""
-    headline = [one for one in found if is_headline(scores.truths[one.episode])]
-    return sum(one.unsolved for one in headline), len(headline)
+def count_unsolved(episodes: Sequence[EpisodeDifficulty], scores: EpisodeScores) -> tuple[int, int]:
+    """Count the unsolved and all headline fault episodes."""
+    headline = [episode for episode in episodes if is_headline(scores.truths[episode.episode])]
+    return sum(episode.unsolved for episode in headline), len(headline)
 
 
-def _ease(one: EpisodeDifficulty) -> float:
-    shares = [task.share for task in one.tasks[:3] if task is not None and task.run]
+def _ease(episode: EpisodeDifficulty) -> float:
+    shares = [task.share for task in episode.tasks[:3] if task is not None and task.run]
     return sum(shares) / len(shares) if shares else 1.0
 
 
-def _solvers(by: Mapping[str, Mapping[str, float]], episode: str, scores: EpisodeScores) -> Solvers | None:
-    run = [name for name, values in by.items() if episode in values]
+def _solvers(by_name: Mapping[str, Mapping[str, float]], episode: str, scores: EpisodeScores) -> Solvers | None:
+    run = [name for name, values in by_name.items() if episode in values]
     methods = [name for name in run if not scores.is_control(name)]
     if not run:
         return None
-    right = [name for name in run if by[name][episode] > _RIGHT]
-    own = scores.ordered(name for name in right if not scores.is_control(name))
-    return Solvers(right=len(own), run=len(methods), names=tuple(own), controls=len(right) - len(own))
+    right = [name for name in run if by_name[name][episode] > _RIGHT]
+    right_methods = scores.ordered(name for name in right if not scores.is_control(name))
+    return Solvers(
+        right=len(right_methods),
+        run=len(methods),
+        names=tuple(right_methods),
+        controls=len(right) - len(right_methods),
+    )

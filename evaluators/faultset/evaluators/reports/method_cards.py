@@ -1,4 +1,4 @@
-"""Cards of the methods that were evaluated: paper, departures, cost and needs."""
+"""Cards of methods with paper, departures, cost and input."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ NEEDS = {
     "alarm_place": "where the alarm was seen",
     "labels": "labels of training episodes",
     "references": "healthy references of training episodes with a fault",
-    "threshold": "a threshold from training episodes that it was not fitted on",
+    "threshold": "a threshold from other training episodes",
 }
 TASKS = {"detection": "Detection", "localization": "Localization", "rca": "Root cause"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """What a reader should know about one method."""
+    """Facts about a method for readers of a report."""
 
     name: str
     title: str
@@ -47,18 +47,18 @@ class Card:
 
 
 def cards(specs: Sequence[BaselineSpec], rows: Sequence[ResultRow]) -> list[tuple[str, list[Card]]]:
-    """Cards by task, methods first."""
-    by: dict[str, list[ResultRow]] = {}
+    """Return cards by task, controls last."""
+    rows_of: dict[str, list[ResultRow]] = {}
     for row in rows:
-        by.setdefault(row.baseline, []).append(row)
-    found: dict[str, list[Card]] = {title: [] for title in TASKS.values()}
+        rows_of.setdefault(row.baseline, []).append(row)
+    by_task: dict[str, list[Card]] = {title: [] for title in TASKS.values()}
     for spec in sorted(specs, key=lambda spec: (kind_rank(spec.kind), spec.name)):
-        if spec.name in by:
-            found.setdefault(TASKS.get(spec.task, spec.task), []).append(_card(spec, by[spec.name]))
-    return [(title, own) for title, own in found.items() if own]
+        if spec.name in rows_of:
+            by_task.setdefault(TASKS.get(spec.task, spec.task), []).append(_build_card(spec, rows_of[spec.name]))
+    return [(title, of_task) for title, of_task in by_task.items() if of_task]
 
 
-def _card(spec: BaselineSpec, rows: Sequence[ResultRow]) -> Card:
+def _build_card(spec: BaselineSpec, rows: Sequence[ResultRow]) -> Card:
     return Card(
         name=spec.name,
         title=spec.title,
@@ -77,17 +77,17 @@ def _card(spec: BaselineSpec, rows: Sequence[ResultRow]) -> Card:
 
 
 def _median(values: Sequence[float | None]) -> float:
-    known = [value for value in values if value is not None]
-    return float(np.median(known)) if known else float("nan")
+    numbers = [value for value in values if value is not None]
+    return float(np.median(numbers)) if numbers else float("nan")
 
 
 def top_methods(
     names: Sequence[str], kinds: Mapping[str, str], *, methods: int = 10, controls: int = 3
 ) -> tuple[list[str], list[str]]:
-    """Part a ranked list into what is shown at once and what is folded, both in the order given.
+    """Split a ranked list into shown and folded names.
 
-    Shown are the first methods, all that the AIOpsLab paper names, and the first controls. A tail of one or two is
-    not worth folding.
+    Shown are the first methods, all methods of the AIOpsLab paper, and the first controls. One or two remaining names
+    are shown too.
     """
     real = [name for name in names if kinds[name] != "control"]
     others = [name for name in names if kinds[name] == "control"]

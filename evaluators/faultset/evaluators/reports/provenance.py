@@ -1,4 +1,4 @@
-"""What the numbers of a report depend on, and which files stand beside it."""
+"""Data, settings, code and machine behind the numbers of a report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from faultset.evaluators.results.rows import ResultRow
 
 
 def machine() -> dict[str, str]:
-    """Describe processor, memory and system in a few words each."""
+    """Return the processor, cores, memory and system of this machine."""
     return {
         "processor": _processor(),
         "cores": f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}",
@@ -45,17 +45,17 @@ def _lines(path: str) -> list[str]:
 
 
 FILES = (
-    ("results.parquet", "one row for every answer, with the raw answer and the truth beside it"),
-    ("leaderboard.json", "every number of this page with its interval, or why it is missing"),
+    ("results.parquet", "a row for every answer, with the raw answer and the truth"),
+    ("leaderboard.json", "all numbers of this page with their intervals, or the reasons why they are missing"),
     ("leaderboard.md", "the tables as text"),
 )
 Facts = list[tuple[str, str]]
 
 
 def provenance(board: Leaderboard, rows: Sequence[ResultRow], now: datetime) -> list[tuple[str, Facts]]:
-    """Groups of (name, value): data, code, run, machine."""
+    """Return groups of names and values: data, run, code, machine."""
     settings = dict(board.settings)
-    where = settings.pop("machine", None)
+    stored = settings.pop("machine", None)
     data = [
         ("dataset", board.dataset),
         ("version", board.version),
@@ -71,8 +71,8 @@ def provenance(board: Leaderboard, rows: Sequence[ResultRow], now: datetime) -> 
         ("page written", now.strftime("%Y-%m-%d %H:%M UTC")),
         *((name.replace("_", " "), _text(value)) for name, value in sorted(settings.items()) if name != "split"),
     ]
-    place = list(where.items()) if isinstance(where, Mapping) else list(machine().items())
-    return [("Data", data), ("Run", run), ("Code", code), ("Machine", place)]
+    hardware = dict(stored) if isinstance(stored, Mapping) else machine()
+    return [("Data", data), ("Run", run), ("Code", code), ("Machine", list(hardware.items()))]
 
 
 def _text(value: object) -> str:

@@ -1,1 +1,1 @@
-"""Pure scoring: an answer and the truth in, numbers out. Undefined values are NaN, never zero."""
+"""Metrics of answers against the truth, without side effects. Undefined values are NaN, never zero."""

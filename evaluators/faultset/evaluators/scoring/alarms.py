@@ -1,7 +1,7 @@
-"""Score alarms against faults, and the scores of single samples.
+"""Compare alarms with faults, and rank the scores of samples.
 
-Ranges are half-open, in samples or nanoseconds; one call uses one unit. Point-adjusted F1 is not offered: a detector
-that flags at random reaches high values of it."""
+Ranges are half-open, in samples or in nanoseconds. Point-adjusted F1 is left out, because a detector that flags samples
+at random gets high values of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Range = tuple[int, int]
 
 
 def events(flags: npt.ArrayLike) -> list[Range]:
-    """Half-open runs of true samples.
+    """Return the half-open runs of true samples.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def events(flags: npt.ArrayLike) -> list[Range]:
 
 
 def join(runs: Sequence[Range], gap: int) -> list[Range]:
-    """Merge neighbouring sorted runs whose distance is at most `gap`."""
+    """Merge sorted runs whose distance is at most `gap`."""
     joined: list[Range] = []
     for start, end in runs:
         if joined and start - joined[-1][1] <= gap:
@@ -44,48 +44,34 @@ def join(runs: Sequence[Range], gap: int) -> list[Range]:
     return joined
 
 
-def outside(runs: Sequence[Range], pauses: Sequence[Range]) -> list[Range]:
-    """Set aside what begins while a fault pauses: a run begins when the pause ends, or is none if it ends before.
+def skip_pauses(runs: Sequence[Range], pauses: Sequence[Range]) -> list[Range]:
+    """Let runs that start in a pause of the fault start at the end of the pause, and drop those that end before.
 
     Examples
     --------
-    >>> outside([(2, 4), (6, 12), (13, 15)], [(5, 10), (12, 20)])
+    >>> skip_pauses([(2, 4), (6, 12), (13, 15)], [(5, 10), (12, 20)])
     [(2, 4), (10, 12)]
     """
-    kept = []
+    moved = []
     for start, end in runs:
         begin = next((until for since, until in pauses if since <= start < until), start)
         if begin < end:
-            kept.append((begin, end))
-    return kept
+            moved.append((begin, end))
+    return moved
 
 
-def timed_alarms(times_ns: npt.ArrayLike, flags: npt.ArrayLike, gap_ns: int) -> list[Range]:
-    """Alarms in nanoseconds: from the first flagged sample to the sample after the last one.
+def true_alarms(faults: Sequence[Range], alarms: Sequence[Range]) -> list[Range]:
+    """Return the alarms that begin in a fault.
 
-    The last sample of a series has no successor and is taken to last as long as the median step.
+    If overlaps counted instead, the single alarm of a detector that is always on would find every fault.
     """
-    times = np.asarray(times_ns, dtype=np.int64)
-    if len(times) == 0:
-        return []
-    step = int(np.median(np.diff(times))) if len(times) > 1 else 1
-    ends = np.append(times[1:], times[-1] + step)
-    return join([(int(times[a]), int(ends[b - 1])) for a, b in events(flags)], gap_ns)
-
-
-def true_alarms(truth: Sequence[Range], found: Sequence[Range], grace: int = 0) -> list[Range]:
-    """Alarms whose *onset* lies in an event or in the `grace` after it.
-
-    Counting onsets instead of overlaps is what stops a detector that is always on: it has one alarm, and
-    that alarm began before the event.
-    """
-    return [alarm for alarm in found if any(a <= alarm[0] < b + grace for a, b in truth)]
+    return [alarm for alarm in alarms if any(a <= alarm[0] < b for a, b in faults)]
 
 
 def average_precision(truth: npt.ArrayLike, scores: npt.ArrayLike) -> float:
-    """Area under the precision-recall curve in steps; NaN without positive samples.
+    """Return the area under the precision-recall curve in steps; NaN without positive samples.
 
-    Its floor is the share of positive samples. Samples without a score count as the least anomalous.
+    Guessing scores the share of positive samples. Samples without a score rank last.
     """
     y, s = np.asarray(truth, dtype=bool), _without_nan(scores)
     if not y.any():
@@ -98,11 +84,11 @@ def average_precision(truth: npt.ArrayLike, scores: npt.ArrayLike) -> float:
 
 
 def vus_pr(truth: npt.ArrayLike, scores: npt.ArrayLike, buffer: int) -> float:
-    """Volume under the precision-recall surface (Paparrizos et al., VLDB 2022) for buffers 0..`buffer` samples.
+    """Return the volume under the precision-recall surface (Paparrizos et al., VLDB 2022).
 
-    The step form that TSB-AD uses; aeon integrates trapezoids and gives other numbers. The floor is not the
-    share of positives and grows with the buffer, and a large buffer forgives lateness: report it with the
-    buffer and the value of a constant score. NaN without positive samples.
+    Buffers go from 0 to `buffer` samples. The sum is in steps, as in TSB-AD; aeon integrates trapezoids and gives other
+    numbers. A larger buffer forgives more delay and raises the value of a constant score, so report both. NaN without
+    positive samples.
     """
     y = np.asarray(truth, dtype=bool)
     if not y.any():
@@ -112,8 +98,8 @@ def vus_pr(truth: npt.ArrayLike, scores: npt.ArrayLike, buffer: int) -> float:
     last_of_tie = _last_of_ties(s[order])
     flagged = np.flatnonzero(last_of_tie) + 1
     cuts = s[order][last_of_tie]
-    softened, zones = _softened(y.tobytes(), buffer)
-    soft = softened[:, order]
+    soft_truths, zones = _soften_by_width(y.tobytes(), buffer)
+    soft = soft_truths[:, order]
     hit = np.cumsum(soft, axis=1)[:, last_of_tie]
     buffered = np.cumsum(np.where(y[order], 0.0, soft), axis=1)[:, last_of_tie]
     # a threshold touches a zone as soon as it lets the zone's best sample through
@@ -133,10 +119,10 @@ def _without_nan(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 
 @lru_cache(maxsize=256)
-def _softened(truth: bytes, buffer: int) -> tuple[npt.NDArray[np.float64], tuple[tuple[Range, ...], ...]]:
-    """Return [buffer + 1, n] truth with ramps at its edges, and its runs above zero, for each width.
+def _soften_by_width(truth: bytes, buffer: int) -> tuple[npt.NDArray[np.float64], tuple[tuple[Range, ...], ...]]:
+    """Return [buffer + 1, n] truths with ramps of each width at the edges, and their runs above zero.
 
-    All detectors that run on an episode are compared with the same truth.
+    The cache serves all detectors of an episode.
     """
     exact = np.frombuffer(truth, dtype=bool)
     soft = np.stack([_soften(exact, width) for width in range(buffer + 1)])
@@ -155,11 +141,10 @@ def _soften(truth: npt.NDArray[np.bool_], width: int) -> npt.NDArray[np.float64]
 
 
 def alarms_of(row: ResultRow, threshold: float | None = None) -> list[Range]:
-    """Return all alarms of a row: runs of as many flags as its detector needs, joined across short gaps.
+    """Return all alarms of a row: runs of flags that are long enough, joined across short gaps.
 
-    The onset of an alarm is when it was raised, so that a run of three flags of which two are needed begins at the
-    second. With a threshold, scores above it are the flags. A run that begins while an intermittent fault pauses counts
-    from when the fault is back, if it lasts so long.
+    An alarm begins at the last flag that the detector needs to raise it. With a threshold, scores above it are the
+    flags. A run that begins in a pause of an intermittent fault begins when the fault is back, if it lasts that long.
     """
     answer = row.answer
     if row.alarm_ns is None and threshold is None:
@@ -173,8 +158,8 @@ def alarms_of(row: ResultRow, threshold: float | None = None) -> list[Range]:
         flags = np.frombuffer(answer.get("flags", "").encode(), dtype=np.uint8) == ord("1")
         if needed is None or len(times) == 0:
             assert row.alarm_ns is not None
-            return outside([(row.alarm_ns, row.alarm_ns + 1)], row.truth.pauses)
+            return skip_pauses([(row.alarm_ns, row.alarm_ns + 1)], row.truth.pauses)
     step = int(np.median(np.diff(times))) if len(times) > 1 else 1
     ends = np.append(times[1:], times[-1:] + step)
     runs = [(int(times[a + needed - 1]), int(ends[b - 1])) for a, b in events(flags) if b - a >= needed]
-    return join(outside(runs, row.truth.pauses), GAP_S * SECOND_NS)
+    return join(skip_pauses(runs, row.truth.pauses), GAP_S * SECOND_NS)

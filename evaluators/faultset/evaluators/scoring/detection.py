@@ -1,10 +1,10 @@
-"""Detection metrics: from flags to alarms, and from alarms to the numbers that tables show."""
+"""Detection metrics of alarms and of the scores of samples."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,29 +20,37 @@ from faultset.evaluators.scoring.alarms import (
     true_alarms,
     vus_pr,
 )
-from faultset.evaluators.scoring.metrics import CLOSED_FORM, Metric, ScoredCase, clusters_of, median, once_per_case
+from faultset.evaluators.scoring.metrics import (
+    BUDGETS_S,
+    CLOSED_FORM,
+    Aggregate,
+    Metric,
+    ScoredCase,
+    clusters_of,
+    median,
+    once_per_case,
+)
 from faultset.evaluators.statistics.comparison import balanced_accuracy, matthews_correlation
 from faultset.evaluators.statistics.intervals import Estimate, clustered_mean, clustered_ratio, hourly_rate, unknown
 
 BUFFER_S = 30
-HORIZONS_S = (30, 60, 300)
 _HOUR_NS = 3600 * SECOND_NS
 _declare = functools.partial(Metric, task="detection", headline=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmFacts:
-    """What a detector's alarms come to in one episode; means over seeds, of the delays the median."""
+    """A detector's alarms in one episode: means over seeds, for delays the median."""
 
     raised_alarm: float
-    """Share of seeds that raised any alarm; a failed run counts as the wrong answer."""
+    """Share of seeds with any alarm; a failed run counts as the wrong answer."""
     detected: float
-    """Share of seeds with a true alarm; NaN where a fault's onset is unknown."""
+    """Share of seeds with a true alarm; NaN if the onset of the fault is unknown."""
     alarms: float
     true_alarms: float
     alarms_before_onset: float
     delay_s: float
-    """Seconds from onset to the first true alarm; +inf for a miss, NaN without an onset."""
+    """Seconds from the onset to the first true alarm; +inf for a miss, NaN without an onset."""
     delay_from_manifest_s: float
 
 
@@ -51,7 +59,7 @@ _FACTS = ("raised_alarm", "detected", "alarms", "true_alarms", "alarms_before_on
 
 @once_per_case
 def alarm_facts(case: ScoredCase) -> AlarmFacts:
-    """Count the alarms of all seeds, by the detector's own thresholds or by those of the case."""
+    """Count the alarms of all seeds, with the thresholds of the case or the detector's own."""
     thresholds = case.thresholds or [None] * len(case.rows)
     each = [_alarm_facts(row, threshold) for row, threshold in zip(case.rows, thresholds, strict=True)]
     if len(each) == 1:
@@ -67,7 +75,7 @@ def _alarm_facts(row: ResultRow, threshold: float | None) -> AlarmFacts:
     truth = row.truth
     answered = row.status == "ok"
     raised = alarms_of(row, threshold) if answered else []
-    # a sample completed at the end of the view still belongs to the fault
+    # a sample that ends with the view still belongs to the fault
     fault = None if truth.onset_ns is None else (truth.onset_ns, truth.view_end_ns + 1)
     true = true_alarms([fault], raised) if fault else []
     wrong = 0.0 if truth.faulty else 1.0
@@ -87,36 +95,40 @@ def _delay(true: Sequence[Range], since_ns: int | None) -> float:
         return math.nan
     if not true:
         return math.inf
-    # clients may suffer later than a good detector raises its alarm: that is a delay of zero, not a negative one
+    # an alarm before clients suffer has a delay of zero, not a negative one
     return max(0.0, (true[0][0] - since_ns) / SECOND_NS)
 
 
 def is_answered(case: ScoredCase) -> bool:
-    """Return whether every seed gave an answer."""
+    """Return whether every seed answered."""
     return all(row.status == "ok" for row in case.rows)
 
 
 def watched_ns(truth: Truth) -> int:
-    """Return the time after the reference in which an alarm could be raised."""
+    """Return the time after the reference, in which alarms count."""
     return truth.view_end_ns - truth.reference_end_ns
 
 
 def window_s(truth: Truth) -> float:
-    """Return the length of the fault that was seen; NaN without an onset."""
+    """Return the seconds from the onset to the end of the view; NaN without an onset."""
     return math.nan if truth.onset_ns is None else (truth.view_end_ns - truth.onset_ns) / SECOND_NS
 
 
 def _is_correct(case: ScoredCase) -> float:
-    """Return the share of seeds that were right: a true alarm in a fault, no alarm without one."""
-    facts = alarm_facts(case)
-    if not case.truth.faulty:
-        return 1.0 - facts.raised_alarm
-    return facts.raised_alarm if math.isnan(facts.detected) else facts.detected
+    """Return the share of seeds with a true alarm in a fault, or without an alarm in no fault."""
+    detected = alarm_facts(case).detected
+    return _is_classified_right(case) if not case.truth.faulty or math.isnan(detected) else detected
+
+
+def _is_classified_right(case: ScoredCase) -> float:
+    """Return the share of seeds with any alarm in a fault, or without an alarm in no fault."""
+    raised = alarm_facts(case).raised_alarm
+    return raised if case.truth.faulty else 1.0 - raised
 
 
 @once_per_case
 def _areas(case: ScoredCase) -> tuple[float, float]:
-    """Return AUC-PR and VUS-PR; they take most of the time of scoring, and are computed where they are shown."""
+    """Return AUC-PR and VUS-PR, which take most of the time of scoring."""
     onset_ns = case.truth.onset_ns
     if case.thresholds is not None or onset_ns is None:
         return math.nan, math.nan
@@ -126,63 +138,52 @@ def _areas(case: ScoredCase) -> tuple[float, float]:
 
 def _areas_of(row: ResultRow, onset_ns: int, pauses: Sequence[Range]) -> tuple[float, float]:
     if row.status == "ok" and "times_ns" not in row.answer:
-        # an alarm that was raised elsewhere, whose scores nobody knows
+        # an alarm from elsewhere, without scores
         return math.nan, math.nan
     times = np.asarray(row.answer.get("times_ns", []), dtype=np.int64)
     if row.status != "ok" or len(times) == 0:
-        # no sample was ranked: nothing was detected at any threshold
+        # without scores nothing is detected at any threshold
         return 0.0, 0.0
-    judged = np.ones(len(times), dtype=bool)
+    counts = np.ones(len(times), dtype=bool)
     for since_ns, until_ns in pauses:
-        judged &= (times <= since_ns) | (times > until_ns)
-    inside = (times > onset_ns)[judged]
-    scores = np.asarray(row.answer["scores"], dtype=float)[judged]
+        counts &= (times <= since_ns) | (times > until_ns)
+    inside = (times > onset_ns)[counts]
+    scores = np.asarray(row.answer["scores"], dtype=float)[counts]
     return average_precision(inside, scores), vus_pr(inside, scores, _buffer_samples(times))
 
 
 def _buffer_samples(times: np.ndarray) -> int:
-    """Return the number of samples of the volume's buffer, by the median step of the samples."""
+    """Return the number of samples in `BUFFER_S`, by the median step."""
     step_s = float(np.median(np.diff(times))) / SECOND_NS if len(times) > 1 else 1.0
     return round(BUFFER_S / max(step_s, 1e-9))
 
 
-def _halves(cases: Sequence[ScoredCase]) -> tuple[list[ScoredCase], list[ScoredCase]]:
-    return [case for case in cases if case.truth.faulty], [case for case in cases if not case.truth.faulty]
+Combine = Callable[[Sequence[float], Sequence[Hashable], Sequence[float], Sequence[Hashable]], Estimate]
 
 
-def _balanced(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
-    return _over_halves(cases)[0]
+def _combine_halves(combine: Combine) -> Aggregate:
+    """Return an aggregate over the fault and the no-fault episodes of a metric."""
 
+    def aggregate(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
+        cases = [case for case in cases if not math.isnan(case.value(metric))]
+        faulty, healthy = ([case for case in cases if case.truth.faulty == kind] for kind in (True, False))
+        if not faulty or not healthy:
+            return unknown(f"no {'no-fault' if faulty else 'fault'} episodes")
+        right, quiet = ([case.value(metric) for case in half] for half in (faulty, healthy))
+        estimate = combine(right, clusters_of(faulty), quiet, clusters_of(healthy))
+        if _is_constant(cases) and len(set(right)) == len(set(quiet)) == 1:
+            # other episodes would give the same number
+            exact = "closed form: the same answer in every episode"
+            return Estimate(value=estimate.value, n=len(cases)).with_interval(
+                estimate.value, estimate.value, method=exact
+            )
+        return estimate
 
-def _matthews(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
-    return _over_halves(cases)[1]
-
-
-def _balanced_answered(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
-    return _over_halves([case for case in cases if is_answered(case)])[0]
-
-
-def _over_halves(cases: Sequence[ScoredCase]) -> tuple[Estimate, Estimate]:
-    """Return balanced accuracy and Matthews correlation."""
-    faulty, healthy = _halves(cases)
-    if not faulty or not healthy:
-        missing = unknown(f"no {'no-fault' if faulty else 'fault'} episodes")
-        return missing, missing
-    right, quiet = ([case.value(CORRECT) for case in half] for half in (faulty, healthy))
-    halves = right, clusters_of(faulty), quiet, clusters_of(healthy)
-    if _is_constant(cases) and len(set(right)) == len(set(quiet)) == 1:
-        # it answers like that in any episode: there is nothing that other episodes could change
-        values = (right[0] + quiet[0]) / 2, matthews_correlation(*halves).value
-        exact = "closed form: the same answer in every episode"
-        balanced, mcc = (
-            Estimate(value=value, n=len(cases)).with_interval(value, value, method=exact) for value in values
-        )
-        return balanced, mcc
-    return balanced_accuracy(*halves), matthews_correlation(*halves)
+    return aggregate
 
 
 def _is_constant(cases: Sequence[ScoredCase]) -> bool:
-    """Return whether a control gave every sample of every episode the same score."""
+    """Return whether a control gives every sample of every episode the same score."""
     rows = [row for case in cases for row in case.rows]
     if any(row.status != "ok" or row.kind != "control" for row in rows):
         return False
@@ -221,24 +222,26 @@ def _restricted_mean(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
 def _median_from_impact(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if case.truth.onset_ns is not None]
     if all(case.truth.manifest_ns is None for case in cases):
-        return unknown("no episode in which clients suffered", len(cases))
+        return unknown("clients suffered in no episode", len(cases))
     return median(metric, cases)
 
 
 def _within(horizon_s: int) -> Metric:
-    """Declare the share of faults with a true alarm in time, where all are seen for so long."""
+    """Declare the share of faults with a true alarm in time, if all faults are seen for that long."""
 
     def aggregate(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
         cases = [case for case in cases if case.truth.onset_ns is not None]
         shortest = min((window_s(case.truth) for case in cases), default=0.0)
         if shortest < horizon_s:
-            return unknown(f"faults are only seen for {shortest:.0f} s", len(cases))
+            return unknown(f"a fault is only seen for {shortest:.0f} s", len(cases))
         return clustered_mean([case.value(metric) for case in cases], clusters_of(cases))
 
     return _declare(
         name=f"detected_within_{horizon_s}s",
         title=f"detected in {horizon_s} s",
         unit="share",
+        headline=True,
+        brief=True,
         meaning=f"share of faults with a true alarm at most {horizon_s} s after the onset",
         of_case=lambda case: float(alarm_facts(case).delay_s <= horizon_s),
         aggregate=aggregate,
@@ -246,16 +249,12 @@ def _within(horizon_s: int) -> Metric:
 
 
 def _constant_guess(value: float) -> Callable[[Metric, Sequence[ScoredCase]], Estimate]:
-    """Return the most that an answer can score which is the same in every episode."""
+    """Return the highest score of an answer that is the same in every episode."""
     return lambda metric, cases: Estimate(value=value, method=CLOSED_FORM)
 
 
-def _share_in_fault(truth: Truth) -> float:
-    return window_s(truth) * SECOND_NS / watched_ns(truth)
-
-
 def _guessed_volume(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
-    """Return the mean volume of a constant score on the samples of an answer; on seconds if there is no answer."""
+    """Return the mean volume of a constant score, on the samples of the answers or else on seconds."""
     values = []
     for case in cases:
         truth = case.truth
@@ -279,37 +278,64 @@ CORRECT = _declare(
     of_case=_is_correct,
     balanced=True,
 )
-"""How right a detector is about one episode; balanced accuracy is the mean over both kinds of episodes."""
-BALANCED_ACCURACY = _declare(
-    name="balanced_accuracy",
-    title="balanced accuracy",
+"""How right a detector is about one episode; timed balanced accuracy is its mean over both kinds of episodes."""
+_declare_balanced = functools.partial(
+    _declare,
     unit="share",
-    headline=True,
-    meaning="mean of the share of fault episodes with a true alarm and of no-fault episodes without any; "
-    "at most 0.5 for an answer that is the same in every episode",
     episodes="all",
-    of_case=_is_correct,
-    aggregate=_balanced,
+    aggregate=_combine_halves(balanced_accuracy),
     guess=_constant_guess(0.5),
     balanced=True,
 )
+TIMED_BALANCED_ACCURACY = _declare_balanced(
+    name="timed_balanced_accuracy",
+    title="timed balanced accuracy",
+    headline=True,
+    meaning="mean of the share of fault episodes with an alarm that begins after the onset and the share of no-fault "
+    "episodes without an alarm; at most 0.5 for an answer that is the same in every episode",
+    of_case=_is_correct,
+)
+BALANCED_ACCURACY = _declare_balanced(
+    name="balanced_accuracy",
+    title="balanced accuracy",
+    headline=True,
+    beside_first="if known",
+    brief=True,
+    meaning="the usual definition: mean of the share of fault episodes with any alarm, even before the onset, and the "
+    "share of no-fault episodes without an alarm; 0.5 for an answer that is the same in every episode",
+    of_case=_is_classified_right,
+)
 
 DETECTION_METRICS = (
+    TIMED_BALANCED_ACCURACY,
     BALANCED_ACCURACY,
+    _declare(
+        name="vus_pr",
+        title="VUS-PR",
+        unit="share",
+        headline=True,
+        beside_first="if known",
+        brief=True,
+        meaning="volume under the precision-recall surface of the scores, so without a threshold; steps as in TSB-AD, "
+        f"buffer {BUFFER_S} s; guessing is a constant score",
+        of_case=lambda case: _areas(case)[1],
+        guess=_guessed_volume,
+    ),
     _declare(
         name="event_recall",
         title="event recall",
         unit="share",
         headline=True,
-        meaning=f"share of faults with an alarm that began after the onset [gap={GAP_S}s,grace=0s]",
+        meaning=f"share of faults with an alarm that begins after the onset [gap={GAP_S}s,grace=0s]",
         of_case=lambda case: alarm_facts(case).detected,
     ),
+    *(_within(horizon_s) for horizon_s in BUDGETS_S),
     _declare(
         name="event_precision",
         title="event precision",
         unit="share",
         headline=True,
-        meaning=f"share of alarms, over fault and no-fault episodes, that began in a fault [gap={GAP_S}s,grace=0s]",
+        meaning=f"share of the alarms of all episodes that begin in a fault [gap={GAP_S}s,grace=0s]",
         episodes="all",
         aggregate=_precision,
     ),
@@ -320,6 +346,7 @@ DETECTION_METRICS = (
         better="lower",
         headline=True,
         meaning="alarms per watched hour of no-fault episodes",
+        brief=True,
         episodes="no fault",
         aggregate=_hourly,
     ),
@@ -329,7 +356,8 @@ DETECTION_METRICS = (
         unit="s",
         better="lower",
         headline=True,
-        meaning="median seconds from the onset to the first true alarm, a miss is infinite",
+        meaning="median seconds from the onset to the first true alarm; a miss is infinite",
+        brief=True,
         of_case=lambda case: alarm_facts(case).delay_s,
         aggregate=median,
     ),
@@ -338,18 +366,17 @@ DETECTION_METRICS = (
         title="mean TTD",
         unit="s",
         better="lower",
-        headline=True,
-        meaning="mean seconds to the first true alarm, a miss counts as the whole window",
+        meaning="mean seconds from the onset to the first true alarm; a miss counts as the whole window",
+        brief=True,
         aggregate=_restricted_mean,
     ),
-    _declare(
-        name="balanced_accuracy_answered",
-        title="balanced accuracy answered",
-        unit="share",
+    _declare_balanced(
+        name="timed_balanced_accuracy_answered",
+        title="timed balanced accuracy answered",
         beside_first="if it differs",
-        meaning="balanced accuracy over answered episodes alone; what a method leaves out does not count against it",
-        episodes="all",
-        aggregate=_balanced_answered,
+        brief=True,
+        meaning="timed balanced accuracy over answered episodes only",
+        of_case=lambda case: _is_correct(case) if is_answered(case) else math.nan,
     ),
     _declare(
         name="mcc",
@@ -357,7 +384,8 @@ DETECTION_METRICS = (
         meaning="Matthews correlation of true alarms in fault episodes and alarms in no-fault episodes; "
         "at most 0 for an answer that is the same in every episode",
         episodes="all",
-        aggregate=_matthews,
+        of_case=_is_correct,
+        aggregate=_combine_halves(matthews_correlation),
         guess=_constant_guess(0.0),
     ),
     _declare(
@@ -389,7 +417,7 @@ DETECTION_METRICS = (
         title="median TTD from first impact",
         unit="s",
         better="lower",
-        meaning="as median TTD, but from the first second in which the clients' requests suffer",
+        meaning="median TTD from the first second in which clients' requests suffer",
         of_case=lambda case: alarm_facts(case).delay_from_manifest_s,
         aggregate=_median_from_impact,
     ),
@@ -399,35 +427,32 @@ DETECTION_METRICS = (
         unit="s",
         better="lower",
         beside_first="if known",
-        meaning="median seconds from the onset to the end of the shortest view from which on a true alarm is raised, "
-        "over the budgets of --evidence: as median TTD where nothing later can be read; a miss is infinite",
+        meaning="median seconds from the onset to the end of the shortest view that gives a true alarm, as do all "
+        "longer views of --evidence; later telemetry cannot help here; a miss is infinite",
         of_case=lambda case: case.seen_s,
         aggregate=median,
-        unscored="no budgets of evidence were tried",
+        unscored="methods were not run with less evidence; add --evidence",
     ),
-    *(_within(horizon_s) for horizon_s in HORIZONS_S),
     _declare(
         name="average_precision",
         title="AUC-PR",
         unit="share",
-        meaning="average precision of the score over samples; its floor is the share of samples in the fault",
+        meaning="average precision of the scores of samples; guessing is the share of samples in the fault",
         of_case=lambda case: _areas(case)[0],
-        floor=_share_in_fault,
-    ),
-    _declare(
-        name="vus_pr",
-        title=f"VUS-PR [step, {BUFFER_S} s]",
-        unit="share",
-        meaning=f"volume under the precision-recall surface in the step form of TSB-AD, buffer {BUFFER_S} s; "
-        "its floor is the value of a constant score",
-        of_case=lambda case: _areas(case)[1],
-        guess=_guessed_volume,
+        floor=lambda truth: window_s(truth) * SECOND_NS / watched_ns(truth),
     ),
 )
-BY_POLICY = ("balanced_accuracy", "event_recall", "event_precision", "false_alarms_per_hour", "ttd_median")
-"""Metrics that threshold policies other than the rule of a table get columns for."""
+BY_POLICY = (
+    "timed_balanced_accuracy",
+    "balanced_accuracy",
+    "event_recall",
+    "event_precision",
+    "false_alarms_per_hour",
+    "ttd_median",
+)
+"""Metrics that are also computed with the thresholds of other policies."""
 COMPARED = (
-    BALANCED_ACCURACY,
+    TIMED_BALANCED_ACCURACY,
     _declare(
         name="detected",
         title="faults detected",
@@ -446,26 +471,28 @@ COMPARED = (
         of_case=_is_correct,
     ),
 )
-"""Metrics of comparisons, which need a value for each episode."""
+"""Metrics of comparisons."""
 
 
 def policy_metrics(policy: str) -> tuple[Metric, ...]:
-    """Return the columns of a threshold policy, named like `event_recall[train-quantile(0.995)]`."""
+    """Return the metrics of a threshold policy, named like `event_recall[train-quantile(0.995)]`."""
     return tuple(_by_policy(metric, policy) for metric in DETECTION_METRICS if metric.name in BY_POLICY)
 
 
 def _by_policy(metric: Metric, policy: str) -> Metric:
     def aggregate(_: Metric, cases: Sequence[ScoredCase]) -> Estimate:
         if not all(policy in case.by_policy for case in cases):
-            return unknown(f"the policy {policy} sets no threshold for it")
+            return unknown(f"the policy {policy} sets no threshold for this detector")
         return metric.estimate([case.by_policy[policy] for case in cases])
 
     return replace(
         metric,
         name=f"{metric.name}[{policy}]",
         title=f"{metric.title}, {policy}",
-        meaning=f"{metric.meaning}; thresholds set by the policy {policy}",
+        meaning=f"{metric.meaning}; thresholds by the policy {policy}",
         headline=False,
+        beside_first="if known" if metric is TIMED_BALANCED_ACCURACY else "",
+        brief=True,
         episodes="all",
         aggregate=aggregate,
         guess=lambda _, cases: None,

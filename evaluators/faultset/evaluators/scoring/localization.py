@@ -1,4 +1,4 @@
-"""Localization metrics: how soon a ranking of services reaches a cause."""
+"""Localization metrics of rankings of services."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from faultset.evaluators.scoring.metrics import (
     CLOSED_FORM,
     Metric,
     ScoredCase,
+    limit_evidence,
     median,
     median_guess,
     once_per_case,
@@ -40,7 +41,7 @@ Read = Callable[[LocalizationScore], float]
 
 @once_per_row
 def ranking_score(row: ResultRow) -> LocalizationScore:
-    """Score the services that a row ranks; no answer is a miss."""
+    """Score the ranking of a row; a missing answer is a miss."""
     return score_ranking(_ranking(row), [frozenset(names) for names in row.truth.causes], row.truth.candidates)
 
 
@@ -50,7 +51,7 @@ def _guess(causes: tuple[tuple[str, ...], ...], candidates: tuple[str, ...]) -> 
 
 
 def guess_of(truth: Truth) -> LocalizationScore:
-    """Return what ranking the candidates at random scores, in closed form."""
+    """Return the score of a random ranking of the candidates, in closed form."""
     return _guess(truth.causes, truth.candidates)
 
 
@@ -66,8 +67,8 @@ def _read_guess(read: Read) -> Callable[[Truth], float]:
     return lambda truth: read(guess_of(truth)) if truth.causes else math.nan
 
 
-def ranked(name: str, title: str, read: Read, meaning: str, *, headline: bool = False) -> Metric:
-    """Declare a share that follows from one ranking of services: AC@k, hit@k and the like."""
+def declare_share(name: str, title: str, read: Read, meaning: str, *, headline: bool = False) -> Metric:
+    """Declare a share computed from a ranking of services, such as AC@k or hit@k."""
     return Metric(
         name=name,
         title=title,
@@ -82,19 +83,19 @@ def ranked(name: str, title: str, read: Read, meaning: str, *, headline: bool = 
 
 def hit_at(k: int, title: str = "") -> Metric:
     """Declare hit@k."""
-    words = {1: "in first place", 3: "among the first three", 5: "among the first five"}
+    words = {1: "has rank 1", 3: "among the first three", 5: "among the first five"}
     meaning = f"any cause {words.get(k, f'among the first {k}')}"
-    return ranked(f"hit{k}", title or f"hit@{k}", lambda score: score.hit(k), meaning)
+    return declare_share(f"hit{k}", title or f"hit@{k}", lambda score: score.hit(k), meaning)
 
 
-AC1 = ranked(
+AC1 = declare_share(
     "ac1",
     "AC@1",
     lambda score: score.ac(1),
     "expected share of episodes in which the first service named is a cause",
     headline=True,
 )
-AVG5 = ranked("avg5", "Avg@5", lambda score: score.avg5, "mean of AC@1 to AC@5", headline=True)
+AVG5 = declare_share("avg5", "Avg@5", lambda score: score.avg5, "mean of AC@1 to AC@5", headline=True)
 HIT1 = hit_at(1)
 HIT5 = hit_at(5, "retrieval@5")
 RANK = Metric(
@@ -103,7 +104,7 @@ RANK = Metric(
     unit="rank",
     better="lower",
     task="localization",
-    meaning="services that an operator examines up to the right one; all of them when there is no answer",
+    meaning="rank of the first cause, so the services to examine; the number of candidates for a missing answer",
     compute=_read_score(lambda score: score.expected_rank),
     aggregate=median,
     floor=_read_guess(lambda score: score.expected_rank),
@@ -131,7 +132,7 @@ def _guessed_rerank(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | N
 
 
 def names_nothing(row: ResultRow) -> bool:
-    """Return whether a localizer or diagnoser rightly names nothing in an episode without a fault."""
+    """Return whether an answer is empty, or missing for lack of an alarm."""
     if row.status == "no_alarm":
         return True
     return (
@@ -148,8 +149,8 @@ def _score_set(first: frozenset[str], causes: tuple[tuple[str, ...], ...]) -> Se
     return score_set(canonical(first, accepted), canonical(frozenset().union(*accepted), accepted))
 
 
-def _of_set(name: str, title: str, read: Callable[[SetScore], float], meaning: str) -> Metric:
-    """Declare a share of what is put first, with all that is tied there, against the set of causes."""
+def _declare_set_score(name: str, title: str, read: Callable[[SetScore], float], meaning: str) -> Metric:
+    """Declare a score of the services that share rank 1 against the set of causes."""
     return Metric(
         name=name,
         title=title,
@@ -174,8 +175,8 @@ def _metric_score(row: ResultRow) -> LocalizationScore | None:
     return score_metrics(metrics, row.truth.metric_causes) if row.truth.metric_causes else None
 
 
-def _of_level(level: str, score_of: Callable[[ResultRow], LocalizationScore | None]) -> tuple[Metric, ...]:
-    """Declare AC@k and MRR of the pods or metrics that a method names."""
+def _declare_level(level: str, score_of: Callable[[ResultRow], LocalizationScore | None]) -> tuple[Metric, ...]:
+    """Declare AC@k and MRR of the pods or metrics in an answer."""
 
     def declare(name: str, title: str, read: Read) -> Metric:
         return Metric(
@@ -184,7 +185,7 @@ def _of_level(level: str, score_of: Callable[[ResultRow], LocalizationScore | No
             unit="share",
             task="localization",
             headline=False,
-            meaning=f"{title} of the {level}s that the method names, on episodes whose truth names a {level}",
+            meaning=f"{title} of the {level}s in the answer, on episodes whose truth names a {level}",
             compute=lambda row: math.nan if (score := score_of(row)) is None else read(score),
             unscored=f"the truth names no {level}s",
         )
@@ -199,11 +200,12 @@ def _of_level(level: str, score_of: Callable[[ResultRow], LocalizationScore | No
 
 LOCALIZATION_METRICS = (
     AC1,
-    ranked(
+    *limit_evidence(AC1),
+    declare_share(
         "ac3", "AC@3", lambda score: score.ac(3), "causes among the first three, over min(3, causes)", headline=True
     ),
     AVG5,
-    ranked(
+    declare_share(
         "mrr",
         "MRR",
         lambda score: score.reciprocal_rank,
@@ -215,14 +217,14 @@ LOCALIZATION_METRICS = (
         name="lift1",
         title="lift of AC@1",
         task="localization",
-        meaning="AC@1 corrected for chance: 0 is random guessing, 1 is perfect, negative is worse than guessing",
+        meaning="AC@1 corrected for chance: 0 is guessing, 1 is perfect, negative is worse than guessing",
         compute=_lift,
         floor=lambda truth: 0.0,
     ),
-    ranked("ac5", "AC@5", lambda score: score.ac(5), "causes among the first five, over min(5, causes)"),
+    declare_share("ac5", "AC@5", lambda score: score.ac(5), "causes among the first five, over min(5, causes)"),
     HIT1,
     hit_at(3),
-    ranked("recall3", "recall@3", lambda score: score.recall(3), "causes among the first three, over all causes"),
+    declare_share("recall3", "recall@3", lambda score: score.recall(3), "causes among the first three over all causes"),
     ANSWERED,
     Metric(
         name="ac1_answered",
@@ -231,7 +233,8 @@ LOCALIZATION_METRICS = (
         task="localization",
         headline=False,
         beside_first="if it differs",
-        meaning="AC@1 over episodes with an answer alone; what a method leaves out does not count against it",
+        meaning="AC@1 over answered episodes only",
+        brief=True,
         of_case=lambda case: case.value(AC1) if case.value(ANSWERED) else math.nan,
     ),
     Metric(
@@ -241,9 +244,10 @@ LOCALIZATION_METRICS = (
         task="localization",
         headline=False,
         beside_first="if known",
-        meaning="AC@1 when given the alarm of the method's own trigger instead, where it has one; no alarm is a miss",
-        of_case=lambda case: math.nan if case.own is None else case.own.value(AC1),
-        unscored="the method has no trigger of its own",
+        meaning="AC@1 given the alarm of the method's own trigger; no alarm is a miss",
+        brief=True,
+        of_case=lambda case: math.nan if case.at_own_alarm is None else case.at_own_alarm.value(AC1),
+        unscored="the method declares no trigger",
     ),
     Metric(
         name="ttl_median",
@@ -253,11 +257,11 @@ LOCALIZATION_METRICS = (
         task="localization",
         headline=False,
         beside_first="if known",
-        meaning="median seconds from the onset to the end of the shortest view from which on the cause stands first, "
-        "over the budgets of --evidence; computing time is not counted, a miss is infinite",
+        meaning="median seconds from the onset to the end of the shortest view that ranks a cause first, as do all "
+        "longer views of --evidence; without computing time, a miss is infinite",
         of_case=lambda case: case.seen_s,
         aggregate=median,
-        unscored="no budgets of evidence were tried",
+        unscored="methods were not run with less evidence; add --evidence",
     ),
     HIT5,
     Metric(
@@ -266,8 +270,8 @@ LOCALIZATION_METRICS = (
         unit="share",
         task="localization",
         headline=False,
-        meaning="hit@1 over hit@5: of the causes that reach the first five, the share that comes first; "
-        "hit@1 is retrieval@5 times this",
+        meaning="hit@1 over hit@5: the share of causes among the first five that have rank 1; hit@1 is retrieval@5 "
+        "times rerank",
         aggregate=ratio(HIT1, HIT5),
         guess=_guessed_rerank,
     ),
@@ -277,40 +281,44 @@ LOCALIZATION_METRICS = (
         unit="share",
         task="localization",
         headline=False,
-        meaning="share of no-fault episodes in which no alarm was given or no service was named",
+        meaning="share of no-fault episodes without an alarm or with an empty answer",
         episodes="no fault",
         compute=names_nothing,
         unscored="no no-fault episodes",
     ),
-    _of_set(
+    _declare_set_score(
         "exact_set",
         "exact set",
         lambda score: float(score.exact),
-        "what is put first, with all that is tied there, is exactly the set of causes",
+        "the services that share rank 1 are exactly the causes",
     ),
-    _of_set("jaccard", "Jaccard", lambda score: score.jaccard, "overlap of what is put first and the set of causes"),
-    *_of_level("metric", _metric_score),
-    *_of_level("pod", _pod_score),
-    _of_set("set_f1", "set F1", lambda score: score.f1, "F1 of what is put first against the set of causes"),
+    _declare_set_score(
+        "jaccard", "Jaccard", lambda score: score.jaccard, "overlap of the services that share rank 1 and the causes"
+    ),
+    *_declare_level("metric", _metric_score),
+    *_declare_level("pod", _pod_score),
+    _declare_set_score(
+        "set_f1", "set F1", lambda score: score.f1, "F1 of the services that share rank 1 against the causes"
+    ),
 )
 
 
-class FirstPlace(NamedTuple):
-    """What the services in first place are to the cause."""
+class FirstRank(NamedTuple):
+    """How the services that share rank 1 relate to the cause."""
 
     kinds: Mapping[str, float]
     """Shares of causes, symptoms, unrelated services and missing answers."""
     hops: float
-    """Fewest calls to a cause in the first seed; NaN without an answer."""
+    """Fewest calls to a cause, in the first seed; NaN without an answer."""
 
 
 @once_per_case
-def first_place(case: ScoredCase) -> FirstPlace:
-    """Say what a localizer puts first, as means over seeds."""
+def first_rank(case: ScoredCase) -> FirstRank:
+    """Classify the services that share rank 1, as means over seeds."""
     truth, causes = case.truth, frozenset().union(*case.truth.causes)
     first = [leading(_ranking(row), truth.candidates) for row in case.rows]
     kinds = [kinds_of_answer(names, causes, truth.calls) for names in first]
-    return FirstPlace(
+    return FirstRank(
         kinds={kind: float(sum(shares[kind] for shares in kinds) / len(kinds)) for kind in MISSES},
         hops=hops(truth.calls, first[0], causes) if first[0] else math.nan,
     )

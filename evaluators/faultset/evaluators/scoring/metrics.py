@@ -1,8 +1,8 @@
-"""Metrics: a declaration each, and the cases that they are computed on.
+"""Metrics and the cases that they are computed on.
 
-Scoring turns result rows into one table of cases: all answers of one method to one question about one episode. A metric
-has a value for each case, an aggregate over the cases of a table, and what guessing scores there. Built-in metrics and
-those of other distributions are declared in the same way.
+A case holds the answers of one method to one question about one episode. A metric has a value for each case, an
+aggregate over the cases of a table, and the score of guessing there. Built-in and third-party metrics are declared in
+the same way.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -38,23 +38,25 @@ class ScoredCase:
 
     rows: tuple[ResultRow, ...] = field(repr=False)
     thresholds: tuple[float, ...] | None = None
-    """Thresholds of a policy, one for each row, that decide a detector's alarms; None for its own."""
-    own: ScoredCase | None = None
+    """Thresholds of a policy, one for each row; None if the detector's own thresholds decide."""
+    at_own_alarm: ScoredCase | None = None
     """The same question, given the alarm of the method's own trigger."""
+    by_budget: dict[float, ScoredCase] = field(default_factory=dict, repr=False)
+    """Seconds of evidence -> the same question, if the method sees no more."""
     seen_s: float = math.nan
-    """Seconds after the onset up to which the episode had to be seen; infinite for a miss, NaN if not tried."""
+    """Seconds of the fault that the method had to see for a right answer; infinite for a miss, NaN if not tried."""
     by_policy: dict[str, ScoredCase] = field(default_factory=dict, repr=False)
     """Threshold policy -> the same answers with its thresholds."""
     _values: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def truth(self) -> Truth:
-        """What is true of the episode."""
+        """The truth about the episode."""
         return self.rows[0].truth
 
     @property
     def at_s(self) -> float:
-        """Delay of the alarm or length of the evidence in seconds; -1 without one."""
+        """Delay of the alarm or length of the evidence in seconds; -1 without either."""
         return amount_of(self.rows[0].delay_s, self.rows[0].evidence_s)
 
     def mean(self, compute: Callable[[ResultRow], float]) -> float:
@@ -62,13 +64,13 @@ class ScoredCase:
         return float(np.mean([float(compute(row)) for row in self.rows]))
 
     def value(self, metric: Metric) -> float:
-        """Return the value of a metric; NaN leaves the case out."""
+        """Return the value of a metric; cases with NaN are left out."""
         return self.once(metric, metric.value_of)
 
-    def once(self, key: Any, make: Callable[[ScoredCase], Value]) -> Value:
-        """Return what a function makes of this case; it is called once."""
+    def once(self, key: Any, compute: Callable[[ScoredCase], Value]) -> Value:
+        """Return the result of a function of this case, which is called once."""
         if key not in self._values:
-            self._values[key] = make(self)
+            self._values[key] = compute(self)
         return self._values[key]
 
 
@@ -84,7 +86,7 @@ def mean(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
 
 
 def median(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
-    """Return the median over episodes, in which a miss may be infinite."""
+    """Return the median over episodes; misses may be infinite."""
     cases = [case for case in cases if not math.isnan(case.value(metric))]
     if not cases:
         return unknown(metric.unscored)
@@ -92,7 +94,7 @@ def median(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
 
 
 def ratio(part: Metric, whole: Metric) -> Aggregate:
-    """Return an aggregate: the sum of one metric over the sum of another."""
+    """Return an aggregate that divides the sum of one metric by the sum of another."""
 
     def aggregate(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
         return clustered_ratio([c.value(part) for c in cases], [c.value(whole) for c in cases], clusters_of(cases))
@@ -106,13 +108,13 @@ def clusters_of(cases: Sequence[ScoredCase]) -> list[Hashable]:
 
 
 def mean_guess(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
-    """Return the mean of what guessing scores on each episode; None if that is unknown."""
+    """Return the mean score of guessing over episodes; None if unknown."""
     values = _guesses(metric, cases)
     return Estimate(value=float(np.mean(values)), n=len(values), method=CLOSED_FORM) if values else None
 
 
 def median_guess(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate | None:
-    """Return the upper median of what guessing scores on each episode."""
+    """Return the upper median of the score of guessing over episodes; None if unknown."""
     values = sorted(_guesses(metric, cases))
     return Estimate(value=values[len(values) // 2], n=len(values), method=CLOSED_FORM) if values else None
 
@@ -126,46 +128,47 @@ def _guesses(metric: Metric, cases: Sequence[ScoredCase]) -> list[float]:
 class Metric:
     """A number in the tables of one task.
 
-    `compute` gives a value for each answer, which is averaged over the seeds of a method and then over episodes, with
-    an interval from what clusters differ by. Built-in metrics replace steps of that: the value of a case, or its
-    aggregate over the cases of a table.
+    By default `compute` scores each answer, and the values are averaged over seeds and then over episodes, with an
+    interval over clusters. `of_case` and `aggregate` replace these steps.
     """
 
     name: str
     """Key in `leaderboard.json` and in frames, for instance `ac1`."""
     title: str
-    """Head of the column."""
+    """Title of the column."""
     unit: Unit = ""
     """"share" for values from 0 to 1, "s", "per hour", "rank", or nothing."""
     better: Literal["higher", "lower"] = "higher"
-    """Which values are the better ones."""
+    """Whether higher or lower values are better."""
     meaning: str = ""
-    """What is counted, in one sentence without a full stop."""
+    """Definition, in one sentence without a full stop."""
     task: str = ""
-    """Task whose tables it belongs to: detection, localization or rca."""
+    """Task: detection, localization or rca."""
     headline: bool = True
-    """Whether it is shown where space is short: in Markdown, on the terminal, in comparisons."""
+    """Whether Markdown, the terminal and comparisons show it; JSON has all metrics."""
     episodes: Episodes = "fault"
-    """Episodes of a table that it is computed on."""
+    """Episodes that it is computed on."""
     compute: Callable[[ResultRow], float] | None = None
-    """From an answer with its truth to a value; NaN leaves the episode out. An answer whose status is not "ok" should
-    score like the worst answer."""
+    """Score an answer; NaN leaves the episode out. An answer with another status than "ok" should get the worst
+    score."""
     floor: Callable[[Truth], float] | None = None
-    """What guessing scores on an episode, where that is known."""
+    """Score of guessing on an episode, if known."""
     unscored: str = "no scored episode"
-    """Reason that is shown where every value is NaN."""
+    """Reason to show if every value is NaN."""
     of_case: Callable[[ScoredCase], float] | None = None
-    """From all answers of a case to a value; by default the mean of `compute`."""
+    """Score a case; by default the mean of `compute` over its answers."""
     aggregate: Aggregate = mean
-    """From the cases of one method in a table to the number that is shown."""
+    """Combine the cases of one method into the number in the table."""
     guess: Callable[[Metric, Sequence[ScoredCase]], Estimate | None] = mean_guess
-    """From the cases of a table, one for each episode, to what guessing scores there."""
+    """Return the score of guessing on the cases of a table, one for each episode."""
     beside_first: Literal["", "if known", "if it differs"] = ""
-    """Shown beside the first metric of a table: where it has values, or where it was computed on fewer episodes."""
+    """Show it beside the first metric of a table: if it has values, or if it was computed on fewer episodes."""
+    brief: bool = False
+    """Whether the terminal leaves out its interval."""
     balanced: bool = False
-    """Whether episodes with and without a fault weigh the same, whatever their numbers."""
+    """Whether episodes with and without a fault get equal weight."""
     installed: bool = False
-    """Whether another distribution has declared it."""
+    """Whether another distribution declares it."""
 
     def value_of(self, case: ScoredCase) -> float:
         """Compute the value of a case."""
@@ -179,33 +182,61 @@ class Metric:
         return self.episodes == "all" or truth.faulty == (self.episodes == "fault")
 
     def estimate(self, cases: Sequence[ScoredCase]) -> Estimate:
-        """Return the number that a table shows of the cases of one method."""
+        """Return the number of one method in a table."""
         return self.aggregate(self, [case for case in cases if self.is_for(case.truth)])
 
     def estimate_guess(self, cases: Sequence[ScoredCase]) -> Estimate | None:
-        """Return what guessing scores on the episodes of a table; None if that is unknown."""
+        """Return the score of guessing on the episodes of a table; None if unknown."""
         return self.guess(self, [case for case in cases if self.is_for(case.truth)])
 
 
 def once_per_case(function: Callable[[ScoredCase], Value]) -> Callable[[ScoredCase], Value]:
-    """Let a function of a case compute once for each case."""
+    """Cache a function of a case in the case."""
 
     @functools.wraps(function)
-    def remember(case: ScoredCase) -> Value:
+    def compute_once(case: ScoredCase) -> Value:
         return case.once(function, function)
 
-    return remember
+    return compute_once
 
 
 def once_per_row(function: Callable[[ResultRow], Value]) -> Callable[[ResultRow], Value]:
-    """Let a function of a row compute once for each row, which keeps the result as a cached property does."""
+    """Cache a function of a row in the row, as a cached property does."""
     name = f"{function.__module__}.{function.__qualname__}"
 
     @functools.wraps(function)
-    def remember(row: ResultRow) -> Value:
-        kept = row.__dict__
-        if name not in kept:
-            kept[name] = function(row)
-        return kept[name]
+    def compute_once(row: ResultRow) -> Value:
+        cache = row.__dict__
+        if name not in cache:
+            cache[name] = function(row)
+        return cache[name]
 
-    return remember
+    return compute_once
+
+
+BUDGETS_S = (10, 30, 60)
+"""Seconds of evidence that have columns of their own in tables."""
+
+
+def limit_evidence(metric: Metric) -> tuple[Metric, ...]:
+    """Return the metric for methods that see no more than each of `BUDGETS_S` of the fault."""
+    return tuple(_limit_to(metric, seconds) for seconds in BUDGETS_S)
+
+
+def _limit_to(metric: Metric, seconds: int) -> Metric:
+    def value_of(case: ScoredCase) -> float:
+        cut = case.by_budget.get(float(seconds))
+        return math.nan if cut is None else cut.value(metric)
+
+    return replace(
+        metric,
+        name=f"{metric.name}_{seconds}s",
+        title=f"{metric.title}, {seconds} s",
+        meaning=f"{metric.title} if methods see only {seconds} s of the fault, or {seconds} s after the alarm",
+        headline=False,
+        beside_first="if known",
+        brief=True,
+        compute=None,
+        of_case=value_of,
+        unscored=f"methods were not run with {seconds} s of evidence; add --evidence 10,30,60",
+    )

@@ -1,16 +1,15 @@
-"""Score one ranking of services or metrics against the causes of an episode.
+"""Score a ranking of services or metrics against the causes of an episode.
 
-Every number is the expected value over random orders of tied candidates (McSherry and Najork, ECIR 2008), so the
-alphabet decides nothing. A cause is a set of accepted names; candidates that a ranking leaves out share its last place.
-An empty ranking is the answer "no fault" and a miss. Metrics have no closed list: those that a ranking leaves out are
-misses, and guessing has no closed form."""
+Every number is the expected value over random orders of tied candidates (McSherry and Najork, ECIR 2008), so names do
+not break ties. A cause is a set of accepted names. Candidates without a score share the last rank. An empty ranking is
+a miss. The list of metrics is open: metrics without a score are misses, and guessing has no closed form."""
 
 from __future__ import annotations
 
 import fnmatch
 import math
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import groupby
@@ -22,24 +21,24 @@ AVG_DEPTH = 5
 
 @dataclass(frozen=True, kw_only=True)
 class LocalizationScore:
-    """Scores of one ranking."""
+    """Scores of a ranking."""
 
     blocks: Sequence[AbstractSet[str]]
-    """Candidates from best to worst, those with equal scores together; empty if none has a score."""
+    """Candidates from best to worst, equal scores in one block; empty if no candidate has a score."""
     causes: Causes
     size: int
     """Number of candidates."""
 
     def ac(self, k: int) -> float:
-        """Return the field's AC@k: causes among the first k, over min(k, number of causes)."""
-        return self._found(k) / min(k, len(self.causes))
+        """Return AC@k: causes among the first k, over min(k, number of causes)."""
+        return self._count_hits(k) / min(k, len(self.causes))
 
     def recall(self, k: int) -> float:
         """Return the share of causes among the first k."""
-        return self._found(k) / len(self.causes)
+        return self._count_hits(k) / len(self.causes)
 
     def hit(self, k: int) -> float:
-        """Return whether any cause is among the first k."""
+        """Return the probability that any cause is among the first k."""
         return chance_in_top(self.blocks, self._any_cause, k)
 
     @property
@@ -61,21 +60,21 @@ class LocalizationScore:
     def _any_cause(self) -> frozenset[str]:
         return frozenset().union(*self.causes)
 
-    def _found(self, k: int) -> float:
+    def _count_hits(self, k: int) -> float:
         return sum(chance_in_top(self.blocks, cause, k) for cause in self.causes)
 
 
 def score_ranking(scores: Mapping[str, float], causes: Causes, candidates: Sequence[str]) -> LocalizationScore:
-    """Score one ranking against the causes of one episode.
+    """Score a ranking against the causes of an episode.
 
     Parameters
     ----------
     scores
-        Candidate to score, higher is more likely; unknown names and NaN are as if left out.
+        Candidate -> score, higher is more suspicious. Unknown names and NaN are ignored.
     causes
-        For every root cause the names that count as finding it.
+        Accepted names of every root cause.
     candidates
-        Closed list that was published to the method.
+        All names that an answer may contain.
     """
     if not causes:
         raise ValueError("an episode without a root cause cannot be scored for localization")
@@ -83,68 +82,70 @@ def score_ranking(scores: Mapping[str, float], causes: Causes, candidates: Seque
 
 
 def tied_blocks(scores: Mapping[str, float], candidates: Sequence[str]) -> list[frozenset[str]]:
-    """Candidates from best to worst, equal scores together; empty when no candidate has a score."""
-    known = {name: float(scores[name]) for name in candidates if name in scores and not math.isnan(scores[name])}
-    if not known:
+    """Return candidates from best to worst, equal scores in one block; empty if no candidate has a score."""
+    scored = {name: float(scores[name]) for name in candidates if name in scores and not math.isnan(scores[name])}
+    if not scored:
         return []
-    value_of = known.__getitem__
-    blocks = [frozenset(tied) for _, tied in groupby(sorted(known, key=value_of, reverse=True), key=value_of)]
-    rest = frozenset(candidates) - known.keys()
+    value_of = scored.__getitem__
+    blocks = [frozenset(tied) for _, tied in groupby(sorted(scored, key=value_of, reverse=True), key=value_of)]
+    rest = frozenset(candidates) - scored.keys()
     return [*blocks, rest] if rest else blocks
 
 
 def chance_in_top(blocks: Sequence[AbstractSet[str]], names: AbstractSet[str], k: int) -> float:
-    """Probability that at least one of `names` is among the first k when ties are broken at random."""
+    """Return the probability that any of `names` is among the first k, with ties in random order."""
     above = 0
     for block in blocks:
-        wanted, size, room = len(block & names), len(block), k - above
+        hits, size, room = len(block & names), len(block), k - above
         if room <= 0:
             return 0.0
-        if wanted:
+        if hits:
             if room >= size:
                 return 1.0
-            return 1.0 - math.comb(size - wanted, room) / math.comb(size, room)
+            return 1.0 - math.comb(size - hits, room) / math.comb(size, room)
         above += size
     return 0.0
 
 
-def expected_of_first(blocks: Sequence[AbstractSet[str]], names: AbstractSet[str], of, missing: float) -> float:
-    """Expected value of `of(rank)` at the first of `names`, ranks from 1, ties broken at random."""
+def expected_of_first(
+    blocks: Sequence[AbstractSet[str]], names: AbstractSet[str], value: Callable[[int], float], missing: float
+) -> float:
+    """Return the expected `value(rank)` of the first of `names`, with ties in random order and ranks from 1."""
     above = 0
     for block in blocks:
-        wanted, size = len(block & names), len(block)
-        if wanted:
-            ways = math.comb(size, wanted)
+        hits, size = len(block & names), len(block)
+        if hits:
+            ways = math.comb(size, hits)
             return sum(
-                math.comb(size - place, wanted - 1) / ways * of(above + place) for place in range(1, size - wanted + 2)
+                math.comb(size - first, hits - 1) / ways * value(above + first) for first in range(1, size - hits + 2)
             )
         above += size
     return missing
 
 
 def failed_score(candidates: Sequence[str]) -> LocalizationScore:
-    """Score of a run that gave no answer: a miss at every depth."""
+    """Return the score of a missing answer."""
     return score_ranking({}, [frozenset({"-"})], candidates)
 
 
 def random_floor(causes: Causes, candidates: Sequence[str]) -> LocalizationScore:
-    """What ranking the candidates at random scores, in closed form: everything is one tied block."""
+    """Return the score of a random ranking in closed form: all candidates are tied."""
     return score_ranking(dict.fromkeys(candidates, 0.0), causes, candidates)
 
 
 def lift(value: float, floor: float) -> float:
-    """Chance-corrected value: 0 at the floor, 1 when perfect; NaN where the floor is already perfect."""
+    """Return the chance-corrected value: 0 at the floor, 1 if perfect, NaN if the floor is 1."""
     return (value - floor) / (1.0 - floor) if floor < 1.0 else math.nan
 
 
 def leading(scores: Mapping[str, float], candidates: Sequence[str]) -> frozenset[str]:
-    """Candidates that a ranking puts first, all that are tied there: its answer as a set."""
+    """Return all candidates that share the first rank."""
     blocks = tied_blocks(scores, candidates)
     return blocks[0] if blocks else frozenset()
 
 
 def canonical(names: AbstractSet[str], causes: Causes) -> frozenset[str]:
-    """Replace every accepted name of a cause by one and the same, so that sets of names can be compared."""
+    """Replace all accepted names of a cause by the same one, so that sets can be compared."""
     canonical_names = {name: min(cause) for cause in causes for name in cause}
     return frozenset(canonical_names.get(name, name) for name in names)
 
@@ -154,20 +155,16 @@ class SetScore:
     """Agreement of a returned set with the true set."""
 
     exact: bool
-    precision: float
-    recall: float
     f1: float
     jaccard: float
 
 
 def score_set(answer: AbstractSet[Hashable], truth: AbstractSet[Hashable]) -> SetScore:
-    """Score a set of names; precision is NaN for an empty answer, recall NaN for an empty truth."""
+    """Score a set of names; NaN if both sets are empty."""
     hit = len(answer & truth)
     union = len(answer | truth)
     return SetScore(
         exact=answer == truth,
-        precision=hit / len(answer) if answer else math.nan,
-        recall=hit / len(truth) if truth else math.nan,
         f1=2 * hit / (len(answer) + len(truth)) if answer or truth else math.nan,
         jaccard=hit / union if union else math.nan,
     )
@@ -177,7 +174,7 @@ _DERIVED = ("_error_rate", "_mean", "_rate")
 
 
 def score_metrics(ranked: Sequence[tuple[str, str, float]], causes: Sequence[tuple[str, str]]) -> LocalizationScore:
-    """Score [service, metric, score] triples against (service, metric) causes; ties by expectation."""
+    """Score (service, metric, score) triples against (service, metric) causes."""
     scores = {f"{service}\0{metric}": score for service, metric, score in ranked if not math.isnan(score)}
     if not scores:
         return failed_score(["-"])
@@ -188,31 +185,30 @@ def score_metrics(ranked: Sequence[tuple[str, str, float]], causes: Sequence[tup
     return score_ranking(scores, right, list(scores))
 
 
-def metric_matches(named: str, true: str) -> bool:
-    """Whether a metric that a method names is one that the truth names.
+def metric_matches(name: str, pattern: str) -> bool:
+    """Return whether the metric that a method names is the true one.
 
-    The truth may hold a pattern with `*`; a method may name what was derived from the stored metric, such as its rate.
+    The truth may be a pattern with `*`. A method may name a derived metric, such as a rate.
 
     Examples
     --------
     >>> metric_matches('container_cpu_usage_seconds_total{mode="user"}', "container_cpu_*")
     True
     """
-    stem = named.partition("{")[0]
+    stem = name.partition("{")[0]
     names = {stem, *(stem.removesuffix(suffix) for suffix in _DERIVED)}
-    return any(fnmatch.fnmatchcase(name, true) for name in names)
+    return any(fnmatch.fnmatchcase(variant, pattern) for variant in names)
 
 
 Calls = Sequence[tuple[str, str]]
 """(caller, callee) pairs."""
 Miss = Literal["hit", "symptom", "unrelated", "none"]
-"""hit: a cause · symptom: a service that depends on a cause, directly or not · unrelated: any other · none: no
-answer."""
+"""hit: a cause · symptom: a direct or indirect caller of a cause · unrelated: another service · none: no answer."""
 MISSES: tuple[Miss, ...] = ("hit", "symptom", "unrelated", "none")
 
 
 def hops(calls: Calls, start: Iterable[str], goals: AbstractSet[str]) -> float:
-    """Fewest calls, in either direction, between any of `start` and any of `goals`; infinite where no way leads.
+    """Return the fewest calls, in either direction, from any of `start` to any of `goals`; infinite without a path.
 
     Examples
     --------
@@ -224,36 +220,36 @@ def hops(calls: Calls, start: Iterable[str], goals: AbstractSet[str]) -> float:
         neighbours.setdefault(caller, set()).add(callee)
         neighbours.setdefault(callee, set()).add(caller)
     waiting = deque((name, 0) for name in start)
-    seen = {name for name, _ in waiting}
+    visited = {name for name, _ in waiting}
     while waiting:
         name, distance = waiting.popleft()
         if name in goals:
             return float(distance)
-        for neighbour in neighbours.get(name, set()) - seen:
-            seen.add(neighbour)
+        for neighbour in neighbours.get(name, set()) - visited:
+            visited.add(neighbour)
             waiting.append((neighbour, distance + 1))
     return math.inf
 
 
 def dependents(calls: Calls, causes: AbstractSet[str]) -> frozenset[str]:
-    """Services that call a cause, directly or through others: those who feel it."""
+    """Return the direct and indirect callers of the causes."""
     callers: dict[str, set[str]] = {}
     for caller, callee in calls:
         callers.setdefault(callee, set()).add(caller)
-    found: set[str] = set()
+    reached: set[str] = set()
     waiting = list(causes)
     while waiting:
-        new = callers.get(waiting.pop(), set()) - found
-        found |= new
+        new = callers.get(waiting.pop(), set()) - reached
+        reached |= new
         waiting += new
-    return frozenset(found - causes)
+    return frozenset(reached - causes)
 
 
-def kinds_of_answer(named: AbstractSet[str], causes: AbstractSet[str], calls: Calls) -> Mapping[Miss, float]:
-    """Shares of the services that are tied in first place, by what they are to the cause; they add up to one."""
-    if not named:
+def kinds_of_answer(services: AbstractSet[str], causes: AbstractSet[str], calls: Calls) -> Mapping[Miss, float]:
+    """Return the share of each kind among the services that share the first rank."""
+    if not services:
         return {kind: float(kind == "none") for kind in MISSES}
-    feeling = dependents(calls, causes)
-    hit = len(named & causes) / len(named)
-    symptom = len((named - causes) & feeling) / len(named)
+    symptoms = dependents(calls, causes)
+    hit = len(services & causes) / len(services)
+    symptom = len((services - causes) & symptoms) / len(services)
     return {"hit": hit, "symptom": symptom, "unrelated": max(0.0, 1.0 - hit - symptom), "none": 0.0}

@@ -25,12 +25,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class TaskMetrics:
-    """What the answers to one task are scored by."""
+    """The metrics of a task."""
 
     metrics: tuple[Metric, ...]
-    """In the order of columns; tables are ranked by the first."""
+    """All metrics in the order of columns; the first one ranks tables."""
     right: Metric
-    """How right one answer is; methods are compared by it."""
+    """The metric of a single episode by which methods are compared."""
     compared: tuple[Metric, ...]
     """Metrics of comparisons."""
     poses: Callable[[Truth], bool]
@@ -51,30 +51,30 @@ TASK_METRICS: dict[str, TaskMetrics] = {
 
 
 def right_of(row: ResultRow) -> float:
-    """Return how right one answer is, by the metric that methods are compared by."""
+    """Return how right an answer is, by the metric that compares methods."""
     return ScoredCase(rows=(row,)).value(TASK_METRICS[row.task].right)
 
 
 def registered_scorers() -> tuple[Metric, ...]:
-    """Return every scorer that is installed and keeps the contract, by name; a warning names any other."""
-    return tuple(load_plugins(GROUP, _declared).values())
+    """Return all valid installed scorers by name; log a warning for each invalid one."""
+    return tuple(load_plugins(GROUP, _check_plugin).values())
 
 
-def _declared(name: str, loaded: object) -> Metric:
+def _check_plugin(name: str, loaded: object) -> Metric:
     return check_declaration(loaded, name)
 
 
 def find_scorer(name: str) -> Metric:
-    """Return one scorer of another distribution by its name."""
-    return load_plugin(GROUP, name, kind="scorer", accept=_declared)
+    """Return an installed scorer by its name."""
+    return load_plugin(GROUP, name, kind="scorer", accept=_check_plugin)
 
 
 def guard(scorers: Iterable[Metric]) -> tuple[Metric, ...]:
-    """Mark scorers of other distributions; a value is missing where one fails, which is logged once."""
-    return tuple(dataclasses.replace(scorer, installed=True, of_case=_guarded(scorer)) for scorer in scorers)
+    """Mark installed scorers; a failure is logged once and gives NaN."""
+    return tuple(dataclasses.replace(scorer, installed=True, of_case=_guard_value(scorer)) for scorer in scorers)
 
 
-def _guarded(scorer: Metric) -> Callable[[ScoredCase], float]:
+def _guard_value(scorer: Metric) -> Callable[[ScoredCase], float]:
     def value_of(case: ScoredCase) -> float:
         try:
             return scorer.value_of(case)
@@ -82,7 +82,7 @@ def _guarded(scorer: Metric) -> Callable[[ScoredCase], float]:
             if not reported:
                 reported.append(case)
                 _log.warning(
-                    'the scorer "%s" failed on episode %s (%s: %s); its value is missing there',
+                    'the scorer "%s" failed on episode %s (%s: %s); its value there is missing',
                     scorer.name,
                     case.truth.episode,
                     type(error).__name__,
@@ -95,7 +95,7 @@ def _guarded(scorer: Metric) -> Callable[[ScoredCase], float]:
 
 
 def check_declaration(scorer: object, name: str | None = None) -> Metric:
-    """Return the scorer if its declaration can be used.
+    """Return the scorer if its declaration is valid.
 
     Parameters
     ----------
@@ -105,15 +105,15 @@ def check_declaration(scorer: object, name: str | None = None) -> Metric:
     Raises
     ------
     UsageError
-        It is no `Metric` with `compute`, has the name of a built-in metric, or a field has an unknown value.
+        It is not a `Metric` with `compute`, has the name of a built-in metric, or a field has an unknown value.
     """
     label = name or getattr(scorer, "name", repr(scorer))
     if not isinstance(scorer, Metric) or scorer.compute is None:
-        raise UsageError(f'the scorer "{label}" must be a faultset.evaluators.Metric with compute; found {scorer!r}')
+        raise UsageError(f'the scorer "{label}" must be a faultset.evaluators.Metric with compute, got {scorer!r}')
     if name is not None and scorer.name != name:
         raise UsageError(f'the entry point "{name}" in {GROUP} names the scorer "{scorer.name}"; use one name for both')
     if re.fullmatch(r"[a-z][a-z0-9_]*", scorer.name) is None:
-        raise UsageError(f'"{scorer.name}" is not a name for a scorer; use lower-case letters, digits and underscores')
+        raise UsageError(f'the scorer name "{scorer.name}" may only have lower-case letters, digits and underscores')
     for field, value, allowed in (
         ("task", scorer.task, TASKS),
         ("unit", scorer.unit, get_args(Unit)),
@@ -121,10 +121,10 @@ def check_declaration(scorer: object, name: str | None = None) -> Metric:
         ("episodes", scorer.episodes, get_args(Episodes)),
     ):
         if value not in allowed:
-            choices = ", ".join(repr(one) for one in allowed)
+            choices = ", ".join(map(repr, allowed))
             raise UsageError(f'the scorer "{scorer.name}" has {field}={value!r}; choose from {choices}')
     if not scorer.title or not scorer.meaning:
-        raise UsageError(f'the scorer "{scorer.name}" has no title or no meaning; readers need both')
+        raise UsageError(f'the scorer "{scorer.name}" must have a title and a meaning; readers of tables need both')
     if any(scorer.name == metric.name and scorer is not metric for metric in TASK_METRICS[scorer.task].metrics):
         raise UsageError(f'"{scorer.name}" is a built-in metric of {scorer.task}; choose another name')
     return scorer

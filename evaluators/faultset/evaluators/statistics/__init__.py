@@ -1,1 +1,1 @@
-"""Intervals and tests over episodes. What cannot be said is NaN with a reason, never zero."""
+"""Intervals and tests over episodes. Unknown values are NaN with a reason, never zero."""

@@ -1,4 +1,4 @@
-"""Compare two methods on the same episodes, combine two halves of episodes, and predict one more system."""
+"""Paired comparison of two methods, balanced statistics over two halves, and predictions for one more system."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from faultset.evaluators.statistics.intervals import (
+    LEVEL,
     MINIMUM_FOR_TESTS,
     Estimate,
     Spread,
@@ -29,52 +30,50 @@ _ENUMERATE_SIGNS_UP_TO = 14
 
 @dataclass(frozen=True, kw_only=True)
 class PairedTest:
-    """Result of a paired test; `reason` says why p is missing."""
+    """Result of a paired test, or the reason why p is missing."""
 
     p: float
-    mid_p: float = math.nan
     reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairedDifference:
-    """Mean difference of two methods on the same episodes, and how surprising it would be without any."""
+    """Mean difference of two methods on the same episodes, with its tests."""
 
     difference: Estimate
-    """Without an interval where all episodes have the same: it would be invented."""
+    """Has no interval if all episodes have the same difference."""
     test: PairedTest
-    """Flips the signs of whole clusters."""
+    """Sign-flip test over clusters."""
     mcnemar: PairedTest = field(default_factory=lambda: PairedTest(p=math.nan, reason="not computed"))
-    """Exact test on discordant episodes; only where every problem occurs once and every value is right or wrong."""
+    """Exact test on discordant episodes; only if every problem occurs once and every value is 0 or 1."""
     only_first: int = 0
-    """Episodes that only the first method gets right."""
+    """Number of episodes that only the first method gets right."""
     only_second: int = 0
 
 
 def mcnemar_exact(only_first: int, only_second: int) -> PairedTest:
-    """Exact McNemar test on the episodes where just one of two methods is right.
+    """Run the exact McNemar test on the episodes that just one of two methods gets right.
 
-    Assumes independent episodes. With fewer than six discordant episodes p cannot get below 0.05.
+    Episodes must be independent. With fewer than six discordant episodes p is above 0.05.
     """
     n = only_first + only_second
     if n == 0:
         return PairedTest(p=math.nan, reason="the two never differ")
     smaller = min(only_first, only_second)
     tail = sum(math.comb(n, i) for i in range(smaller + 1)) / 2**n
-    p = min(1.0, 2 * tail)
-    return PairedTest(p=p, mid_p=p - math.comb(n, smaller) / 2**n)
+    return PairedTest(p=min(1.0, 2 * tail))
 
 
 def sign_flip(
     differences: npt.ArrayLike, keys: Sequence[Hashable], seed: int = 0, *, strata: Sequence[Hashable] | None = None
 ) -> PairedTest:
-    """Two-sided permutation test that flips the sign of whole clusters.
+    """Run the two-sided permutation test that flips the signs of whole clusters.
 
-    Below six clusters nothing can be significant, so nothing is claimed. With strata, what is tested is the mean over
-    strata of the mean difference in each, such as a difference of balanced accuracies.
+    With fewer than six clusters p is missing, because it could not fall below 0.05. With strata the statistic is the
+    mean over strata of their mean differences, such as a difference of balanced accuracies.
     """
     data = np.asarray(differences, dtype=float)
-    sums = cluster_sums(data * _weights(strata, len(data)), keys)
+    sums = cluster_sums(data * _equal_weights(strata, len(data)), keys)
     if len(sums) < MINIMUM_FOR_TESTS:
         return PairedTest(p=math.nan, reason=f"{len(sums)} clusters; a test needs {MINIMUM_FOR_TESTS}")
     if not sums.any():
@@ -82,18 +81,18 @@ def sign_flip(
     if len(sums) <= _ENUMERATE_SIGNS_UP_TO:
         signs, extra = _all_signs(len(sums)), 0
     else:
-        signs, extra = _drawn_signs(len(sums), seed), 1
+        signs, extra = _draw_signs(len(sums), seed), 1
     as_extreme = int((np.abs(signs @ sums) >= abs(sums.sum()) - 1e-12).sum())
     return PairedTest(p=(as_extreme + extra) / (len(signs) + extra))
 
 
-def clusters_needed(comparisons: int, level: float = 0.05) -> int:
-    """Return how many clusters there must be for the smallest of so many corrected p to reach the level."""
-    return max(MINIMUM_FOR_TESTS, math.ceil(math.log2(2 * max(1, comparisons) / level)))
+def clusters_needed(comparisons: int) -> int:
+    """Return the number of clusters from which on the smallest Holm-corrected p can reach 0.05."""
+    return max(MINIMUM_FOR_TESTS, math.ceil(math.log2(2 * max(1, comparisons) / 0.05)))
 
 
-def _weights(strata: Sequence[Hashable] | None, count: int) -> npt.NDArray[np.float64]:
-    """[episodes] weights, one on average, that give each stratum the same total."""
+def _equal_weights(strata: Sequence[Hashable] | None, count: int) -> npt.NDArray[np.float64]:
+    """Return weights with mean 1 that give each stratum the same total."""
     if strata is None:
         return np.ones(count)
     sizes = Counter(strata)
@@ -106,7 +105,7 @@ def _all_signs(count: int) -> npt.NDArray[np.int8]:
 
 
 @functools.lru_cache(maxsize=4)
-def _drawn_signs(count: int, seed: int) -> npt.NDArray[np.int64]:
+def _draw_signs(count: int, seed: int) -> npt.NDArray[np.int64]:
     return np.random.default_rng(seed).choice((1, -1), size=(9999, count))
 
 
@@ -118,14 +117,14 @@ def paired_difference(
     *,
     strata: Sequence[Hashable] | None = None,
 ) -> PairedDifference:
-    """Compare two methods' scores on the same episodes, clustered.
+    """Compare the scores of two methods on the same episodes.
 
-    The interval of a difference of shares ends at -1 and 1.
+    If all scores are shares, the interval of their difference is limited to [-1, 1].
 
     Parameters
     ----------
     strata
-        Two kinds of episodes that count the same whatever their numbers, as in balanced accuracy.
+        Kinds of episodes that get equal weight, as in balanced accuracy.
     """
     differences = [a - b for a, b in zip(first, second, strict=True)]
     better = sum(a == 1.0 and b == 0.0 for a, b in zip(first, second, strict=True))
@@ -152,39 +151,39 @@ def paired_difference(
 def mean_difference(
     differences: Sequence[float], keys: Sequence[Hashable], strata: Sequence[Hashable] | None = None
 ) -> Estimate:
-    """Mean over the strata of the mean difference in each, with Student's interval over clusters."""
+    """Return the mean over strata of their mean differences, with Student's interval over clusters."""
     if not differences:
         return unknown("no scored episode")
     kinds = [0] * len(differences) if strata is None else list(strata)
-    parts: list[tuple[float, Spread]] = []
+    halves: list[tuple[float, Spread]] = []
     for kind in dict.fromkeys(kinds):
-        inside = [i for i, one in enumerate(kinds) if one == kind]
-        parts.append(mean_and_spread([differences[i] for i in inside], [keys[i] for i in inside]))
-    mean = sum(part for part, _ in parts) / len(parts)
-    found = Estimate(value=mean, n=len(differences), k=float(sum(differences)))
+        inside = [i for i, other in enumerate(kinds) if other == kind]
+        halves.append(mean_and_spread([differences[i] for i in inside], [keys[i] for i in inside]))
+    mean = sum(value for value, _ in halves) / len(halves)
+    estimate = Estimate(value=mean, n=len(differences), k=float(sum(differences)))
     count = len(set(keys))
     if count < 2:
-        return found.without_interval("one cluster: no interval")
-    spread = functools.reduce(pooled, (spread for _, spread in parts))
+        return estimate.without_interval("one cluster: no interval")
+    spread = functools.reduce(pooled, (spread for _, spread in halves))
     if spread.variance <= 0:
-        return found.without_interval("no spread between clusters")
-    whole = Spread(variance=spread.variance / len(parts) ** 2, clusters=spread.clusters, df=spread.df)
-    return found.with_interval(*mean_interval(mean, whole), method=f"Student's t over {count} clusters")
+        return estimate.without_interval("no spread between clusters")
+    whole = Spread(variance=spread.variance / len(halves) ** 2, clusters=spread.clusters, df=spread.df)
+    return estimate.with_interval(*mean_interval(mean, whole), method=f"Student's t over {count} clusters")
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction; NaN stays NaN and is not counted as a comparison.
+    """Correct p-values by Holm's step-down method; NaN stays NaN and does not count as a comparison.
 
     Examples
     --------
     >>> [round(p, 4) for p in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]
     """
-    known = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
+    ordered = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
     adjusted = [math.nan] * len(p_values)
     highest = 0.0
-    for done, (p, i) in enumerate(known):
-        highest = max(highest, min(1.0, (len(known) - done) * p))
+    for step, (p, i) in enumerate(ordered):
+        highest = max(highest, min(1.0, (len(ordered) - step) * p))
         adjusted[i] = highest
     return adjusted
 
@@ -192,26 +191,26 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def balanced_accuracy(
     faulty: Sequence[float], faulty_keys: Sequence[Hashable], healthy: Sequence[float], healthy_keys: Sequence[Hashable]
 ) -> Estimate:
-    """Mean of the shares of right answers in the two halves, which must not be empty."""
-    return _combined(lambda a, b: (a + b) / 2, faulty, faulty_keys, healthy, healthy_keys)
+    """Return the mean of the shares of right answers in two non-empty halves."""
+    return _combine(lambda a, b: (a + b) / 2, faulty, faulty_keys, healthy, healthy_keys)
 
 
 def matthews_correlation(
     faulty: Sequence[float], faulty_keys: Sequence[Hashable], healthy: Sequence[float], healthy_keys: Sequence[Hashable]
 ) -> Estimate:
-    """Matthews correlation of yes and no, given how many episodes of each half there are; 0 where all answers agree."""
+    """Return the Matthews correlation of two non-empty halves; 0 if all answers are equal."""
     share = len(faulty) / (len(faulty) + len(healthy))
 
-    def correlation(found: float, quiet: float) -> float:
-        yes = share * found + (1 - share) * (1 - quiet)
+    def correlation(recall: float, specificity: float) -> float:
+        yes = share * recall + (1 - share) * (1 - specificity)
         if not 0 < yes < 1:
             return 0.0
-        return (found + quiet - 1) * math.sqrt(share * (1 - share) / (yes * (1 - yes)))
+        return (recall + specificity - 1) * math.sqrt(share * (1 - share) / (yes * (1 - yes)))
 
-    return _combined(correlation, faulty, faulty_keys, healthy, healthy_keys)
+    return _combine(correlation, faulty, faulty_keys, healthy, healthy_keys)
 
 
-def _combined(
+def _combine(
     statistic: Callable[[float, float], float],
     first: Sequence[float],
     first_keys: Sequence[Hashable],
@@ -221,41 +220,37 @@ def _combined(
     halves = [mean_and_spread(first, first_keys), mean_and_spread(second, second_keys)]
     (a, spread_a), (b, spread_b) = halves
     value = statistic(a, b)
-    found = Estimate(value=value, n=len(first) + len(second))
+    estimate = Estimate(value=value, n=len(first) + len(second))
     counts = len(set(first_keys)), len(set(second_keys))
     if min(counts) < 2:
-        return found.without_interval("one cluster of a half: no interval")
+        return estimate.without_interval("one cluster of a half: no interval")
     df = pooled(spread_a, spread_b).df
     low_a, high_a = share_interval(a, Spread(variance=spread_a.variance, clusters=spread_a.clusters, df=df))
     low_b, high_b = share_interval(b, Spread(variance=spread_b.variance, clusters=spread_b.clusters, df=df))
     low = value - float(np.hypot(value - statistic(low_a, b), value - statistic(a, low_b)))
     high = value + float(np.hypot(statistic(high_a, b) - value, statistic(a, high_b) - value))
     method = f"Wilson over {counts[0]} + {counts[1]} clusters, combined"
-    return found.with_interval(max(low, statistic(0, 0)), min(high, statistic(1, 1)), method=method)
+    return estimate.with_interval(max(low, statistic(0, 0)), min(high, statistic(1, 1)), method=method)
 
 
 FEWEST_SYSTEMS = 3
 
 
-def prediction_interval(values: Sequence[float], level: float = 0.95) -> Estimate:
-    """Mean over systems with the interval in which one more system's value is expected (Student's t).
+def prediction_interval(values: Sequence[float]) -> Estimate:
+    """Return the mean over systems with Student's prediction interval for one more system.
 
-    Systems are taken as a sample of systems, which a handful chosen by hand is not: there is at least this much doubt.
-    Values of a share are not cut to [0, 1], because an end outside tells that nothing can be promised.
+    Systems chosen by hand are not a random sample, so the true uncertainty is at least this large. The interval of a
+    share is not limited to [0, 1]: an end outside shows that nothing can be predicted.
     """
     from scipy.special import stdtrit
 
-    known = [value for value in values if math.isfinite(value)]
-    if not known:
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
         return unknown("no system was scored")
-    mean = float(np.mean(known))
-    if len(known) < FEWEST_SYSTEMS:
-        return Estimate(
-            value=mean, n=len(known), reason=f"{len(known)} systems; a prediction needs {FEWEST_SYSTEMS} or more"
-        )
-    half = stdtrit(len(known) - 1, (1 + level) / 2) * np.std(known, ddof=1) * math.sqrt(1 + 1 / len(known))
-    return replace(
-        Estimate(value=mean, n=len(known), method=f"prediction interval over {len(known)} systems"),
-        low=float(mean - half),
-        high=float(mean + half),
+    count, mean = len(finite), float(np.mean(finite))
+    if count < FEWEST_SYSTEMS:
+        return Estimate(value=mean, n=count, reason=f"{count} systems; a prediction needs {FEWEST_SYSTEMS} or more")
+    half = stdtrit(count - 1, (1 + LEVEL) / 2) * np.std(finite, ddof=1) * math.sqrt(1 + 1 / count)
+    return Estimate(value=mean, n=count).with_interval(
+        mean - half, mean + half, method=f"prediction interval over {count} systems"
     )

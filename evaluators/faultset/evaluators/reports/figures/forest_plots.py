@@ -1,4 +1,4 @@
-"""Forest plots: values with intervals, one line for each method, as positions in percent."""
+"""Forest plots of values with intervals; positions are in percent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from faultset.evaluators.statistics.intervals import Estimate
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """One line of a forest plot."""
+    """A line of a forest plot."""
 
     name: str
     kind: str
@@ -30,7 +30,7 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True)
 class Forest:
-    """Values with intervals and where guessing lies; the tail is folded."""
+    """Values with intervals, and the score of guessing."""
 
     title: str
     meaning: str
@@ -41,7 +41,7 @@ class Forest:
 
 
 def forest(table: Table, name: str, *, methods: int = 10, controls: int = 3) -> Forest:
-    """Draw one share of a table; values from 0 to 1 span the width."""
+    """Return the forest plot of a share."""
     metric = metric_of(table, name)
     floor = table.floor.get(name)
     kinds = {entry.baseline: entry.kind for entry in table.entries}
@@ -58,21 +58,21 @@ def forest(table: Table, name: str, *, methods: int = 10, controls: int = 3) -> 
 
 
 def metric_of(table: Table, name: str) -> Metric:
-    """Find a metric of a table."""
+    """Return a metric of a table by its name."""
     return next(metric for metric in table.metrics if metric.name == name)
 
 
 def _bar(entry: Entry, metric: Metric) -> Bar:
     estimate = entry.metrics[metric.name]
-    shown = estimate.interval_known
+    has_interval = estimate.interval_known
     counts = number_formats.counts(estimate, metric)
     return Bar(
         name=entry.baseline,
         kind=entry.kind,
         known=estimate.known,
         at=percent(estimate.value),
-        low=percent(estimate.low) if shown else None,
-        high=percent(estimate.high) if shown else None,
+        low=percent(estimate.low) if has_interval else None,
+        high=percent(estimate.high) if has_interval else None,
         text=number_formats.value(estimate, metric),
         interval=number_formats.interval(estimate, metric),
         tip=" · ".join(part for part in (counts, estimate.method or estimate.reason) if part),
@@ -81,7 +81,7 @@ def _bar(entry: Entry, metric: Metric) -> Bar:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One number of a matrix."""
+    """A number of a matrix."""
 
     text: str
     interval: str
@@ -91,35 +91,35 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Systems:
-    """Methods down, systems across, all systems together last."""
+    """A matrix with a row for each method and a column for each system; the last column pools all systems."""
 
     title: str
     columns: tuple[tuple[str, int], ...]
     """(application, fault episodes)."""
     shown: tuple[tuple[str, str, tuple[Cell, ...]], ...]
-    """(method, kind, cells); the last cell is the prediction for one more system."""
+    """(method, kind, cells); the last cell predicts one more system."""
     folded: tuple[tuple[str, str, tuple[Cell, ...]], ...]
     floor: tuple[str, ...]
 
 
 def systems(tables: Sequence[Table], *, methods: int = 10, controls: int = 3) -> Systems:
-    """Put the first metric of tables of several applications side by side; the last table pools them."""
+    """Compare the first metric over the tables of several applications; the last table pools them."""
     pooled = tables[-1]
     metric = pooled.metrics[0]
     kinds = {entry.baseline: entry.kind for entry in pooled.entries}
-    by_table = [{entry.baseline: entry for entry in table.entries} for table in tables]
+    entries = [{entry.baseline: entry for entry in table.entries} for table in tables]
     across = {entry.baseline: entry.across for entry in pooled.entries}
 
     def lines(names: Sequence[str]) -> tuple[tuple[str, str, tuple[Cell, ...]], ...]:
-        found = []
+        rows = []
         for name in names:
             cells = [
-                _cell(by[name].metrics[metric.name] if name in by else None, metric, name, table.app)
-                for by, table in zip(by_table, tables, strict=True)
+                _build_cell(of_app[name].metrics[metric.name] if name in of_app else None, metric, name, table.app)
+                for of_app, table in zip(entries, tables, strict=True)
             ]
-            cells.append(_cell(across[name], metric, name, "one more system"))
-            found.append((name, kinds[name], tuple(cells)))
-        return tuple(found)
+            cells.append(_build_cell(across[name], metric, name, "one more system"))
+            rows.append((name, kinds[name], tuple(cells)))
+        return tuple(rows)
 
     shown, folded = top_methods(list(kinds), kinds, methods=methods, controls=controls)
     return Systems(
@@ -135,20 +135,20 @@ def _floor(floor: Mapping[str, Estimate], metric: Metric) -> float:
     return floor[metric.name].value if metric.name in floor else math.nan
 
 
-def _cell(estimate: Estimate | None, metric: Metric, name: str, where: str) -> Cell:
+def _build_cell(estimate: Estimate | None, metric: Metric, name: str, system: str) -> Cell:
     if estimate is None or not estimate.known:
-        return Cell(text=number_formats.NONE, interval="", value=None, tip=f"{name} was not scored on {where}")
+        return Cell(text=number_formats.NONE, interval="", value=None, tip=f"{name} was not scored on {system}")
     return Cell(
         text=number_formats.number(estimate.value, metric),
         interval=number_formats.interval(estimate, metric),
         value=min(1.0, max(0.0, estimate.value)),
-        tip=f"{name}, {where}: {estimate.method or estimate.reason}",
+        tip=f"{name}, {system}: {estimate.method or estimate.reason}",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class FirstPlaces:
-    """What one localizer puts first, as shares in percent that add up to 100."""
+class FirstRanks:
+    """What a localizer ranks first, in percent."""
 
     name: str
     kind: str
@@ -156,13 +156,13 @@ class FirstPlaces:
     """(class, width, words)."""
 
 
-def first_places(
+def first_ranks(
     misses: Sequence[Misses], protocol: str, kinds: Mapping[str, str]
-) -> tuple[list[FirstPlaces], list[FirstPlaces]]:
-    """Stacked bars, most causes first; what is shown and what is folded."""
-    own = sorted((m for m in misses if m.protocol == protocol), key=lambda m: (-m.hit, -m.symptom, m.baseline))
+) -> tuple[list[FirstRanks], list[FirstRanks]]:
+    """Return the shown and the folded localizers, those with most causes first."""
+    of_protocol = sorted((m for m in misses if m.protocol == protocol), key=lambda m: (-m.hit, -m.symptom, m.baseline))
     bars = {
-        m.baseline: FirstPlaces(
+        m.baseline: FirstRanks(
             name=m.baseline,
             kind=kinds.get(m.baseline, "method"),
             parts=tuple(
@@ -175,14 +175,14 @@ def first_places(
                 )
             ),
         )
-        for m in own
+        for m in of_protocol
     }
     shown, folded = top_methods(list(bars), {name: bar.kind for name, bar in bars.items()})
     return [bars[name] for name in shown], [bars[name] for name in folded]
 
 
 def percent(value: float) -> float:
-    """Place a share on a track; unknown values at its beginning."""
+    """Return a share in percent; 0 if it is unknown."""
     if math.isnan(value):
         return 0.0
     return round(100 * min(1.0, max(0.0, value)), 2)

@@ -1,4 +1,4 @@
-"""Heat maps: methods down, faults across."""
+"""Heat maps with a row for each method and a column for each fault."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _TASKS = (
     ("rca", "Root cause", "system level and fault type both right"),
 )
 Values = Mapping[str, Mapping[str, float]]
-"""Baseline -> episode -> share that was right."""
+"""Baseline -> episode -> score."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeatCell:
-    """Share of a fault's episodes that a method got right; None where it was not run."""
+    """Score of a method on the episodes of a fault; None if it was not run."""
 
     value: float | None
     text: str
@@ -37,7 +37,7 @@ class HeatCell:
 
 @dataclass(frozen=True, kw_only=True)
 class HeatMap:
-    """Methods down, faults across; the first cell of a row is the mean over headline episodes."""
+    """A heat map; the first cell of each row is the mean over headline episodes."""
 
     title: str
     meaning: str
@@ -49,17 +49,17 @@ class HeatMap:
 
 
 def heat_maps(scores: EpisodeScores) -> tuple[HeatMap, ...]:
-    """One heat map for detection, and one for localization and root cause under each protocol."""
-    found = []
+    """Return a heat map for each task and protocol, without methods that are ranked apart."""
+    maps = []
     for task, title, meaning in _TASKS:
         for protocol, words in (("detected", ", given the alarm"), ("oracle", ", given the onset")):
-            values = {name: by for name, by in scores.right(Setting(task, protocol)).items() if by}
+            values = {name: own for name, own in scores.ranked_right(Setting(task, protocol)).items() if own}
             if Setting(task, protocol) in scores.cases:
-                found.append(_heat_map(title + (words if task != "detection" else ""), meaning, scores, values))
-    return tuple(found)
+                maps.append(_build_heat_map(title + (words if task != "detection" else ""), meaning, scores, values))
+    return tuple(maps)
 
 
-def _heat_map(title: str, meaning: str, scores: EpisodeScores, values: Values) -> HeatMap:
+def _build_heat_map(title: str, meaning: str, scores: EpisodeScores, values: Values) -> HeatMap:
     episodes_run = {episode for episodes in values.values() for episode in episodes}
     groups: dict[tuple[int, str, str], list[str]] = defaultdict(list)
     for episode in sorted(episodes_run):
@@ -71,17 +71,17 @@ def _heat_map(title: str, meaning: str, scores: EpisodeScores, values: Values) -
             groups[9, truth.no_fault_kind or "plain", "no fault"].append(episode)
     columns = sorted(groups.items())
     headline = [e for (order, _, _), episodes in columns if order == 0 for e in episodes]
-    mean = {name: _mean([by[e] for e in headline if e in by]) for name, by in values.items()}
+    mean = {name: _mean([own[e] for e in headline if e in own]) for name, own in values.items()}
     ranked = sorted(values, key=lambda name: (-mean[name], name))
     shown, folded = top_methods(ranked, scores.kinds, methods=12, controls=4)
 
     def rows(names: Sequence[str]) -> tuple[tuple[str, str, tuple[HeatCell, ...]], ...]:
-        found = []
+        lines = []
         for name in names:
-            cells = [_heat_cell(values[name], headline, name, "all headline faults", two=True)]
+            cells = [_heat_cell(values[name], headline, name, "all headline faults", decimals=2)]
             cells += [_heat_cell(values[name], episodes, name, label) for (_, label, _), episodes in columns]
-            found.append((name, scores.kinds[name], tuple(cells)))
-        return tuple(found)
+            lines.append((name, scores.kinds[name], tuple(cells)))
+        return tuple(lines)
 
     return HeatMap(
         title=title,
@@ -97,12 +97,12 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _heat_cell(
-    values: Mapping[str, float], episodes: Sequence[str], name: str, label: str, *, two: bool = False
+    values: Mapping[str, float], episodes: Sequence[str], name: str, label: str, *, decimals: int = 1
 ) -> HeatCell:
-    known = [values[e] for e in episodes if e in values]
-    if not known:
+    scores = [values[e] for e in episodes if e in values]
+    if not scores:
         return HeatCell(value=None, text="", tip=f"{name} was not run on {label}")
-    mean = sum(known) / len(known)
+    mean = _mean(scores)
     short = f"{mean:.1f}".removeprefix("0") if 0.05 <= mean < 0.95 else f"{mean:.0f}"
-    tip = f"{name} on {label}: {number_formats.short(sum(known))} of {len(known)}"
-    return HeatCell(value=mean, text=f"{mean:.2f}" if two else short, tip=tip)
+    tip = f"{name} on {label}: {number_formats.short(sum(scores))} of {len(scores)}"
+    return HeatCell(value=mean, text=f"{mean:.2f}" if decimals == 2 else short, tip=tip)

@@ -1,4 +1,4 @@
-"""Scatter plots with a point for each method, and names beside the points where they fit."""
+"""Scatter plots with a point for each method, and names beside the points if they fit."""
 
 from __future__ import annotations
 
@@ -10,20 +10,28 @@ from dataclasses import dataclass
 from faultset.datasets.tools.toolset import TOOL_NAMES
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.agents import amount, percent
-from faultset.evaluators.leaderboards.records import ALL_APPS, AgentLine, Entry, Leaderboard, Table, is_headline
+from faultset.evaluators.leaderboards.records import (
+    ALL_APPS,
+    HEADLINE,
+    AgentLine,
+    Entry,
+    Leaderboard,
+    Table,
+    is_headline,
+)
 from faultset.evaluators.leaderboards.scores import EpisodeScores, kind_rank
 
 _WIDE, _NARROW = (540.0, 360.0), (290.0, 250.0)
-"""Sizes in pixels for which names are placed: a card on a screen, and on a phone."""
+"""Sizes in pixels of a card on a screen and on a phone."""
 _LETTER, _LINE, _GAP = 6.7, 15.0, 9.0
 _MARGIN = 5.0
 _FEWEST = 5
-"""Methods from which on a plot of costs is drawn."""
+"""Smallest number of methods of a plot of costs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dot:
-    """Methods that share a place; `wide` and `narrow` say on which side their names stand, if anywhere."""
+    """Methods that share a position; `wide` and `narrow` are the sides of their names, empty if these do not fit."""
 
     names: tuple[str, ...]
     label: str
@@ -47,15 +55,15 @@ class ScatterPlot:
     y_ticks: tuple[tuple[float, str], ...]
     dots: tuple[Dot, ...]
     chance: str
-    """Points of the chance line in a box of 100 by 100, y downwards; empty without one."""
+    """Points of the line of guessing in a box of 100 by 100, y downwards; empty without one."""
 
 
 def tradeoff(scores: EpisodeScores, table: Table) -> ScatterPlot | None:
-    """Faults detected against false alarms per hour; the dashed line is what alarms at random times would detect."""
-    places = _places(table, "false_alarms_per_hour", "event_recall")
-    if len(places) < 2:
+    """Return faults detected against false alarms per hour, with a line for alarms at random times."""
+    points = _known_points(table, "false_alarms_per_hour", "event_recall")
+    if len(points) < 2:
         return None
-    most = max(1.0, *(x for _, x, _ in places))
+    most = max(1.0, *(x for _, x, _ in points))
     across = lambda rate: inset(math.sqrt(min(1.0, rate / most)))  # noqa: E731
     windows = [
         truth.view_end_ns - truth.onset_ns
@@ -65,35 +73,35 @@ def tradeoff(scores: EpisodeScores, table: Table) -> ScatterPlot | None:
     line = []
     for step in range(41):
         rate = most * (step / 40) ** 2
-        found = [1 - math.exp(-rate * window / 3.6e12) for window in windows]
-        line.append(f"{across(rate):.1f},{100 - inset(sum(found) / len(found)):.1f}" if found else "")
+        chances = [1 - math.exp(-rate * window / 3.6e12) for window in windows]
+        line.append(f"{across(rate):.1f},{100 - inset(sum(chances) / len(chances)):.1f}" if chances else "")
     return ScatterPlot(
         title="Trade-off",
-        meaning="top left is best; the dashed line is what alarms at random times would detect",
+        meaning="top left is best; the dashed line is for alarms at random times",
         x_title="false alarms per hour without a fault →",
         y_title="↑ faults detected (event recall)",
         x_ticks=tuple((across(rate), f"{rate:g}") for rate in _round_rates(most)),
         y_ticks=SHARES,
         dots=dots_of(
-            [(entry, across(x), inset(y)) for entry, x, y in places],
-            {entry.baseline: f"detected {y:.0%} of faults, {x:.1f} false alarms per hour" for entry, x, y in places},
+            [(entry, across(x), inset(y)) for entry, x, y in points],
+            {entry.baseline: f"detected {y:.0%} of faults, {x:.1f} false alarms per hour" for entry, x, y in points},
         ),
         chance=" ".join(line) if windows else "",
     )
 
 
 def cost(table: Table) -> ScatterPlot | None:
-    """Processor time of an answer against the first metric of a table."""
+    """Return the processor time of an answer against the first metric of a table."""
     metric = table.metrics[0]
-    places = [
+    points = [
         (entry, entry.seconds, entry.metrics[metric.name].value)
         for entry in table.entries
         if entry.metrics[metric.name].known and entry.seconds > 0
     ]
-    if len(places) < _FEWEST:
+    if len(points) < _FEWEST:
         return None
-    low = math.floor(min(math.log10(x) for _, x, _ in places))
-    high = max(low + 1, math.ceil(max(math.log10(x) for _, x, _ in places)))
+    low = math.floor(min(math.log10(x) for _, x, _ in points))
+    high = max(low + 1, math.ceil(max(math.log10(x) for _, x, _ in points)))
     across = lambda x: inset((math.log10(x) - low) / (high - low))  # noqa: E731
     floor = table.floor.get(metric.name)
     level = None if floor is None else 100 - inset(floor.value)
@@ -105,17 +113,17 @@ def cost(table: Table) -> ScatterPlot | None:
         x_ticks=tuple((across(10.0**power), _power(power)) for power in range(low, high + 1)),
         y_ticks=SHARES,
         dots=dots_of(
-            [(entry, across(x), inset(y)) for entry, x, y in places],
+            [(entry, across(x), inset(y)) for entry, x, y in points],
             {
                 entry.baseline: f"{metric.title} {number_formats.number(y, metric)}, {number_formats.seconds(x)}"
-                for entry, x, y in places
+                for entry, x, y in points
             },
         ),
         chance="" if level is None else f"0,{level:.1f} 100,{level:.1f}",
     )
 
 
-def _places(table: Table, x: str, y: str) -> list[tuple[Entry, float, float]]:
+def _known_points(table: Table, x: str, y: str) -> list[tuple[Entry, float, float]]:
     return [
         (entry, entry.metrics[x].value, entry.metrics[y].value)
         for entry in table.entries
@@ -124,7 +132,7 @@ def _places(table: Table, x: str, y: str) -> list[tuple[Entry, float, float]]:
 
 
 def inset(share: float) -> float:
-    """Leave a margin, so that points at the corners stay whole."""
+    """Return a position in percent, with a margin so that points at the edges stay visible."""
     return round(_MARGIN + (100 - 2 * _MARGIN) * min(1.0, max(0.0, share)), 2)
 
 
@@ -145,16 +153,16 @@ def _power(power: int) -> str:
     return f"{10 ** (power + 3)} ms" if power >= -3 else f"{10 ** (power + 6)} µs"
 
 
-def dots_of(places: Sequence[tuple[Entry, float, float]], tips: Mapping[str, str]) -> tuple[Dot, ...]:
-    """Merge methods at one place and name as many points as fit, the highest first."""
+def dots_of(points: Sequence[tuple[Entry, float, float]], tips: Mapping[str, str]) -> tuple[Dot, ...]:
+    """Merge methods at the same position, and name as many points as fit, the highest first."""
     merged: dict[tuple[float, float], list[Entry]] = defaultdict(list)
-    for entry, x, y in places:
+    for entry, x, y in points:
         merged[round(x, 1), round(y, 1)].append(entry)
     groups = sorted(merged.items(), key=lambda p: (all(e.kind == "control" for e in p[1]), -p[0][1], p[0][0]))
     members = [sorted(entries, key=lambda e: (kind_rank(e.kind), e.rank)) for _, entries in groups]
     labels = [entries[0].baseline + (f" +{len(entries) - 1}" if len(entries) > 1 else "") for entries in members]
-    points = [place for place, _ in groups]
-    sides = [_sides(points, labels, size) for size in (_WIDE, _NARROW)]
+    positions = [position for position, _ in groups]
+    sides = [_choose_sides(positions, labels, size) for size in (_WIDE, _NARROW)]
     return tuple(
         Dot(
             names=tuple(entry.baseline for entry in entries),
@@ -166,15 +174,15 @@ def dots_of(places: Sequence[tuple[Entry, float, float]], tips: Mapping[str, str
             narrow=narrow,
             tip=f"{', '.join(e.baseline for e in entries)}: {tips[entries[0].baseline]}",
         )
-        for (x, y), entries, label, wide, narrow in zip(points, members, labels, *sides, strict=True)
+        for (x, y), entries, label, wide, narrow in zip(positions, members, labels, *sides, strict=True)
     )
 
 
 Box = tuple[float, float, float, float]
 
 
-def _sides(points: Sequence[tuple[float, float]], labels: Sequence[str], size: tuple[float, float]) -> list[str]:
-    """Choose for each point the side on which its name covers nothing; "" where there is none."""
+def _choose_sides(points: Sequence[tuple[float, float]], labels: Sequence[str], size: tuple[float, float]) -> list[str]:
+    """Choose for each point a side on which its name covers nothing; "" if there is none."""
     width, height = size
     centres = [(x / 100 * width, (100 - y) / 100 * height) for x, y in points]
     taken: list[Box] = [(x - 6, y - 6, x + 6, y + 6) for x, y in centres]
@@ -203,12 +211,12 @@ def _hit(box: Box, taken: Sequence[Box]) -> bool:
 
 
 _FREE = 0.08
-"""Where what costs nothing stands, as a share of the width."""
+"""Position of free methods, as a share of the width."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentLook:
-    """What an agent looked at while it located faults."""
+    """Requests of an agent that located faults."""
 
     agent: str
     kind: str
@@ -216,13 +224,13 @@ class AgentLook:
     shown: str
     right: str
     calls: tuple[tuple[str, str], ...]
-    """Tool, and how often it was called in a run."""
+    """Tool, and its mean number of calls in a run."""
     never: tuple[str, ...]
     """Tools that it never called."""
 
 
 def agent_looks(lines: Sequence[AgentLine]) -> list[AgentLook]:
-    """Return what each agent looked at, in localization where it was asked for that."""
+    """Return the requests of each agent, for localization if it was run."""
     first: dict[str, AgentLine] = {}
     for line in sorted(lines, key=lambda line: (line.task != "localization", line.protocol)):
         if line.calls or line.kind == "agent":
@@ -242,17 +250,19 @@ def agent_looks(lines: Sequence[AgentLine]) -> list[AgentLook]:
 
 
 def agent_cost_plots(board: Leaderboard) -> list[ScatterPlot]:
-    """Return accuracy against what a run costs, for each task; algorithms and controls cost nothing."""
-    plots = [_costs(table, board.agents) for table in board.tables if table.verdict == "manifest"]
+    """Return accuracy against the cost of a run for each task; algorithms cost nothing."""
+    plots = [
+        _costs(table, board.agents) for table in board.tables if (table.verdict, table.faults) == (HEADLINE, "all")
+    ]
     return [plot for plot in plots if plot is not None]
 
 
 def _costs(table: Table, lines: Sequence[AgentLine]) -> ScatterPlot | None:
-    own = {line.agent: line for line in lines if (line.task, line.protocol) == (table.task, table.protocol)}
-    dollars = any(line.cost_usd > 0 for line in own.values())
+    by_agent = {line.agent: line for line in lines if (line.task, line.protocol) == (table.task, table.protocol)}
+    dollars = any(line.cost_usd > 0 for line in by_agent.values())
     costs = {
         name: line.cost_usd if dollars else _number(line.prompt_tokens) + _number(line.completion_tokens)
-        for name, line in own.items()
+        for name, line in by_agent.items()
     }
     paid = [cost for cost in costs.values() if cost > 0]
     if not paid:
@@ -264,18 +274,18 @@ def _costs(table: Table, lines: Sequence[AgentLine]) -> ScatterPlot | None:
     def across(cost: float) -> float:
         return inset(0.0 if not cost > 0 else _FREE + (1 - _FREE) * (math.log10(cost) - low) / (high - low))
 
-    places = [
+    points = [
         (entry, costs.get(entry.baseline, 0.0), entry.metrics[metric.name].value)
         for entry in table.entries
         if entry.metrics[metric.name].known and not math.isnan(costs.get(entry.baseline, 0.0))
     ]
     tips = {
         entry.baseline: f"{metric.title} {number_formats.number(y, metric)}, {_cost_text(cost, dollars)}"
-        for entry, cost, y in places
+        for entry, cost, y in points
     }
     return ScatterPlot(
         title=table.title,
-        meaning="top left is best; along the dashed line nothing is both cheaper and better",
+        meaning="top left is best; no method is both cheaper and better than the dashed line",
         x_title=f"{'US dollars' if dollars else 'tokens'} for a run →",
         y_title=f"↑ {metric.title}",
         x_ticks=(
@@ -283,20 +293,20 @@ def _costs(table: Table, lines: Sequence[AgentLine]) -> ScatterPlot | None:
             *((across(10.0**power), f"{10.0**power:,g}") for power in range(low, high + 1)),
         ),
         y_ticks=SHARES,
-        dots=dots_of([(entry, across(cost), inset(y)) for entry, cost, y in places], tips),
-        chance=_front([(across(cost), inset(y)) for _, cost, y in places]),
+        dots=dots_of([(entry, across(cost), inset(y)) for entry, cost, y in points], tips),
+        chance=_front([(across(cost), inset(y)) for _, cost, y in points]),
     )
 
 
-def _front(places: Sequence[tuple[float, float]]) -> str:
-    """Return the steps above which no point lies to the left."""
-    best, points = -1.0, []
-    for x, y in sorted(places, key=lambda place: (place[0], -place[1])):
+def _front(points: Sequence[tuple[float, float]]) -> str:
+    """Return the Pareto front of points as a line of steps."""
+    best, corners = -1.0, []
+    for x, y in sorted(points, key=lambda point: (point[0], -point[1])):
         if y > best:
-            points += [(x, best), (x, y)] if best >= 0 else [(x, y)]
+            corners += [(x, best), (x, y)] if best >= 0 else [(x, y)]
             best = y
-    points.append((100.0, best))
-    return " ".join(f"{x:.1f},{100 - y:.1f}" for x, y in points)
+    corners.append((100.0, best))
+    return " ".join(f"{x:.1f},{100 - y:.1f}" for x, y in corners)
 
 
 def _cost_text(cost: float, dollars: bool) -> str:

@@ -1,0 +1,172 @@
+"""Leaderboard tables as tables of text, for the terminal, Markdown and pages alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from faultset.evaluators.leaderboards import number_formats
+from faultset.evaluators.leaderboards.records import Entry, Failure, Table
+from faultset.evaluators.leaderboards.text_tables import TextCell, TextColumn, TextTable
+from faultset.evaluators.results.rows import CANNOT, NO_FAILURES
+from faultset.evaluators.scoring.metrics import Metric
+
+_RANK = TextColumn(title="#", justify="right", essential=True)
+_NAME = TextColumn(title="baseline", essential=True)
+_KIND = TextColumn(title="kind", meaning="kind of the method, input beyond telemetry, and for reconstructions the "
+    "range over the settings that the paper leaves open")  # fmt: skip
+_FAILED = TextColumn(
+    title="failed", justify="right", meaning="answers that failed; they count as misses", essential=True
+)
+_CANNOT = TextColumn(title=CANNOT, justify="right", essential=True, meaning="missing answers of episodes without the "
+    "tables that the method reads, or without any data in their reference; they count as misses")  # fmt: skip
+_CPU = TextColumn(title="CPU", justify="right", meaning="median processor time of an answer", essential=True)
+_PAGE_COLUMNS = (
+    TextColumn(title="fit", justify="right", meaning="median processor time of learning"),
+    TextColumn(title="memory", justify="right", meaning="median of the peak memory of an answer"),
+    TextColumn(title="over seeds", justify="right", meaning="standard deviation of the first metric over seeds"),
+)
+
+
+def columns_of(table: Table) -> tuple[Metric, ...]:
+    """Return the metrics that a table shows on the terminal and in Markdown; JSON has all."""
+    first, *others = (metric for metric in table.metrics if metric.headline)
+    valued = [metric for metric in table.metrics if any(entry.metrics[metric.name].known for entry in table.entries)]
+    beside = [metric for metric in valued if metric.beside_first == "if known"]
+    beside += [metric for metric in valued if metric.beside_first == "if it differs" and _differs(metric, first, table)]
+    return (first, *beside, *(metric for metric in others if metric in valued and metric not in beside))
+
+
+def _differs(metric: Metric, first: Metric, table: Table) -> bool:
+    """Return whether a metric of any method has another number of episodes than the first metric."""
+    return any(entry.metrics[metric.name].n != entry.metrics[first.name].n for entry in table.entries)
+
+
+def render_table(
+    table: Table, metrics: Sequence[Metric] | None = None, *, kinds: bool = True, costs: bool = False
+) -> TextTable:
+    """Return a leaderboard table as text.
+
+    Parameters
+    ----------
+    metrics
+        Metrics to show; by default those of `columns_of`.
+    kinds
+        Whether there is a column for the kind of each method.
+    costs
+        Whether there are columns for the costs of learning, memory, and the spread over seeds.
+    """
+    metrics = columns_of(table) if metrics is None else metrics
+    against = TextColumn(
+        title=f"vs {table.strongest_control or 'control'}",
+        justify="right",
+        meaning="difference to the strongest control on the same episodes by the metric that ranks, with the p of a "
+        "paired test corrected by Holm",
+        brief=True,
+        essential=True,
+    )
+    columns = [_RANK, _NAME, *([_KIND] if kinds else [])]
+    columns += [_metric_column(metric, essential=metric is metrics[0] or metric.installed) for metric in metrics]
+    columns += [against, _FAILED, _CANNOT, _CPU, *(_PAGE_COLUMNS if costs else ())]
+    rows = [_render_entry(entry, metrics, kinds=kinds, costs=costs) for entry in table.entries]
+    if table.floor:
+        floor = ["", "guessing", *([""] if kinds else []), *(_format_floor(table, metric) for metric in metrics)]
+        floor += [""] * (len(columns) - len(floor))
+        rows.append([TextCell(text=text) for text in floor])
+    text = TextTable(
+        columns=tuple(columns),
+        rows=tuple(map(tuple, rows)),
+        kinds=(*(entry.kind for entry in table.entries), *(["floor"] if table.floor else [])),
+    )
+    optional = {n for n, column in enumerate(columns) if column in (against, _FAILED, _CANNOT)}
+    return text.select([n for n in range(len(columns)) if n not in optional or any(row[n].text for row in rows)])
+
+
+def _metric_column(metric: Metric, *, essential: bool = False) -> TextColumn:
+    return TextColumn(
+        title=metric.title, meaning=metric.meaning, justify="right", brief=metric.brief, essential=essential
+    )
+
+
+def _render_entry(entry: Entry, metrics: Sequence[Metric], *, kinds: bool, costs: bool) -> list[TextCell]:
+    failed = {status: n for status, n in sorted(entry.failed.items()) if status not in NO_FAILURES}
+    cells = [TextCell(text=str(entry.rank)), TextCell(text=entry.baseline)]
+    cells += [TextCell(text=entry.kind_text)] if kinds else []
+    cells += [_render_value(entry, metric) for metric in metrics]
+    cells += [
+        TextCell(
+            text=entry.difference_text,
+            detail=entry.interval_text,
+            counts="beats it" if entry.beats_control else "",
+            tip="" if entry.against is None else entry.against.test.reason,
+        ),
+        TextCell(
+            text=str(sum(failed.values()) or ""),
+            counts=", ".join(f"{n} {status.replace('_', ' ')}" for status, n in failed.items()),
+        ),
+        TextCell(text=str(entry.failed.get(CANNOT, ""))),
+        TextCell(text=number_formats.seconds(entry.seconds)),
+    ]
+    if costs:
+        spread = TextCell()
+        if entry.seed_spread is not None:
+            spread = TextCell(text=f"± {entry.seed_spread:.2f}", counts=f"{entry.seeds} seeds")
+        cells += [
+            TextCell(text=number_formats.seconds(entry.fit_seconds)),
+            TextCell(text=number_formats.mebibytes(entry.peak_bytes)),
+            spread,
+        ]
+    return cells
+
+
+def _render_value(entry: Entry, metric: Metric) -> TextCell:
+    estimate = entry.metrics[metric.name]
+    episodes = f" n={estimate.n}" if metric.beside_first == "if it differs" else ""
+    return TextCell(
+        text=number_formats.value(estimate, metric) + episodes,
+        detail=number_formats.interval(estimate, metric),
+        counts=number_formats.counts(estimate, metric) if metric.unit in ("share", "per hour") and not episodes else "",
+        tip="" if estimate.interval_known else estimate.reason,
+    )
+
+
+def _format_floor(table: Table, metric: Metric) -> str:
+    estimate = table.floor.get(metric.name)
+    return "" if estimate is None else number_formats.number(estimate.value, metric)
+
+
+def policy_tables(table: Table) -> dict[str, TextTable]:
+    """Return policy -> the metrics with the thresholds of that policy, as text."""
+    by_policy: dict[str, list[Metric]] = {}
+    for metric in table.metrics:
+        policy = metric.name.partition("[")[2].removesuffix("]")
+        if policy:
+            by_policy.setdefault(policy, []).append(metric)
+    return {policy: _policy_table(table, policy, metrics) for policy, metrics in by_policy.items()}
+
+
+def _policy_table(table: Table, policy: str, metrics: Sequence[Metric]) -> TextTable:
+    columns = [_metric_column(metric) for metric in metrics]
+    return TextTable(
+        columns=(
+            _NAME,
+            *(replace(column, title=column.title.removesuffix(f", {policy}")) for column in columns),
+        ),
+        rows=tuple(
+            (TextCell(text=entry.baseline), *(_render_value(entry, metric) for metric in metrics))
+            for entry in table.entries
+        ),
+        kinds=tuple(entry.kind for entry in table.entries),
+    )
+
+
+def render_failures(failures: Iterable[Failure]) -> TextTable:
+    """Return missing answers as text."""
+    titles = ("baseline", "episode", "task", "protocol", "seed", "status", "reason")
+    return TextTable.of(titles, [[str(getattr(failure, title)) for title in titles] for failure in failures])
+
+
+def count_unfelt(counts: Mapping[str, int]) -> str:
+    """Return how many episodes have verdicts other than manifest, latent and silent; empty without any."""
+    names = {"unfelt": "unfelt (latent or silent is not known)", "unknown": "of unknown verdict"}
+    return "".join(f"{counts[verdict]} {name}, " for verdict, name in names.items() if counts.get(verdict))
