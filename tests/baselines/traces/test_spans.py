@@ -87,7 +87,9 @@ def test_the_attributes_of_an_unanswered_call_name_the_called_service(attributes
 
 
 def test_an_unanswered_call_goes_where_all_calls_by_that_operation_go() -> None:
-    answered = [row | {"kind": "client" if row["operation"] == "to geo" else None} for row in request(0)]
+    answered: list[dict[str, Any]] = [
+        row | {"kind": "client" if row["operation"] == "to geo" else None} for row in request(0)
+    ]
     unanswered = [row | {"time": row["time"] + SECOND, "trace_id": "f" * 32} for row in answered[:2]]
     for row in unanswered:
         row["span_id"] += "f"

@@ -56,7 +56,10 @@ default_mix: home
     app = load_app(str(path))
     assert (app.calls, app.deployed and app.deployed.namespace) == ((("web", "cart"),), "shop")
     path.write_text(text.replace("deployed: {namespace: shop}", ""), encoding="utf-8")
-    with pytest.raises(UsageError, match=r"line 9, field services\.web: a service that is not yet deployed must have container and program"):
+    with pytest.raises(
+        UsageError,
+        match=r"line 9, field services\.web: a service that is not yet deployed must have container and program",
+    ):
         load_app(str(path))
     with pytest.raises(UsageError, match="cannot be read"):
         load_app(str(tmp_path / "none.yaml"))

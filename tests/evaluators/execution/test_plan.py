@@ -135,7 +135,9 @@ class Picks(Untrained):
 
 
 class OpenSpec(BaselineSpec):
-    variants = {"position=1": {"position": 1}}  # noqa: RUF012
+    @property
+    def variants(self) -> dict[str, dict[str, Any]]:
+        return {"position=1": {"position": 1}}
 
 
 def test_a_method_runs_with_the_settings_that_its_paper_leaves_open(example_dataset: Path):

@@ -504,7 +504,7 @@ def test_a_reconstruction_shows_its_range_over_settings_and_is_ranked_by_the_def
     assert "method, reconstruction 0.25 to 0.75 over 3 settings" in markdown(board)
     assert "old (0.25 to 0.75 over 3 settings)" in text_of(board, 120)
     frame = leaderboard_frame(board.tables).set_index("baseline")
-    assert frame.loc["old", ["settings_low", "settings_high", "reconstruction"]].tolist() == [0.25, 0.75, True]
+    assert list(frame.loc["old", ["settings_low", "settings_high", "reconstruction"]]) == [0.25, 0.75, True]
 
 
 def test_the_detection_table_shows_both_policies_and_a_number_without_threshold_on_120_columns(make):

@@ -20,8 +20,7 @@ from faultset.collector.faults.targets import (
 )
 from faultset.collector.plans.decoys import Decoy, DecoyKind
 from faultset.collector.platforms.base import EpisodePlatform, Platform
-from faultset.collector.platforms.objects import ObjectNotFound
-from faultset.collector.platforms.observation.objects import rfc3339
+from faultset.collector.platforms.objects import ObjectNotFound, rfc3339
 from faultset.collector.runtime.builds import draw_builds
 from faultset.collector.runtime.stores.driver import REWRITE_PASSWORD
 from faultset.collector.spec.pod_manifests import config_name

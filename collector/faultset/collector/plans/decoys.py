@@ -6,7 +6,7 @@ there are or which services they hit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -52,7 +52,9 @@ class Decoy:
 
     def choose(self, app: AppSpec) -> tuple[DecoyKind, str]:
         """Return the kind of the change and its service."""
-        possible = {kind: services for kind in DECOY_KINDS if (services := eligible_services(kind, app))}
+        possible: dict[DecoyKind, Sequence[str]] = {
+            kind: services for kind in DECOY_KINDS if (services := eligible_services(kind, app))
+        }
         kind = list(possible)[int(self.kind_position * len(possible))]
         return kind, possible[kind][int(self.service_position * len(possible[kind]))]
 

@@ -153,8 +153,8 @@ def _run(result: ScoredRun) -> dict[str, Any]:
 def page(run: Path, out: Path) -> None:
     """Write the trajectory file RUN as one self-contained HTML page, step by step.
 
-    RUN is a file below "trajectories/" of an imported folder, or any other ATIF file. Long texts are collapsed. "faultset
-    dataset explore DATASET --episode ID" shows the telemetry of its episode.
+    RUN is a file below "trajectories/" of an imported folder, or any other ATIF file. Long texts are collapsed.
+    "faultset dataset explore DATASET --episode ID" shows the telemetry of its episode.
 
     \b
     Example:

@@ -106,7 +106,11 @@ def test_containers_refer_to_them_as_kubernetes_writes_it(objects: dict[tuple[st
     ("path", "value", "sentence"),
     [
         ((*WEB, "environment", "CURRENCY", "config"), "setings", "ConfigMap 'setings', expected one of settings"),
-        ((*WEB, "environment", "CURRENCY", "key"), "money", "unknown key 'money' of ConfigMap settings, expected one of c"),
+        (
+            (*WEB, "environment", "CURRENCY", "key"),
+            "money",
+            "unknown key 'money' of ConfigMap settings, expected one of c",
+        ),
         ((*WEB, "environment", "POD_IP"), "1", "POD_IP is set by the platform"),
         ((*WEB, "environment", "A B"), "1", "a variable must consist of letters"),
         ((*WEB, "environment", "DEBUG"), True, "must be text; put true in quotes"),

@@ -25,7 +25,10 @@ def test_a_file_holds_the_defaults_until_a_variant_is_set() -> None:
 
 @pytest.mark.parametrize(
     ("name", "variant", "sentence"),
-    [("fast", "on", "unknown flag 'fast', expected one of slow, broken"), ("slow", "on", "unknown variant 'on' of flag slow, expected one of 10sec, off")],
+    [
+        ("fast", "on", "unknown flag 'fast', expected one of slow, broken"),
+        ("slow", "on", "unknown variant 'on' of flag slow, expected one of 10sec, off"),
+    ],
 )
 def test_a_flag_or_variant_that_does_not_exist_is_told(name: str, variant: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):

@@ -81,7 +81,11 @@ def test_they_stand_in_the_pod_with_what_they_are_given() -> None:
         ((*INIT, 0, "environment", "SIZE", "key"), "weight", "unknown key 'weight' of ConfigMap settings"),
         ((*INIT, 0, "cpu_request"), 2.0, "must not exceed cpu_limit .1., got 2"),
         (("services", "web", "memory_request_mib"), 17, "must not exceed memory_limit_mib .16., got 17"),
-        (("services", "db", "init"), [{"name": "w", "wait_for": "web"}], "must not wait for each other: (db for )?web for db"),
+        (
+            ("services", "db", "init"),
+            [{"name": "w", "wait_for": "web"}],
+            "must not wait for each other: (db for )?web for db",
+        ),
     ],
 )
 def test_what_could_never_start_is_refused(path: tuple[Any, ...], value: Any, sentence: str) -> None:

@@ -290,8 +290,8 @@ def refusal_error(error: ApiException, method: str, path: str) -> PlatformError:
             return PlatformError(f"the cluster rejects the kubeconfig's credentials ({message}); log in again")
         case 403:
             return PlatformError(
-                f"the cluster forbids a required operation: {message}; grant the role in docs/how-to/kubernetes.md or use "
-                "other credentials"
+                f"the cluster forbids a required operation: {message}; grant the role in docs/how-to/kubernetes.md "
+                "or use other credentials"
             )
         case _:
             sentence = f"the cluster answered {error.status} to {method} {path}: {message}"

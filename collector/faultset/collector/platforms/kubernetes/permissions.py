@@ -136,7 +136,8 @@ def check_permissions(api: Api) -> None:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise PlatformError(
             f"the kubeconfig's user may not {'/'.join(verbs)} {resource}{more}, which is needed to {rule.purpose}; "
-            "grant the role in docs/how-to/kubernetes.md, and run 'faultset doctor --platform kubernetes' for the full list"
+            "grant the role in docs/how-to/kubernetes.md, and run 'faultset doctor --platform kubernetes' for the full "
+            "list"
         )
 
 
