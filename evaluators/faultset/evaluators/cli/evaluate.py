@@ -51,8 +51,7 @@ NO_DASHBOARD = 'needs bokeh; pip install "faultset[dashboard]"'
         "faultset.baselines", "default", "all", "named", "methods", "rules", "controls", "variants"
     ),
     show_default="all except slow ones",
-    help="Comma-separated names, or default, all, named, methods, rules, controls, variants (other settings of "
-    "reconstructed methods).",
+    help="Names, or default, all, named, methods, rules, controls, variants.",
 )
 @click.option(
     "--tasks", multiple=True, metavar="TASKS", help="Tasks to score: detection, localization, rca.", show_default="all"
