@@ -54,17 +54,17 @@ def test_a_change_is_made_journaled_and_undone(
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("helm upgrade x", "a command begins with kubectl or sleep; found 'helm'"),
-        ("get pods", "a command begins with kubectl or sleep; write: kubectl get pods"),
-        ("", "found 'nothing'"),
-        ("kubectl", "which command"),
-        ("kubectl frobnicate", 'the verb "frobnicate" is not known here'),
+        ("helm upgrade x", "a command must start with kubectl or sleep, got 'helm'"),
+        ("get pods", "a command must start with kubectl or sleep; write: kubectl get pods"),
+        ("", "got 'nothing'"),
+        ("kubectl", "a command must have a verb"),
+        ("kubectl frobnicate", 'unknown verb "frobnicate"'),
         ("kubectl get", "which objects"),
         ("kubectl get podz", "doesn't have a resource type"),
         ("kubectl get pods -n kube-system", "namespace kube-system is not the application's"),
         ("kubectl -n kube-system get pods", "namespace kube-system is not the application's"),
         ("kubectl delete pods", "give names, a selector with -l, or --all"),
-        ("kubectl delete node kind", "may be changed"),
+        ("kubectl delete node kind", "do not belong to the application"),
         ("kubectl delete svc geo -l app=rate", "exclude each other"),
         ("kubectl describe svc/geo -l app=rate", "exclude each other"),
         ("kubectl scale deploy geo --replicas=9999", "from 0 to 10"),
@@ -74,18 +74,18 @@ def test_a_change_is_made_journaled_and_undone(
         ("""kubectl patch svc geo --type merge -p '{"metadata": {"name": "x"}}'""", "cannot be changed"),
         ("""kubectl patch svc geo --type merge -p '{"kind": "Pod"}'""", "cannot be changed"),
         ("""kubectl patch svc geo --type merge -p '{"spec": 3}'""", "must be a mapping"),
-        ("kubectl exec deploy/geo -- sh -c 'rm -rf x'", "exec may run only faultset-store admin"),
-        ("kubectl exec deploy/geo -- /bin/cat /etc/passwd", "exec may run only faultset-store admin"),
-        ("kubectl exec deploy/geo -- faultset-store mongodb", "exec may run only faultset-store admin"),
+        ("kubectl exec deploy/geo -- sh -c 'rm -rf x'", "exec may only run faultset-store admin"),
+        ("kubectl exec deploy/geo -- /bin/cat /etc/passwd", "exec may only run faultset-store admin"),
+        ("kubectl exec deploy/geo -- faultset-store mongodb", "exec may only run faultset-store admin"),
         (
             "kubectl exec deploy/mongodb-geo -- faultset-store admin mongodb lock --port 1 --pid-file /etc/passwd",
-            "exec may run only faultset-store admin",
+            "exec may only run faultset-store admin",
         ),
         ("kubectl apply -f /etc/passwd", "under a relative path"),
         ("kubectl apply -f ../x.yaml", "under a relative path"),
         ("kubectl apply -f missing.yaml", "is missing"),
         ("kubectl logs deploy/geo --tail x", "takes a whole number"),
-        ("kubectl wait deploy/geo --for=delete", "condition=available is known"),
+        ("kubectl wait deploy/geo --for=delete", "must be condition=available"),
     ],
 )
 def test_what_may_not_be_done_is_refused_in_one_sentence_and_nothing_happens(
@@ -107,7 +107,7 @@ def test_what_is_not_there_fails_with_the_servers_words(kubectl: Kubectl) -> Non
 @pytest.mark.parametrize(
     ("line", "status", "words"),
     [
-        ("kubectl get pods gone", "failed", 'Not found: pods "gone"; known are'),
+        ("kubectl get pods gone", "failed", 'Not found: pods "gone"; choose one'),
         ("kubectl get pods -l app=nothing", "done", "No rows: there are no such pods in the namespace hotel."),
         ("kubectl get events", "done", "No rows: no such event in the namespace hotel."),
         ("kubectl logs deploy/geo --previous", "failed", 'Not found: previous terminated container in pod "geo-'),
@@ -138,7 +138,8 @@ def test_log_lines_of_a_live_pod_have_times_and_end_with_the_newest(kubectl: Kub
 
 def test_secrets_are_never_printed(kubectl: Kubectl, platform: FakePlatform) -> None:
     secrets = [value for found in platform.list("Secret") for value in found["data"].values()]
-    secrets += [decoded(value) for value in secrets]
+    # the seed of an application without variations is a single digit, which any output may contain
+    secrets += [text for value in secrets if len(text := decoded(value)) > 1]
     assert secrets
     shown = [kubectl.run(f"kubectl {verb}").output for verb in ("get secrets -o yaml", "get secrets -o json")]
     shown.append(kubectl.run("kubectl describe secrets").output)
@@ -177,7 +178,7 @@ def test_objects_are_selected_by_sets_of_labels_and_shown_by_templates(kubectl: 
 def test_a_manifest_of_a_kind_that_is_not_known_is_refused(kubectl: Kubectl, tmp_path: Path) -> None:
     (tmp_path / "foo.yaml").write_text("kind: Foo\nmetadata: {name: x}\n")
     (tmp_path / "list.yaml").write_text("kind: [Foo]\nmetadata: {name: x}\n")
-    assert "foo are not the application's" in kubectl.run("kubectl apply -f foo.yaml").output
+    assert "foo do not belong to the application" in kubectl.run("kubectl apply -f foo.yaml").output
     assert "must hold objects" in kubectl.run("kubectl apply -f list.yaml").output
 
 

@@ -1,1 +1,1 @@
-"""Mitigation: what an operator does about a live fault, and whether the application is repaired by it."""
+"""Mitigation: repair a live fault, and judge whether the application has recovered."""

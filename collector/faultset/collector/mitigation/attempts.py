@@ -1,4 +1,4 @@
-"""Attempts to repair an application: a repair is carried out, and the oracle judges until it is satisfied."""
+"""Attempts to repair an application: execute a repair, then ask the oracle until it passes or time is up."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from faultset.core.times import SECOND_NS
 
 POLL_S = 1.0
 SETTLE_S = 2.0
-"""How long before the present the window of requests ends, because later ones may still be under way."""
+"""The window of requests ends this long before now, because later requests may be unfinished."""
 
 
 class MitigationAttempt:
-    """Carries out repair orders, one after the other until one has repaired the application.
+    """Executes repair orders one after the other until one has repaired the application.
 
     Parameters
     ----------
     orders
-        What is done, and how it is judged.
+        The repairs and their time limits.
     platform
-        Where the application runs.
+        The application's platform.
     """
 
     def __init__(self, orders: Sequence[RepairOrder], platform: Platform):
@@ -44,11 +44,11 @@ class MitigationAttempt:
         self._healthy: HealthyState | None = None
 
     def note_healthy(self) -> None:
-        """Note the application's state; called just before the injection."""
+        """Record the application's state; called just before the injection."""
         self._healthy = HealthyState.of(self._platform)
 
     def run(self, live: LiveFault) -> tuple[MitigationResult, ...]:
-        """Repair, and judge until the application has stayed healthy or time is up; then the next, if there is one."""
+        """Try each order until one leaves the application healthy for long enough; return all results."""
         results: list[MitigationResult] = []
         for order in self._orders:
             result = self._carry_out(order, live)
@@ -72,7 +72,7 @@ class MitigationAttempt:
         watch = _Watch(oracle, live, order.sustain_s)
         if order.mitigator is not None:
             commands, record = self._operate(order, order.mitigator, live, watch)
-            # a mitigator's thinking takes as long as it takes
+            # the time limit starts after the mitigator has finished
             deadline_from_ns = live.clock()
         else:
             commands, record, deadline_from_ns = self._repair(order, live), None, began_ns
@@ -90,14 +90,14 @@ class MitigationAttempt:
         )
 
     def check_restored(self) -> None:
-        """Raise UndoFailed unless every object is specified as before the injection, whatever a repair has done."""
+        """Raise UndoFailed unless every object has the specification from before the injection."""
         if self._healthy is None:
             return
         present = DesiredState.of(self._platform)
         gone = [f"{kind} {name} is missing" for kind, name in self._healthy.desired.missing_in(present)]
         wrong = [*gone, *self._healthy.desired.changes_to(present)]
         if wrong:
-            raise UndoFailed(f"the undo has not restored everything: {'; '.join(wrong[:3])}")
+            raise UndoFailed(f"the undo is incomplete: {'; '.join(wrong[:3])}")
 
     def _repair(self, order: RepairOrder, live: LiveFault) -> tuple[CommandResult, ...]:
         if order.undoes:
@@ -109,7 +109,7 @@ class MitigationAttempt:
     def _operate(
         self, order: RepairOrder, chosen: MitigatorOrder, live: LiveFault, watch: _Watch
     ) -> tuple[tuple[CommandResult, ...], dict[str, Any]]:
-        """Let a mitigator work, and watch the application meanwhile."""
+        """Run a mitigator and monitor the application meanwhile."""
         queue = CallQueue()
 
         def sleep(seconds: float) -> None:
@@ -132,8 +132,8 @@ class MitigationAttempt:
             live.clock,
         )
         if "failure" in record:
-            # says nothing about the repair, and would fail again in the same way
-            raise UsageError(f"{order.name} could not work: {record['failure']}")
+            # a failure of the mitigator itself would repeat and says nothing about the repair
+            raise UsageError(f"{order.name} failed: {record['failure']}; correct the mitigator")
         return tuple(tools.commands), record
 
     def _session(
@@ -152,7 +152,7 @@ class MitigationAttempt:
 
 
 class _Watch:
-    """Since when an application is healthy, asked again and again."""
+    """Tracks since when an application has been healthy."""
 
     def __init__(self, oracle: MitigationOracle, live: LiveFault, sustain_s: float):
         self._oracle, self._live, self._sustain_ns = oracle, live, round(sustain_s * SECOND_NS)
@@ -161,13 +161,13 @@ class _Watch:
         self._healthy_ns: int | None = None
 
     def begin(self) -> None:
-        """Begin a window."""
+        """Start a new window."""
         self._oracle.begin_window()
         self._start_ns = self._live.clock()
         self._next_ns = self._start_ns + round(POLL_S * SECOND_NS)
 
     def look(self) -> None:
-        """Ask, unless that was done a moment ago."""
+        """Ask the oracle, unless it was asked a moment ago."""
         now_ns = self._live.clock()
         if now_ns < self._next_ns:
             return
@@ -178,11 +178,11 @@ class _Watch:
         self._healthy_ns = self._start_ns if not wrong and end_ns - self._start_ns >= self._sustain_ns else None
         if wrong:
             self._oracle.begin_window()
-            # what clients say is known up to the end of the window, everything else up to now
+            # requests are known up to the end of the window, everything else up to now
             self._start_ns = max(self._start_ns, end_ns) if wrong == {"requests"} else now_ns
 
     def until(self, deadline_ns: int) -> int | None:
-        """Return since when all has been right for long enough; None when that did not begin before the deadline."""
+        """Return since when the application has been healthy for long enough; None if not before the deadline."""
         while True:
             self._live.sleep(POLL_S)
             self.look()

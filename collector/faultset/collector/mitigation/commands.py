@@ -1,6 +1,6 @@
-"""Commands on a live platform: verbs that read are kubectl's reader, and those that change are declared here.
+"""kubectl commands on a live platform; verbs that change objects are declared here, the others use kubectl's reader.
 
-Nothing here starts a shell.
+No command runs in a shell.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from faultset.datasets.kubectl.reader import READ_FLAGS, READ_VERBS, answer, log
 
 LONGEST_WAIT_S = 300.0
 COMMAND_IN_PODS = ("faultset-store", "admin")
-"""Begin of the commands that `kubectl exec` may run; a store and an action on its accounts or data follow."""
+"""Start of the commands that `kubectl exec` may run, followed by a store and an action on its accounts or data."""
 _GROUPS = ("rollout", "set")
 _STATUS_OF_ANSWERS: dict[str, CommandStatus] = {"ok": "done", "empty": "done", "absent": "failed"}
 
@@ -42,11 +42,11 @@ class Verb(NamedTuple):
     Attributes
     ----------
     flags
-        Its flags besides `--namespace`.
+        Its flags in addition to `--namespace`.
     required
-        Flags without which it cannot be understood.
+        Required flags.
     most_arguments
-        How many arguments it takes; None for any number.
+        Maximum number of arguments; None for any.
     """
 
     run: Callable[[KubectlSession, KubectlCommand], str]
@@ -56,32 +56,32 @@ class Verb(NamedTuple):
 
 
 class Kubectl:
-    """Carries out commands on a platform.
+    """Executes commands on a platform.
 
     Parameters
     ----------
     session
-        The platform, and what may be done on it.
+        The platform and the permissions on it.
     """
 
     def __init__(self, session: KubectlSession):
         self._session = session
 
     def run(self, line: str) -> CommandResult:
-        """Carry out one command; whatever becomes of it is in the result."""
+        """Execute one command; the result includes refusals and failures."""
         return self.run_words(line, None)[0]
 
     def run_words(
         self, line: str, words: Sequence[str] | None, *, has_filters: bool = False
     ) -> tuple[CommandResult, ToolAnswer]:
-        """Carry out one command, and return also the answer to whoever gave it.
+        """Execute one command; return its result and the answer for the caller.
 
         Parameters
         ----------
         line
             The command.
         words
-            Its words without the filters behind it; None to split the line.
+            Its words without the filters after it; None to split the line.
         """
         state = self._session.state
         began_ns, resolved_before = state.now_ns, len(state.resolved)
@@ -117,12 +117,12 @@ class Kubectl:
 
 
 def check_line(line: str) -> None:
-    """Raise CommandError when a line is no command that can be parsed; nothing is carried out."""
+    """Raise CommandError if a line is not a valid command; nothing is executed."""
     _parse(split_line(line))
 
 
 def _parse(words: Sequence[str]) -> tuple[Verb | None, KubectlCommand]:
-    """Return a verb that changes, or None for one that reads, and the command."""
+    """Return the command, and its verb if it changes objects or waits (otherwise None)."""
     program, *rest = words or [""]
     verb = program
     if program == "kubectl":
@@ -133,35 +133,33 @@ def _parse(words: Sequence[str]) -> tuple[Verb | None, KubectlCommand]:
             action, rest = split_verb(rest, READ_FLAGS)
             verb = f"{verb} {action}"
     elif program != "sleep":
-        begins = "a command begins with kubectl or sleep"
+        begins = "a command must start with kubectl or sleep"
         if program in (*READ_VERBS, *_VERBS) or program in _GROUPS:
             raise CommandRefused(f"{begins}; write: kubectl {' '.join(words)}")
-        raise CommandRefused(f"{begins}; found {program or 'nothing'!r}")
+        raise CommandRefused(f"{begins}, got {program or 'nothing'!r}")
     if verb not in _VERBS:
         verbs = ", ".join(name for name in [*READ_VERBS, *_VERBS] if name != "sleep")
         if not verb:
-            raise CommandError(f"which command? known are {verbs}")
-        raise CommandError(f'the verb "{verb[:40].strip()}" is not known here; known are {verbs}')
+            raise CommandError(f"a command must have a verb, one of {verbs}")
+        raise CommandError(f'unknown verb "{verb[:40].strip()}", expected one of {verbs}')
     declaration = _VERBS[verb]
     arguments, flags = read_flags(rest, (_NAMESPACE, *declaration.flags))
     missing = [name for name in declaration.required if name not in flags]
     if missing:
         raise CommandError(f"{verb} needs the flag {missing[0]}")
     if declaration.most_arguments is not None and len(arguments) > declaration.most_arguments:
-        raise CommandError(
-            f"{verb} takes {declaration.most_arguments} arguments here; found {' '.join(arguments)[:80]}"
-        )
+        raise CommandError(f"{verb} takes {declaration.most_arguments} arguments, got {' '.join(arguments)[:80]}")
     return declaration, KubectlCommand(verb, arguments, flags)
 
 
 def _exec(session: KubectlSession, command: KubectlCommand) -> str:
     word, *argv = command.arguments or [""]
     actions = get_args(AdminAction)
-    # other actions of administrators write files, and pods of the local platform are processes of this machine
+    # other administrative actions write files, and local pods are processes of this machine
     if tuple(argv[:2]) != COMMAND_IN_PODS or argv[3:4] not in [[action] for action in actions]:
         raise CommandRefused(
-            f"exec may run only {' '.join(COMMAND_IN_PODS)} STORE ACTION in pods, with one of the actions "
-            f"{', '.join(actions)}; found {' '.join(argv)!r}"
+            f"exec may only run {' '.join(COMMAND_IN_PODS)} STORE ACTION in pods, with one of the actions "
+            f"{', '.join(actions)}, got {' '.join(argv)!r}"
         )
     pods, _ = logged_pods(session.state, KubectlCommand("exec", [word]))
     return session.platform.exec(pods[0], argv).rstrip()
@@ -179,14 +177,14 @@ def _sleep(session: KubectlSession, command: KubectlCommand) -> str:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= LONGEST_WAIT_S:
-        raise CommandRefused(f"sleep takes seconds from 0 to {LONGEST_WAIT_S:g}; found {command.arguments}")
+        raise CommandRefused(f"sleep must have seconds from 0 to {LONGEST_WAIT_S:g}, got {command.arguments}")
     session.sleep(seconds)
     return ""
 
 
 def _condition(text: str) -> str:
     if text.lower() not in ("condition=available", "condition=ready"):
-        raise CommandRefused(f"--for=condition=available is known; found --for={text[:60]}")
+        raise CommandRefused(f"--for must be condition=available, got {text[:60]}")
     return text
 
 

@@ -1,4 +1,4 @@
-"""A live platform as a cluster that kubectl reads, and what commands may change there."""
+"""A live platform as the cluster state that kubectl reads, and the changes that commands may make."""
 
 from __future__ import annotations
 
@@ -37,35 +37,35 @@ LIVE_KINDS = (
     "Pod", *WORKLOADS, "ReplicaSet", "Service", "Endpoints", "ConfigMap", "Secret", "PersistentVolumeClaim",
     "PersistentVolume", "Node",
 )  # fmt: skip
-"""Kinds that platforms have."""
+"""Kinds that platforms support."""
 _WRITABLE = frozenset(LIVE_KINDS) - {"Node", "Endpoints"}
-"""Kinds that commands may change: nodes are nobody's, and controllers own the rest."""
+"""Kinds that commands may change; nodes and objects owned by controllers are excluded."""
 _WINDOW_NS = 3600 * SECOND_NS
-"""How far back events and log lines are read."""
+"""Maximum age of events and log lines."""
 _HIDDEN = "<hidden>"
 
 
 class CommandRefused(CommandError):
-    """A command that may not be given here: it does not fit, or is outside the application."""
+    """A command that is not allowed: it is unsupported, or affects something outside the application."""
 
 
 class LiveState:
-    """The present state of an application's platform as a `ClusterState`.
+    """The current state of an application's platform as a `ClusterState`.
 
     Parameters
     ----------
     namespaces
-        Names under which the application's namespace is known; every other is refused.
+        Accepted names of the application's namespace; others are refused.
     clock
-        Returns the time in nanoseconds since 1970.
+        Returns the time in UTC nanoseconds.
     by_owner
-        Whether a pod that is not there stands for the newest pod of the same owner, because the commands were given
-        to another run of the application.
+        Whether a missing pod is replaced by the newest pod of the same owner, for commands from another run of the
+        application.
 
     Attributes
     ----------
     resolved
-        Names of such pods with the pods that they stand for, in their order.
+        Such pod names with their replacements, in order.
     """
 
     name = "live"
@@ -85,14 +85,14 @@ class LiveState:
         return self._clock()
 
     def check_namespace(self, namespace: str | None) -> None:
-        """Raise CommandRefused for the namespace of somebody else."""
+        """Raise CommandRefused for a namespace that is not the application's."""
         if namespace is not None and namespace not in self._namespaces:
             raise CommandRefused(
                 f"namespace {namespace} is not the application's; leave -n out, or give {min(self._namespaces)}"
             )
 
     def kind_of(self, word: str) -> str:
-        """Return the kind that a word stands for; raise CommandRefused for one that platforms do not have."""
+        """Return the kind named by a word; raise CommandRefused if it is not supported."""
         kind = canonical_kind(word)
         if kind is None or kind not in (*LIVE_KINDS, "Event"):
             names = [known.short[0] if known.short else known.plural for known in KINDS if known.kind in LIVE_KINDS]
@@ -100,13 +100,13 @@ class LiveState:
         return kind
 
     def objects(self, kind: str, selector: str | None = None) -> list[Object]:
-        """Return the present objects of a kind; the values of Secrets are hidden."""
+        """Return the objects of a kind, without the values of Secrets."""
         terms = label_selector(selector or "")
         bodies = [body for body in self.platform.list(kind) if terms.matches(body["metadata"].get("labels") or {})]
         return sorted(map(_without_secrets, bodies), key=lambda body: body["metadata"]["name"])
 
     def present_name(self, kind: str, name: str) -> str:
-        """Return the name of the present pod of the same owner for a pod of another run, else the name itself."""
+        """Return the current pod of the same owner for a pod of another run, otherwise the name itself."""
         if kind != "Pod" or not self._by_owner or any(pod["metadata"]["name"] == name for pod in self._pods()):
             return name
         try:
@@ -124,7 +124,7 @@ class LiveState:
         return parse_rfc3339_ns(created) if created else None
 
     def cells(self, body: Object) -> Cells:
-        """Return the namespace under which the application is spoken of."""
+        """Return the table cells of an object."""
         return {"NAMESPACE": self.namespace}
 
     def events(self) -> list[Event]:
@@ -137,15 +137,13 @@ class LiveState:
         return last_occurrences(rows)
 
     def pod_names(self) -> list[str]:
-        """Return the names of the pods, the oldest first."""
+        """Return the names of the pods, oldest first."""
         return [pod["metadata"]["name"] for pod in self._pods()]
 
     def pods_of(self, kind: str, name: str) -> list[str]:
-        """Return the pods of a workload or Service that are not being deleted, the newest first."""
+        """Return the pods of a workload or Service that are not terminating, newest first."""
         if kind not in (*WORKLOADS, "ReplicaSet", "Service"):
-            raise CommandRefused(
-                f"pods of {full_name(kind, name)} are not known; name a pod, a deployment or a service"
-            )
+            raise CommandRefused(f"{full_name(kind, name)} has no pods; name a pod, a deployment or a service")
         owners = {body["metadata"]["name"]: body for body in self.platform.list(kind)}
         if name not in owners:
             raise NegativeAnswer(absent(resource_name(kind), name, owners))
@@ -154,7 +152,7 @@ class LiveState:
         return [pod["metadata"]["name"] for pod in reversed(pods) if not pod["metadata"].get("deletionTimestamp")]
 
     def log_lines(self, pod: str) -> list[PodLogLine]:
-        """Return what a pod has logged in the last hour."""
+        """Return a pod's log lines of the last hour."""
         lines: list[PodLogLine] = []
         for batch in self._snapshot("logs"):
             rows = batch.filter(pc.equal(batch["pod"].cast(pa.string()), pod))  # type: ignore[attr-defined]
@@ -163,7 +161,7 @@ class LiveState:
         return lines
 
     def runs(self, pod: str) -> Runs:
-        """Return the restarts that the pod's status counts, and when the present run began."""
+        """Return the restart count in a pod's status, and the start of the current run."""
         statuses = (self._pod(pod).get("status") or {}).get("containerStatuses") or []
         restarted = [status for status in statuses if status.get("restartCount")]
         starts = [((status.get("state") or {}).get("running") or {}).get("startedAt") for status in restarted]
@@ -177,7 +175,7 @@ class LiveState:
         return {container["name"] for container in self._pod(pod)["spec"]["containers"]}
 
     def usage(self, pods: Sequence[str] | None) -> list[Usage]:
-        """Return what pods use at present, for each with its first container."""
+        """Return the current resource usage of pods, each with its first container."""
         return [
             Usage(
                 pod,
@@ -190,7 +188,7 @@ class LiveState:
         ]
 
     def get(self, kind: str, name: str) -> Object:
-        """Return one object; raise ObjectNotFound with the API server's words when there is none."""
+        """Return an object; raise ObjectNotFound with the API server's message if it does not exist."""
         try:
             return self.platform.get(kind, self.present_name(kind, name))
         except ObjectNotFound:
@@ -211,18 +209,18 @@ class LiveState:
 
 @dataclass(frozen=True, kw_only=True)
 class KubectlSession:
-    """What commands may do to an application.
+    """The changes that commands may make to an application.
 
     Attributes
     ----------
     state
-        The platform as commands see it.
+        The platform as seen by commands.
     known
-        Kind and name of the objects that the application had before the fault; nothing else may be made.
+        Kind and name of the objects from before the fault; no others may be created.
     folder
-        Where the files of `apply -f` lie; None when there are none.
+        Folder with the files of `apply -f`; None without files.
     sleep
-        Waits, in seconds; raises when the episode is interrupted.
+        Waits for some seconds; raises if the episode is interrupted.
     """
 
     state: LiveState
@@ -232,18 +230,18 @@ class KubectlSession:
 
     @property
     def platform(self) -> Platform:
-        """Where the application runs."""
+        """Return the application's platform."""
         return self.state.platform
 
     def change(self, current: Object, changed: Mapping[str, Any], done: str) -> str:
-        """Make one object of another, and return what kubectl says of it."""
+        """Replace an object by a changed one, and return kubectl's output."""
         kind, name = current["kind"], current["metadata"]["name"]
         self.require_writable(kind)
         for key in ("apiVersion", "kind"):
             if changed.get(key) != current[key]:
-                raise CommandRefused(f"{key} of {full_name(kind, name)} cannot be changed; leave it as it is")
+                raise CommandRefused(f"{key} of {full_name(kind, name)} cannot be changed; keep it")
         if changed.get("metadata", {}).get("name") != name:
-            raise CommandRefused(f"the name of {full_name(kind, name)} cannot be changed; leave it as it is")
+            raise CommandRefused(f"the name of {full_name(kind, name)} cannot be changed; keep it")
         if not isinstance(changed.get("spec", {}), Mapping):
             raise CommandRefused(f"the spec of {full_name(kind, name)} must be a mapping")
         change = merge_patch(current, changed)
@@ -257,12 +255,12 @@ class KubectlSession:
         """Raise CommandRefused for kinds that no command may change."""
         if kind not in _WRITABLE:
             raise CommandRefused(
-                f"{resource_name(kind)} are not the application's; only what belongs to it may be changed"
+                f"{resource_name(kind)} do not belong to the application; change only the application's objects"
             )
 
 
 def _without_secrets(body: Object) -> Object:
-    """Return an object without the values of a Secret, of which outputs and results must hold none."""
+    """Remove the values of a Secret, which must not appear in outputs or results."""
     if body["kind"] != "Secret":
         return body
     hidden = copy.deepcopy(body)

@@ -1,4 +1,4 @@
-"""What is sent about a repair: the order, and what came of it. Light to import, as every episode does."""
+"""Messages about a repair: the order and the result. Cheap to import, because every episode imports it."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any, Literal
 from faultset.collector.ipc.channel import Message
 
 Part = Literal["fault", "requests", "objects", "presence"]
-"""One of the oracle's questions."""
+"""A check of the oracle."""
 LARGEST_OUTPUT = 20_000
-"""Most characters that are kept of a command's output."""
+"""Maximum stored characters of a command's output."""
 CommandStatus = Literal["done", "refused", "failed"]
-"""`done`; `refused` when nothing was done because the command may not be given; `failed` when the platform said no."""
+"""done; refused: not allowed, nothing was done; failed: the platform returned an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MitigatorOrder(Message):
-    """Who repairs by looking and acting, as a plug-in of the group `faultset.mitigators`.
+    """The mitigator to run, a plug-in of the group `faultset.mitigators`.
 
     Attributes
     ----------
     mitigator
         Name of the plug-in.
     settings
-        What it is told; holds no secrets.
+        Its settings, without secrets.
     seconds
-        Longest time that it may take.
+        Time limit.
     """
 
     mitigator: str
@@ -37,22 +37,23 @@ class MitigatorOrder(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class RepairOrder(Message):
-    """A repair, and how it is judged.
+    """A repair and its time limits.
 
     Attributes
     ----------
     commands
-        One command a line, as an operator would give them.
+        kubectl commands, one per line.
     folder
-        Where files of `kubectl apply -f` lie.
+        Folder with the files of `kubectl apply -f`.
     undoes
-        Whether the injection is undone instead, which every fault must be repaired by.
+        Whether to undo the injection, which must repair every fault.
     mitigator
-        Who looks and acts by itself instead; None for commands.
+        The mitigator to run; None for commands.
     within_s
-        How long after its begin, or the end of a mitigator's work, the application may take to become healthy.
+        Seconds within which the application must become healthy, from the start of the repair, or from the end of a
+        mitigator's work.
     sustain_s
-        How long it must be healthy without a break.
+        Seconds for which it must stay healthy.
     """
 
     name: str
@@ -66,18 +67,18 @@ class RepairOrder(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class CommandResult(Message):
-    """What came of a command.
+    """The result of a command.
 
     Attributes
     ----------
     line
-        The command as it was given.
+        The command.
     status
-        `done`; `refused` when it may not be given here and nothing was done; `failed` when the platform said no.
+        `done`; `refused` if it is not allowed and nothing was done; `failed` if the platform returned an error.
     output
-        What kubectl would print, shortened to its last 20,000 characters.
+        kubectl's output, truncated to its last 20,000 characters.
     resolved
-        Names of pods that are not there, with the present pods of the same owners that they were taken for.
+        Missing pods with the current pods of the same owners that replaced them.
     """
 
     line: str
@@ -89,7 +90,7 @@ class CommandResult(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class OraclePartResult(Message):
-    """What the oracle found of one part: `ok`, or what is still wrong."""
+    """The result of one check of the oracle: `ok`, or the remaining problem."""
 
     part: Part
     ok: bool
@@ -98,29 +99,29 @@ class OraclePartResult(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class MitigationResult(Message):
-    """What came of a repair.
+    """The result of a repair.
 
     Attributes
     ----------
     repair
         Name of the repair.
     success
-        Whether all parts of the oracle were satisfied for a sustained time, soon enough.
+        Whether all checks of the oracle passed in time and for long enough.
     parts
-        The oracle's last answers.
+        The last results of the checks.
     commands
-        What each command did.
+        Result of each command.
     manifest
-        Whether client requests had felt the fault when the repair began.
+        Whether the fault affected client requests before the repair started.
     mitigated_s
-        From the begin of the injection to the begin of the time in which the application stayed healthy (TTM);
-        None without success.
+        Time to mitigate (TTM), from the injection until the application became and stayed healthy; None without
+        success.
     repair_s
-        From the begin of the repair to the same instant.
+        From the start of the repair until the same time.
     mitigator
-        What the mitigator says of its work; None for commands.
+        The mitigator's record of its work; None for commands.
     after
-        Repairs that were tried in vain on the same live fault before; empty where this was the first.
+        Earlier repairs that failed on the same live fault.
     """
 
     repair: str

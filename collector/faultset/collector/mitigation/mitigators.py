@@ -1,7 +1,7 @@
-"""Mitigators: who repairs a live system by looking and acting; plug-ins of the entry-point group `faultset.mitigators`.
+"""Mitigators, programs or agents that repair a live system; plug-ins of the group `faultset.mitigators`.
 
-A mitigator works in a thread of its own, because it may think for long; what it does to the system is carried out
-between the duties of the episode, which alone acts on the platform.
+A mitigator runs in its own thread because it may take long. Only the episode's thread acts on the platform; it executes
+the mitigator's calls between its other duties.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from faultset.datasets.views import EpisodeView
 
 GROUP = "faultset.mitigators"
 GRACE_S = 30.0
-"""How long beyond its time a mitigator may take to come to an end."""
+"""Grace period after a mitigator's time limit."""
 _TICK_S = 0.05
 T = TypeVar("T")
 
 
 class Mitigator(Protocol):
-    """Who repairs a system with the tools of a live episode; registered as a class without arguments."""
+    """Repairs a system with the tools of a live episode; registered as a class without arguments."""
 
     def mitigate(self, tools: EpisodeTools, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Repair the system, and return a record of the work as JSON.
@@ -41,32 +41,32 @@ class Mitigator(Protocol):
         Parameters
         ----------
         tools
-            Show what was recorded up to now; the tool kubectl changes the system.
+            Tools that show the recording up to now; kubectl can change the system.
         settings
-            Those of the order.
+            Settings of the order.
         """
         ...
 
 
 def load_mitigator(name: str) -> Mitigator:
-    """Return a mitigator; raise UsageError for a name that is not known or a plug-in that cannot be loaded."""
-    return load_plugin(GROUP, name, kind="mitigator", accept=_made)
+    """Return a mitigator; raise UsageError for an unknown name or a plug-in that cannot be loaded."""
+    return load_plugin(GROUP, name, kind="mitigator", accept=_build)
 
 
-def _made(name: str, loaded: Any) -> Mitigator:
+def _build(name: str, loaded: Any) -> Mitigator:
     require_class(loaded, "mitigate")
     return loaded()
 
 
 class CallQueue:
-    """Where the calls of a mitigator's thread wait until the episode carries them out."""
+    """Queue of calls from a mitigator's thread, executed by the episode's thread."""
 
     def __init__(self) -> None:
         self._waiting: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
         self._closed = threading.Event()
 
     def run(self, call: Callable[[], T]) -> T:
-        """Wait until the episode has made a call, and return its result; raise PlatformError after the end."""
+        """Wait until the episode has executed a call, and return its result; raise PlatformError after the end."""
         result: Future[T] = Future()
         self._waiting.put((result, call))
         while True:
@@ -79,7 +79,7 @@ class CallQueue:
                     raise PlatformError("the time of the repair is over") from None
 
     def run_next(self, seconds: float) -> None:
-        """Carry out the next call, if one comes in time."""
+        """Execute the next call if one arrives in time."""
         try:
             result, call = self._waiting.get(timeout=seconds)
         except Empty:
@@ -90,7 +90,7 @@ class CallQueue:
             result.set_exception(error)
 
     def close(self) -> None:
-        """Let every call that was not carried out fail."""
+        """Fail all calls that were not executed."""
         self._closed.set()
 
 
@@ -101,26 +101,26 @@ def run_mitigator(
     between: Callable[[], None],
     clock: Callable[[], int],
 ) -> dict[str, Any]:
-    """Let a mitigator work, and return its record, or why there is none as `failure`.
+    """Run a mitigator and return its record; if it fails, the record has the key `failure`.
 
     Parameters
     ----------
     work
         Calls the mitigator.
     between
-        The duties of the episode; called many times a second.
+        Duties of the episode, called many times per second.
     clock
         Returns nanoseconds.
     """
     mitigator = load_mitigator(order.mitigator)
-    made: dict[str, Any] = {}
+    record: dict[str, Any] = {}
 
     def run() -> None:
         try:
-            made.update(work(mitigator))
+            record.update(work(mitigator))
         except Exception as error:
-            # whatever a mitigator's code does, the episode goes on to its undo
-            made.update(failure=in_one_sentence(error))
+            # the episode must continue to its undo, whatever a mitigator raises
+            record.update(failure=in_one_sentence(error))
 
     thread = threading.Thread(target=run, name="mitigator", daemon=True)
     deadline_ns = clock() + round((order.seconds + GRACE_S) * 1e9)
@@ -134,33 +134,33 @@ def run_mitigator(
     thread.join(timeout=2 * _TICK_S)
     if thread.is_alive():
         return {"failure": f"it did not end within {order.seconds:g} s"}
-    return made
+    return record
 
 
 LONGEST_WAIT_S = 120.0
 
 
 class LiveTools(EpisodeTools):
-    """What a mitigator may ask and do while the system runs.
+    """The tools of a mitigator on a live system.
 
     Parameters
     ----------
     recorded
         Returns the view of the episode up to now.
     front
-        Carries out commands.
+        Executes commands.
     sleep
-        Waits, in seconds.
+        Waits for some seconds.
     queue
-        Where calls wait for the episode.
+        Queue of calls for the episode.
 
     Attributes
     ----------
     commands
-        What each command did.
+        Result of each command.
     """
 
-    # a call may last as long as its command, and must not keep other episodes waiting
+    # a call may take as long as its command and must not block other episodes
     computing = nullcontext()
 
     def __init__(
@@ -183,14 +183,14 @@ class LiveTools(EpisodeTools):
         command: Annotated[
             str,
             Field(
-                description="For instance: kubectl get pods -o wide | grep -v Running, or: kubectl rollout restart "
+                description="For example: kubectl get pods -o wide | grep -v Running, or: kubectl rollout restart "
                 "deployment/NAME"
             ),
         ],
     ) -> ToolAnswer:
-        """Run a kubectl command on the live system: get, describe, logs, top, events read; patch, delete, scale,
-        rollout, set, label, annotate, exec, wait change it or act in it. grep, head, tail, wc, sort, uniq and awk may
-        follow behind pipes."""
+        """Run a kubectl command on the live system: get, describe, logs, top and events read; patch, delete, scale,
+        rollout, set, label, annotate, exec and wait change it or act in it. The output may be piped to grep, head,
+        tail, wc, sort, uniq and awk."""
 
         def carry_out(words: list[str], has_filters: bool) -> ToolAnswer:
             program = [] if words[:1] in (["kubectl"], ["sleep"]) else ["kubectl"]
@@ -205,7 +205,7 @@ class LiveTools(EpisodeTools):
         self,
         seconds: Annotated[float, Field(gt=0, le=LONGEST_WAIT_S, description="How long to wait.")],
     ) -> ToolAnswer:
-        """Wait while the system goes on."""
+        """Wait while the system continues to run."""
         self._sleep(seconds)
         self._look()
         return found(f"Waited {seconds:g} s.")

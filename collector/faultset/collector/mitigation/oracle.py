@@ -1,9 +1,9 @@
-"""The oracle: is the application repaired? Four questions, each asked of the live application and reported by itself.
+"""The oracle decides whether an application is repaired, with four checks on the live application.
 
-1. fault: the fault's own check finds nothing.
+1. fault: the fault's own check passes.
 2. requests: client requests are healthy over a sustained window.
-3. objects: every object asks for what it asked for before the injection, but for what a repair may change.
-4. presence: nothing that the application needs is missing.
+3. objects: every object has its specification from before the injection, except for fields that a repair may change.
+4. presence: no object that the application needs is missing.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from faultset.core.errors import PlatformError
 from faultset.datasets.views import EpisodeView
 
 KINDS = ("Deployment", "StatefulSet", "Service", "ConfigMap", "Secret", "PersistentVolumeClaim")
-"""Kinds of objects that say what an application should be."""
+"""Kinds of objects that specify an application."""
 _DESIRED = ("spec", "data", "stringData", "binaryData", "type")
 _FREE = {
     "Deployment": (("spec", "strategy"),),
     "Service": (("spec", "clusterIP"), ("spec", "clusterIPs")),
     "PersistentVolumeClaim": (("spec", "volumeName"),),
 }
-"""What a repair may change: how pods are replaced, and what the cluster assigns."""
+"""Fields that a repair may change: how pods are replaced, and values assigned by the cluster."""
 _FREE_ANNOTATIONS = (
     "kubectl.kubernetes.io/",
     "deployment.kubernetes.io/",
@@ -43,30 +43,30 @@ ObjectKey = tuple[str, str]
 
 @dataclass(frozen=True)
 class DesiredState:
-    """What the objects of an application ask for.
+    """The desired state of an application's objects.
 
     Attributes
     ----------
     objects
-        Kind and name to the parts of the object that ask for something, without what a repair may change.
+        (kind, name) -> specification, without fields that a repair may change.
     """
 
     objects: Mapping[ObjectKey, Mapping[str, Any]]
 
     @classmethod
     def of(cls, platform: Platform) -> DesiredState:
-        """Return the present desired state."""
+        """Return the current desired state."""
         operator = platform.app.operator
         kinds = KINDS if operator is None else (*KINDS, operator.resource.kind)
-        found = (one for kind in kinds for one in platform.list(kind))
+        found = (item for kind in kinds for item in platform.list(kind))
         return cls({(one["kind"], one["metadata"]["name"]): _wanted(one) for one in found})
 
     def missing_in(self, later: DesiredState) -> list[ObjectKey]:
-        """Return the objects that a later state has not."""
+        """Return the objects that are missing in a later state."""
         return sorted(set(self.objects) - set(later.objects))
 
     def changes_to(self, later: DesiredState) -> list[str]:
-        """Say what differs in a later state, a sentence for each place; objects that are missing are left out."""
+        """Describe the differences in a later state, one line each; missing objects are left out."""
         lines = [f"{kind} {name} is new" for kind, name in sorted(set(later.objects) - set(self.objects))]
         for key in sorted(set(self.objects) & set(later.objects)):
             kind, name = key
@@ -78,7 +78,7 @@ class DesiredState:
 
 
 def pods_apart(platform: Platform) -> list[str]:
-    """Say which running pods differ from the template of their workload in image, command or resources."""
+    """Describe the running pods that differ from their workload's template in image, command or resources."""
     templates = {
         tuple(sorted((one["spec"]["selector"].get("matchLabels") or {}).items())): one["spec"]["template"]
         for kind in ("Deployment", "StatefulSet")
@@ -137,7 +137,7 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class HealthyState:
-    """What is known of an application from before the injection.
+    """The state of an application before the injection.
 
     Attributes
     ----------
@@ -150,7 +150,7 @@ class HealthyState:
 
     @classmethod
     def of(cls, platform: Platform) -> HealthyState:
-        """Return the present state."""
+        """Return the current state."""
         return cls(DesiredState.of(platform), frozenset(_with_endpoints(platform)))
 
 
@@ -160,13 +160,13 @@ class MitigationOracle:
     Parameters
     ----------
     platform, fault, target, parameters
-        What was injected where, and what the injection returned.
+        The injected fault and the parameters returned by the injection.
     before
-        What the fault's `observe` returned before the injection.
+        Result of the fault's `observe` before the injection.
     healthy
         The application before the injection.
     unhealthy_requests
-        Says what is wrong with client requests scheduled in a window of instants; empty when nothing is.
+        Describes problems of client requests scheduled in a window of times; empty if there are none.
     """
 
     def __init__(
@@ -185,12 +185,12 @@ class MitigationOracle:
 
     def begin_window(self) -> None:
         """Ignore the events that the fault's check has counted so far."""
-        # an object that is gone has counted nothing since
+        # a deleted object has no new events
         with suppress(PlatformError):
             self._before = self._fault.state_from_now(self._platform, self._target, self._before)
 
     def read(self, start_ns: int, end_ns: int) -> tuple[OraclePartResult, ...]:
-        """Ask the four questions; requests are those scheduled in `[start_ns, end_ns)`."""
+        """Run the four checks; requests are those scheduled in `[start_ns, end_ns)`."""
         fault, requests = self._fault_seen(), self._unhealthy_requests(start_ns, end_ns)
         present = DesiredState.of(self._platform)
         wrong = {
@@ -202,7 +202,7 @@ class MitigationOracle:
         return tuple(OraclePartResult(part=part, ok=not wrong[part], detail=wrong[part]) for part in PARTS)
 
     def _fault_seen(self) -> str:
-        """Return what the fault's check sees, or why it cannot look: a repair may have deleted what it looks at."""
+        """Return the evidence of the fault's check, or its error, since a repair may delete what it inspects."""
         try:
             return self._fault.check(self._platform, self._target, self._parameters, self._before) or ""
         except PlatformError as error:
@@ -243,26 +243,26 @@ def _listed(lines: list[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class LiveFault:
-    """A fault that has been injected, and the application around it.
+    """An injected fault and its application.
 
     Attributes
     ----------
     onset_ns
-        Begin of the injection.
+        Start of the injection.
     before
-        What the fault's `observe` returned before the injection.
+        Result of the fault's `observe` before the injection.
     manifest
-        Whether client requests feel the fault.
+        Whether the fault affects client requests.
     unhealthy_requests
-        Says what is wrong with client requests in a window of instants; empty when nothing is.
+        Describes problems of client requests in a window of times; empty if there are none.
     undo
-        Undoes the injection, and ends its repetitions.
+        Undoes the injection and stops its repetitions.
     sleep
-        Waits, in seconds, while a fault that is injected repeatedly goes on; raises when the episode is to end.
+        Waits for some seconds while a repeated injection continues; raises if the episode must end.
     clock
-        Returns the time in nanoseconds since 1970.
+        Returns the time in UTC nanoseconds.
     recorded
-        Returns what has been recorded of the episode up to now; each takes the place of the one before.
+        Returns the recording of the episode up to now; each call replaces the previous recording.
     """
 
     fault: FaultSpec

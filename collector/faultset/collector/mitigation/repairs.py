@@ -1,4 +1,4 @@
-"""Repairs: what is done about a fault, by commands or by the undo of the injection."""
+"""Built-in repairs of a fault: commands, or the undo of the injection."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ DO_NOTHING, RESTART_TARGET, RESTART_EVERYTHING, TRUE_UNDO = (
     "true-undo",
 )
 COMMANDS = "commands"
-"""Name of a repair by commands from a file."""
+"""Name of the repair with commands from a file."""
 OPERATOR = "operator"
-"""Name of a repair by a program with tools, and of its plug-in in the group `faultset.mitigators`."""
+"""Name of the repair by an external program, and of its plug-in in the group `faultset.mitigators`."""
 _OPERATOR_SECONDS = 3600.0
 
 
@@ -34,16 +34,16 @@ _COMMANDS_OF: dict[str, Callable[[str], tuple[str, ...]]] = {
     TRUE_UNDO: lambda target: (),
 }
 REPAIRS = tuple(_COMMANDS_OF)
-"""Names of the repairs that stand beside every other."""
+"""Names of the controls, which run next to every other repair."""
 
 
 def repair_order(name: str, target: str, *, within_s: float = 90.0, sustain_s: float = 10.0) -> RepairOrder:
-    """Return one of the repairs of `REPAIRS` for a target.
+    """Return a repair of `REPAIRS` for a target.
 
     Raises
     ------
     UsageError
-        There is no repair of that name, or a length of time cannot be meant.
+        The name is unknown, or a time limit is invalid.
     """
     if name not in _COMMANDS_OF:
         raise unknown_name("repair", name, REPAIRS)
