@@ -148,6 +148,8 @@ OWN: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
 }
 """Method -> parameter -> values, the default first."""
+SMALL = 0.1
+"""Smallest change of a score that gets a line of its own."""
 WITHOUT_FLOOR = frozenset({"baro", "nsigma"})
 """Methods on metrics whose spreads have no floor, as published."""
 
@@ -200,7 +202,7 @@ def score(spec: BaselineSpec, dataset: Dataset, truths: Iterable[Truth], change:
 
 
 def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root: Path) -> Iterator[str]:
-    """Yield the table's lines: the settings that change a score, then those that do not; each default runs once."""
+    """Yield the table's lines: the settings that change a score, then those that hardly do; each default runs once."""
     faulty = sum(truth.faulty for truth in truths)
     yield f"Version {dataset.version}: {faulty} manifest faults, {len(truths) - faulty} episodes without a fault."
     yield ""
@@ -215,13 +217,13 @@ def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root:
                 value: usual if value == default else score(spec, dataset, truths, change, root)
                 for value, change in values.items()
             }
-            if set(scores.values()) == {usual}:
+            if all(abs(float(value) - float(usual)) < SMALL for value in scores.values()):
                 without_effect.append(f"{setting} ({', '.join(scores)})")
                 continue
             cells = [f"**{value}: {usual}**" if value == default else f"{value}: {scores[value]}" for value in scores]
             yield f"| `{name}` | {setting} | {' · '.join(cells)} |"
         if without_effect:
-            yield f"| `{name}` | no effect ({usual}) | {'; '.join(without_effect)} |"
+            yield f"| `{name}` | below 0.1 from {usual} | {'; '.join(without_effect)} |"
 
 
 @click.command()
