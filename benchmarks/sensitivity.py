@@ -218,7 +218,7 @@ def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root:
                 for value, change in values.items()
             }
             if all(abs(float(value) - float(usual)) < SMALL for value in scores.values()):
-                without_effect.append(f"{setting} ({', '.join(scores)})")
+                without_effect.append(setting)
                 continue
             cells = [f"**{value}: {usual}**" if value == default else f"{value}: {scores[value]}" for value in scores]
             yield f"| `{name}` | {setting} | {' · '.join(cells)} |"
