@@ -36,7 +36,7 @@ class Section:
     """Metric, heading and decimals."""
 
 
-_DEEPER = (("ac3", "AC@3", 2),)
+_DEEPER = (("ac3", "AC@3", 2), ("avg5", "Avg@5", 2))
 SECTIONS = (
     Section(
         "Detection: balanced accuracy",

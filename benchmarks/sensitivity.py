@@ -148,8 +148,6 @@ OWN: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
 }
 """Method -> parameter -> values, the default first."""
-SMALL = 0.1
-"""Smallest change of a score that gets a line of its own."""
 WITHOUT_FLOOR = frozenset({"baro", "nsigma"})
 """Methods on metrics whose spreads have no floor, as published."""
 
@@ -199,6 +197,10 @@ def score(spec: BaselineSpec, dataset: Dataset, truths: Iterable[Truth], change:
                     right[truth.faulty].append(float(hit))
     shares = [np.mean(values) for values in right.values() if values]
     return f"{np.mean(shares):.2f}"
+
+
+SMALL = 0.1
+"""Smallest change of a score that gets a line of its own."""
 
 
 def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root: Path) -> Iterator[str]:

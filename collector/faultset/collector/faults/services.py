@@ -148,7 +148,7 @@ def was_restarted(platform: Platform, target: str, parameters: Mapping[str, Any]
     intensity="killed after 2 to 8 s, asked every 2 to 5 s",
 )
 def killing_liveness_probe(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Roll out a liveness probe at a port on which nothing listens; containers restart in seconds."""
+    """Roll out a liveness probe at a port on which nothing listens, so that every container lives for seconds only."""
     probe = {**draw_unanswered_probe(platform, target, rng), "initialDelaySeconds": int(rng.integers(2, 9))}
     patch_container(platform, target, livenessProbe=probe)
     return {

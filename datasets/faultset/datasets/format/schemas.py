@@ -102,7 +102,7 @@ SPANS = pa.schema([
     _field("kind", NAME, "server, client, internal, producer or consumer", nullable=False),
     _field("duration_ns", pa.int64(), "end minus start", "ns", nullable=False),
     _field("status", NAME, "unset, ok or error, as the process set it", nullable=False),
-    _field("status_code", pa.int32(), "HTTP or RPC status, if any"),
+    _field("status_code", pa.int32(), "HTTP or RPC status where the span has one"),
     _field("attributes", pa.string(), "other attributes as canonical JSON", nullable=False),
 ])  # fmt: skip
 
@@ -114,8 +114,8 @@ LOGS = pa.schema([
     _field("container", NAME, "container name", nullable=False),
     _field("level", NAME, "trace, debug, info, warning, error, fatal; null where the line has none"),
     _field("message", pa.string(), "the line without its time stamp and level", nullable=False),
-    _field("trace_id", pa.string(), "trace of the line, if it names one"),
-    _field("span_id", pa.string(), "span of the line, if it names one"),
+    _field("trace_id", pa.string(), "trace the line belongs to, where it says so"),
+    _field("span_id", pa.string(), "span the line belongs to, where it says so"),
 ])  # fmt: skip
 
 EVENTS = pa.schema([
@@ -144,7 +144,7 @@ REQUESTS = pa.schema([
     _EPISODE,
     _field("scheduled", TIME, "when the request was due by the schedule of the load", nullable=False),
     _field("sent", TIME, "when the client began to send it; null when it was never sent"),
-    _field("endpoint", NAME, "method and path, for instance GET /hotels", nullable=False),
+    _field("endpoint", NAME, "method and path that were asked for, for instance GET /hotels", nullable=False),
     _field("latency_ns", pa.int64(), "from scheduled to the end of the answer; null when unfinished", "ns"),
     _field("status", pa.int32(), "HTTP status; null without an answer"),
     _field("outcome", NAME, "ok, http_error, refused, timeout or unfinished", nullable=False),
@@ -215,7 +215,7 @@ LABEL = pa.schema([
     _field("effective", TIME, "first sign of the fault that was confirmed, on an object, a process or client requests"),
     _field("recover_start", TIME, "when the first act of the undo began"),
     _field("recover_done", TIME, "when the last act of the undo was accepted"),
-    _field("healthy_again", TIME, "when the application was healthy after the undo"),
+    _field("healthy_again", TIME, "when the application was found healthy after the undo"),
     _field("view_start", TIME, "start of the view", nullable=False),
     _field("view_end", TIME, "end of the view, half-open", nullable=False),
     _field("reference_end", TIME, "end of the window known to be healthy", nullable=False),
@@ -226,7 +226,7 @@ LABEL = pa.schema([
     _field("seed", pa.int64(), "seed of the plan", nullable=False),
     _field("host", pa.string(), "host load, scheduling delay, parallel episodes as canonical JSON", nullable=False),
     _field("clock_offsets", pa.string(), "offset of the clock of each source in ns, as canonical JSON", nullable=False),
-    _field("faults", pa.list_(_FAULT), "every fault separately; null if the source does not separate them"),
+    _field("faults", pa.list_(_FAULT), "every fault by itself; null where the source does not tell them apart"),
 ])  # fmt: skip
 
 EVIDENCE = pa.schema([
@@ -237,12 +237,12 @@ EVIDENCE = pa.schema([
         "injection, recovery, sli, sli-before, latent, health, host, source, rollout, input",
         nullable=False,
     ),
-    _field("subject", pa.string(), "object, endpoint or series", nullable=False),
-    _field("time", TIME, "time of the observation; null for a whole window"),
+    _field("subject", pa.string(), "object, endpoint or series that was looked at", nullable=False),
+    _field("time", TIME, "when it was seen; null for a whole window"),
     _field("passed", pa.bool_(), "whether the check was met", nullable=False),
     _field("statistic", pa.float64(), "measured effect"),
-    _field("p_value", pa.float64(), "p-value of a statistical test"),
-    _field("detail", pa.string(), "observation in words", nullable=False),
+    _field("p_value", pa.float64(), "p-value, where the check is a statistical test"),
+    _field("detail", pa.string(), "what was seen, in words", nullable=False),
 ])  # fmt: skip
 
 LABEL_JSON_FIELDS = ("parameters", "workload", "host", "clock_offsets")
