@@ -181,8 +181,12 @@ def score(spec: BaselineSpec, dataset: Dataset, truths: Iterable[Truth], change:
     return f"{np.mean(shares):.2f}"
 
 
+SMALL = 0.1
+"""Smallest change of a score that gets a line of its own."""
+
+
 def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root: Path) -> Iterator[str]:
-    """Yield the table's lines: the settings that change a score, then those that do not; each default runs once."""
+    """Yield the table's lines: the settings that change a score, then those that hardly do; each default runs once."""
     faulty = sum(truth.faulty for truth in truths)
     yield f"Version {dataset.version}: {faulty} manifest faults, {len(truths) - faulty} episodes without a fault."
     yield ""
@@ -197,13 +201,13 @@ def table(dataset: Dataset, truths: Sequence[Truth], names: Sequence[str], root:
                 value: usual if value == default else score(spec, dataset, truths, change, root)
                 for value, change in values.items()
             }
-            if set(scores.values()) == {usual}:
-                without_effect.append(f"{setting} ({', '.join(scores)})")
+            if all(abs(float(value) - float(usual)) < SMALL for value in scores.values()):
+                without_effect.append(setting)
                 continue
             cells = [f"**{value}: {usual}**" if value == default else f"{value}: {scores[value]}" for value in scores]
             yield f"| `{name}` | {setting} | {' · '.join(cells)} |"
         if without_effect:
-            yield f"| `{name}` | no effect ({usual}) | {'; '.join(without_effect)} |"
+            yield f"| `{name}` | below 0.1 from {usual} | {'; '.join(without_effect)} |"
 
 
 @click.command()

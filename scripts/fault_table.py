@@ -16,9 +16,8 @@ def fault_table() -> str:
     builtin = {
         n: spec for n, spec in sorted(faults().items()) if spec.inject.__module__.startswith("faultset.collector.")
     }
-    lines = ["| fault | what it does | strength |", "|---|---|---|"]
-    for name, spec in builtin.items():
-        lines.append(f"| `{name}` | {spec.summary} | {spec.intensity or ''} |")
+    lines = ["| fault | effect |", "|---|---|"]
+    lines += [f"| `{name}` | {spec.summary} |" for name, spec in builtin.items()]
     gray = ", ".join(f"`{name}`" for name, spec in builtin.items() if spec.gray)
     lines += ["", f"**Gray faults:** {gray}.", "", "| dormant fault | why clients do not notice it |", "|---|---|"]
     lines += [f"| `{name}` | {spec.dormant_reason} |" for name, spec in builtin.items() if spec.dormant_reason]

@@ -107,13 +107,11 @@ def _draw_table(axis: Any, table: dict[str, Any], colour_of: dict[str, str]) -> 
 
 
 def draw_report(results: Path, path: Path) -> None:
-    """Take a picture of the report's beginning and of its first episode."""
-    page = (results / "report.html").read_text("utf-8")
-    begin, _, rest = page.partition('<h2 id="detection">')
-    episode = re.findall(r'<details class="card episode".*?(?=<details class="card episode"|<h2 )', rest, re.DOTALL)[0]
+    """Take a picture of the report's beginning."""
+    begin = (results / "report.html").read_text("utf-8").partition('<h2 id="localization">')[0]
     with tempfile.TemporaryDirectory() as folder:
         short, shot = Path(folder) / "report.html", Path(folder) / "report.png"
-        short.write_text(f"{begin}{episode}</main></body></html>", "utf-8")
+        short.write_text(f"{begin}</main></body></html>", "utf-8")
         options = ["--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={WIDTH_PX},4000"]
         command = ["chromium", *options, f"--screenshot={shot}", short.as_uri()]
         subprocess.run(command, check=True, capture_output=True)

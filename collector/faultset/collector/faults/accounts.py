@@ -69,7 +69,7 @@ _CONSUMERS_FAIL = {
     targets=databases_without_password,
 )
 def auth_missing(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Require another password of an account, then restart the consumers, which do not know it."""
+    """Require a new password for an account, then restart its consumers, which use the old one."""
     return _change_account(platform, target, REQUIRE_PASSWORD)
 
 
@@ -82,7 +82,7 @@ def auth_missing(platform: Platform, target: str, rng: Generator) -> Parameters:
     also_accepted=consumer_names,
 )
 def revoke_auth(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Take all rights from the account with which the database is used, then restart its consumers."""
+    """Revoke all rights of the database account, then restart its consumers."""
     return _change_account(platform, target, REVOKE_RIGHTS)
 
 
@@ -151,7 +151,7 @@ def refuses_writes(platform: Platform, target: str, parameters: Mapping[str, Any
     needs=("exec", "runtime"),
 )
 def read_only_account(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Take the right to write from the account with which the application uses a store."""
+    """Revoke the right to write from the account with which the application uses a store."""
     administer(platform, target, REVOKE_WRITING)
     return {"account": account_of(platform.app, target)}
 
@@ -171,6 +171,6 @@ def refuses_consumers(platform: Platform, target: str, parameters: Mapping[str, 
     needs=("exec", "runtime"),
 )
 def consumer_stopped(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Take the right to consume from the application's account; it can still publish."""
+    """Revoke the right to consume from the application's account; it can still publish."""
     administer(platform, target, REVOKE_CONSUMING)
     return {"account": account_of(platform.app, target)}

@@ -141,7 +141,7 @@ def runs_beside_others(platform: Platform, target: str, parameters: Mapping[str,
     needs=("runtime",),
 )
 def one_bad_replica(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Scale the service out, then let one of its pods run a build that fails or waits at a share of its requests."""
+    """Scale the service out, then run a build that fails or waits in one of its pods."""
     replicas = int(rng.integers(2, 5))
     build = draw_build(platform, target, rng, (*SLOWED, *FAILING))
     platform.patch("Deployment", target, {"spec": {"replicas": replicas}})

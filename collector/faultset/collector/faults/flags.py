@@ -42,7 +42,7 @@ _FAULTS = (
         "ad-high-cpu",
         "adHighCpu",
         "Code Defect",
-        "Keep four threads of the ad service busy while it is asked for advertisements.",
+        "Keep four threads of the ad service busy while it gets requests.",
     ),
     _FlagFault(
         "ad-manual-gc", "adManualGc", "Code Defect", "Collect garbage ten times at every request for advertisements."
@@ -51,13 +51,13 @@ _FAULTS = (
         "cart-failure",
         "cartFailure",
         "Misconfiguration",
-        "Empty carts at a store that does not exist; the order goes through, late.",
+        "Empty carts at a store that does not exist; the order succeeds late.",
     ),
     _FlagFault(
         "flood-homepage",
         "loadGeneratorFloodHomepage",
         "Operation Error",
-        "Ask for the home page a hundred times in a row, again and again.",
+        "Request the home page a hundred times in a row, again and again.",
         gray=False,
     ),
     _FlagFault(
@@ -72,7 +72,7 @@ _FAULTS = (
         "kafka-queue-problems",
         "kafkaQueueProblems",
         "Operation Error",
-        "Publish a hundred messages more for each order, and let fraud-detection sleep at each.",
+        "Publish a hundred more messages per order, and make fraud-detection sleep at each.",
         gray=False,
     ),
     _FlagFault(

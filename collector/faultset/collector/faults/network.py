@@ -63,7 +63,7 @@ def network_loss(platform: Platform, target: str, rng: Generator, course: Course
     needs=("delay",),
 )
 def network_delay(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
-    """Hold back all packets that the pod sends."""
+    """Delay all packets that the pod sends."""
     pod, latency_s = pod_of(platform, target), drawn_between(rng, 0.06, 0.5)
     over_time = course.as_parameters() if course else {}
     platform.impair(pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 10, 3), **over_time))
@@ -80,7 +80,7 @@ def network_delay(platform: Platform, target: str, rng: Generator, course: Cours
     needs=("delay",),
 )
 def network_jitter(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
-    """Hold back each packet that the pod sends for another time, from none to twice the mean."""
+    """Delay each packet that the pod sends by a random time, up to twice the mean."""
     pod = pod_of(platform, target)
     latency_s = drawn_between(rng, 0.025, 0.15)
     over_time = course.as_parameters() if course else {}
@@ -96,7 +96,7 @@ def network_jitter(platform: Platform, target: str, rng: Generator, course: Cour
     needs=("partition",),
 )
 def network_partition(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
-    """Let no packet pass between the pod and anyone."""
+    """Drop all packets to and from the pod."""
     pod = pod_of(platform, target)
     over_time = course.as_parameters() if course else {}
     platform.impair(pod, Partition(**over_time))
@@ -113,7 +113,7 @@ def network_partition(platform: Platform, target: str, rng: Generator, course: C
     needs=("bandwidth",),
 )
 def bandwidth_limit(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
-    """Let the pod send a few kilobytes a second, so that its answers queue."""
+    """Limit the pod to a few kilobytes a second, so that its answers queue."""
     pod = pod_of(platform, target)
     bytes_per_s = drawn_between(rng, 2000, 12_000, digits=0)
     over_time = course.as_parameters() if course else {}
@@ -130,7 +130,7 @@ def bandwidth_limit(platform: Platform, target: str, rng: Generator, course: Cou
     needs=("delay",),
 )
 def slow_store(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Hold back all answers of a store, as a slow disk does."""
+    """Delay all answers of a store, as a slow disk does."""
     pod = pod_of(platform, target)
     latency_s = drawn_between(rng, 0.025, 0.3)
     platform.impair(pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 2, 4)))

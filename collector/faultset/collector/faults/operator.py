@@ -111,7 +111,7 @@ _RESOURCE = {
     paper_number=11,
     targets=components_without_volumes,
     check=has_too_many_replicas,
-    dormant_reason="the pods that find no room only wait, and those of before run on",
+    dormant_reason="the new pods stay pending, and the old ones keep running",
 )
 def overload_replicas(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Ask the operator for a hundred thousand replicas of a component."""
@@ -125,7 +125,7 @@ def overload_replicas(platform: Platform, target: str, rng: Generator) -> Parame
     targets=components,
     check=is_refused,
     observe=now_ns,
-    dormant_reason="the API server refuses what the operator makes of it, and the pods of before run on",
+    dormant_reason="the API server refuses the operator's change, and the old pods keep running",
 )
 def invalid_toleration(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Give the component a toleration of an effect that does not exist."""
@@ -141,7 +141,7 @@ def invalid_toleration(platform: Platform, target: str, rng: Generator) -> Param
     targets=components,
     check=is_refused,
     observe=now_ns,
-    dormant_reason="the API server refuses what the operator makes of it, and the pods of before run on",
+    dormant_reason="the API server refuses the operator's change, and the old pods keep running",
 )
 def invalid_security_context(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Let the component's pods run as user -1."""
@@ -161,10 +161,10 @@ def has_unknown_strategy(platform: Platform, target: str, parameters: Mapping[st
     fault_type="Misconfiguration",
     targets=components,
     check=has_unknown_strategy,
-    dormant_reason="the operator takes an unknown strategy for its usual one",
+    dormant_reason="the operator replaces an unknown strategy by its default",
 )
 def unknown_update_strategy(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Ask for an update strategy that does not exist, which the operator ignores."""
+    """Set an update strategy that does not exist, which the operator ignores."""
     return set_field(platform, target, "statefulSetUpdateStrategy", "SomeStrategyForUpdate")
 
 
@@ -192,7 +192,7 @@ def waits_for_volume(platform: Platform, target: str, parameters: Mapping[str, A
     check=waits_for_volume,
 )
 def nonexistent_storage_class(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Ask for volumes of a storage class that the cluster has not."""
+    """Request volumes of a storage class that does not exist."""
     return set_field(platform, target, "storageClassName", "this-is-a-storage-class")
 
 
@@ -202,10 +202,10 @@ def nonexistent_storage_class(platform: Platform, target: str, rng: Generator) -
     fault_type="Misconfiguration",
     targets=operators,
     check=waits_for_image,
-    dormant_reason="nobody looks after the custom resource, and what the operator made before runs on",
+    dormant_reason="the custom resource has no operator, but its workloads keep running",
 )
 def wrong_operator_image(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Misspell the image of the operator in its Deployment; the old pod goes before the new one comes."""
+    """Misspell the operator's image in its Deployment; the old pod stops before the new one starts."""
     repository, colon, tag = container_of(platform, target)["image"].rpartition(":")
     image = f"{repository}{repository[-1]}{colon}{tag}"
     patch_container(platform, target, recreate=True, image=image)

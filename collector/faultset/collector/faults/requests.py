@@ -119,7 +119,7 @@ def connection_reset(platform: Platform, target: str, rng: Generator, course: Co
     needs=("hold",),
 )
 def slow_answers(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
-    """Hold up a share of the requests that one caller sends to a service."""
+    """Delay a share of the requests that one caller sends to a service."""
     pod = pod_of(platform, target)
     drawn = draw_requests(platform, target, rng, course)
     latency_s = drawn_between(rng, 0.2, 0.9)

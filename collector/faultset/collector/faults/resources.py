@@ -83,7 +83,7 @@ def is_throttled(platform: Platform, target: str, parameters: Mapping[str, Any],
     needs=("resize",),
 )
 def cpu_throttle(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Lower the container's CPU limit in place below what it uses."""
+    """Lower the container's CPU limit in place below its usage."""
     pod = pod_of(platform, target)
     cores = float(rng.uniform(*_CPU_SHARES)) * cpu_cores(platform, pod)
     containers = copy.deepcopy(platform.get("Pod", pod)["spec"]["containers"])
@@ -161,7 +161,7 @@ def was_killed_at_limit(platform: Platform, target: str, parameters: Mapping[str
     intensity=f"a limit of {percent_between(_MEMORY_SHARES)} of what is used",
 )
 def memory_limit(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Roll out a memory limit below what is used; no pod starts, and the old one goes first."""
+    """Roll out a memory limit below the usage; no pod starts, and the old one stops first."""
     used_kib = counter_now(platform, pod_of(platform, target), _USED) / 1024
     share = round(float(rng.uniform(*_MEMORY_SHARES)), 2)
     limit = f"{max(_LEAST_KIB, round(share * used_kib))}Ki"

@@ -55,7 +55,7 @@ def selects_nothing(platform: Platform, target: str, parameters: Mapping[str, An
     root_cause_kind="Service",
 )
 def wrong_selector(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Ask for one label more in the Service's selector, which no pod carries."""
+    """Add a label that no pod has to the Service's selector."""
     label, value = str(rng.choice(["tier", "release", "track", "slot"])), f"v{int(rng.integers(2, 9))}"
     platform.patch("Service", target, {"spec": {"selector": {label: value}}})
     return {"label": label, "value": value}
@@ -79,7 +79,7 @@ def is_gone(platform: Platform, target: str, parameters: Mapping[str, Any], befo
     root_cause_kind="Service",
 )
 def missing_service(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Delete the Service, so that its name does not resolve any more."""
+    """Delete the Service, so that its name no longer resolves."""
     platform.delete("Service", target)
     return {"service": target}
 
@@ -123,7 +123,7 @@ def runs_but_is_not_ready(platform: Platform, target: str, parameters: Mapping[s
     check=runs_but_is_not_ready,
 )
 def failing_readiness_probe(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Replace the pod by one whose readiness is asked at a port on which nothing listens."""
+    """Replace the pod by one with a readiness probe at a port on which nothing listens."""
     probe = draw_unanswered_probe(platform, target, rng)
     patch_container(platform, target, recreate=True, readinessProbe=probe)
     return {"port": probe["httpGet"]["port"], "path": probe["httpGet"]["path"], "period_s": probe["periodSeconds"]}

@@ -120,7 +120,7 @@ def wrong_environment(platform: Platform, target: str, rng: np.random.Generator)
     needs=("runtime",),
 )
 def wrong_host(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
-    """Set the host under which a service looks for one of those it calls to a name that DNS does not know."""
+    """Set the host of a service's callee to a name that DNS does not know."""
     callee = str(rng.choice(platform.app.services[target].calls))
     host = f"{callee}-{rng.choice(['v2', 'old', 'internal', 'svc', 'prod'])}{int(rng.integers(1, 100))}"
     variables = {host_variable(callee): host}
@@ -142,7 +142,7 @@ _LEAST_MS = 1.0
     needs=("runtime",),
 )
 def short_timeout(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
-    """Let a service give up calls after less time than nine of ten of them take."""
+    """Set a timeout below the 90th percentile of a service's calls."""
     share = round(float(rng.uniform(*_SHORT_SHARES)), 2)
     timeout_ms = max(_LEAST_MS, round(share * usual_call_ms(platform, target), 1))
     variables = {"RPC_TIMEOUT_MS": f"{timeout_ms:g}"}
@@ -164,7 +164,7 @@ _LEAST_RETRY_MS = 2.0
     needs=("runtime",),
 )
 def retry_storm(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
-    """Let a service wait for answers about as long as nine of ten take, and repeat at once what does not come."""
+    """Set a timeout near the 90th percentile of a service's calls, with immediate retries."""
     share, retries = round(float(rng.uniform(*_RETRY_SHARES)), 2), int(rng.integers(5, 31))
     timeout_ms = max(_LEAST_RETRY_MS, round(share * usual_call_ms(platform, target), 1))
     variables = {"RPC_TIMEOUT_MS": f"{timeout_ms:g}", "RPC_RETRIES": str(retries)}

@@ -56,7 +56,7 @@ def runs_with_limit(platform: Platform, target: str, parameters: Mapping[str, An
     needs=("runtime",),
 )
 def connection_limit(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Start a store so that it takes one or two connections at a time and refuses all others."""
+    """Limit a store to one or two connections at a time; it refuses all others."""
     return start_with_limit(platform, target, "--max-clients", int(rng.integers(1, 3)))
 
 
@@ -70,7 +70,7 @@ def connection_limit(platform: Platform, target: str, rng: Generator) -> Paramet
     needs=("runtime",),
 )
 def store_memory_limit(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Start a store with less memory for data than its server needs by itself, so that nothing more fits in."""
+    """Start a store with less memory than its empty server needs, so that it accepts no data."""
     return start_with_limit(platform, target, "--max-memory-kib", int(rng.integers(256, 700)))
 
 
@@ -113,7 +113,7 @@ _REPEATED_WORK = {
     **_REPEATED_WORK,
 )
 def locked_store(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Lock all data of a store for a time, let go of it for a time, and so on."""
+    """Lock all data of a store for a time, unlock it for a time, and so on."""
     return begin_repeated_work(platform, target, rng, "lock")
 
 
@@ -145,7 +145,7 @@ def has_no_room(platform: Platform, target: str, parameters: Mapping[str, Any], 
     needs=("exec", "runtime"),
 )
 def volume_full(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Let the database's files grow by a few hundred bytes and no more, so that soon every write to them fails."""
+    """Limit the growth of the database's files to a few hundred bytes, so that writes soon fail."""
     left = int(rng.integers(0, 1500))
     act_as_administrator(platform, target, ["limit-files", "--leave", str(left)], ["free-files"])
     return {"bytes_left": left}
@@ -167,7 +167,7 @@ def has_unreadable_message(platform: Platform, target: str, parameters: Mapping[
     needs=("exec", "runtime"),
 )
 def poison_message(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Publish a message whose body breaks off; its consumers try it again and again, and come to no other one."""
+    """Publish a message with a truncated body; its consumers retry it and reach no other one."""
     services = platform.app.services
     topics = {one.topic for service in services.values() for one in service.consumers.values() if one.store == target}
     topic = str(rng.choice(sorted(topics)))

@@ -60,7 +60,7 @@ def is_unscheduled(platform: Platform, target: str, parameters: Mapping[str, Any
     check=is_unscheduled,
 )
 def nonexistent_node(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Select a node that does not exist; the old pod goes before the new one would come."""
+    """Select a node that does not exist; the old pod stops before the new one is scheduled."""
     node = f"node-{int(rng.integers(20, 90))}"
     selector = {"nodeSelector": {"kubernetes.io/hostname": node}}
     platform.patch("Deployment", target, {"spec": {"strategy": RECREATE, "template": {"spec": selector}}})
@@ -82,7 +82,7 @@ def waits_for_image(platform: Platform, target: str, parameters: Mapping[str, An
     check=waits_for_image,
 )
 def missing_image(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Roll out a tag that does not exist; the old pod goes before the new one comes."""
+    """Roll out a tag that does not exist; the old pod stops before the new one starts."""
     current = container_of(platform, target)["image"]
     repository = current.rpartition(":")[0] if ":" in current.rpartition("/")[2] else current
     major, minor, candidate = (int(number) for number in rng.integers((3, 0, 1), (9, 9, 5)))
