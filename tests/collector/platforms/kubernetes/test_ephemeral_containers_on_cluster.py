@@ -138,7 +138,7 @@ def test_what_cannot_be_done_from_inside_is_refused_with_the_reason(
     capabilities = impairer.capabilities()
     assert capabilities.loss
     assert capabilities.partition
-    assert "needs the node agent" in capabilities.reasons["kill"]
+    assert "only the node agent can kill" in capabilities.reasons["kill"]
     with pytest.raises(PlatformError, match="without the node agent"):
         impairer.kill(namespace.pod(), "main")
     if not capabilities.delay:
