@@ -44,7 +44,7 @@ def set_field(platform: Platform, component: str, field: str, value: Any) -> dic
 
 
 def has_field(platform: Platform, component: str, parameters: Mapping[str, Any]) -> bool:
-    """Say whether the custom resource has what `set_field` has set, perhaps beside other parts of the same field."""
+    """Return whether the custom resource has the value that `set_field` wrote; other parts of the field may differ."""
     resource = _resource_of(platform.app)
     wanted = platform.get(resource.kind, resource.name)["spec"].get(component) or {}
     return _has(wanted, parameters)
@@ -161,15 +161,15 @@ def has_unknown_strategy(platform: Platform, target: str, parameters: Mapping[st
     fault_type="Misconfiguration",
     targets=components,
     check=has_unknown_strategy,
-    dormant_reason="the operator takes an unknown strategy for its usual one",
+    dormant_reason="the operator uses its default in place of an unknown strategy",
 )
 def unknown_update_strategy(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Ask for an update strategy that does not exist, which the operator ignores."""
+    """Request an update strategy that does not exist; the operator ignores it."""
     return set_field(platform, target, "statefulSetUpdateStrategy", "SomeStrategyForUpdate")
 
 
 def waits_for_volume(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether a claim of that class and the pod that mounts it are Pending."""
+    """Check whether a claim of that class and the pod that mounts it are Pending."""
     if not has_field(platform, target, parameters):
         return None
     wanted = parameters["storageClassName"]
@@ -192,7 +192,7 @@ def waits_for_volume(platform: Platform, target: str, parameters: Mapping[str, A
     check=waits_for_volume,
 )
 def nonexistent_storage_class(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Ask for volumes of a storage class that the cluster has not."""
+    """Request volumes of a storage class that does not exist."""
     return set_field(platform, target, "storageClassName", "this-is-a-storage-class")
 
 
@@ -202,10 +202,10 @@ def nonexistent_storage_class(platform: Platform, target: str, rng: Generator) -
     fault_type="Misconfiguration",
     targets=operators,
     check=waits_for_image,
-    dormant_reason="nobody looks after the custom resource, and what the operator made before runs on",
+    dormant_reason="the operator stops, but the pods that it created keep running",
 )
 def wrong_operator_image(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Misspell the image of the operator in its Deployment; the old pod goes before the new one comes."""
+    """Misspell the image of the operator in its Deployment; the old pod is deleted first."""
     repository, colon, tag = container_of(platform, target)["image"].rpartition(":")
     image = f"{repository}{repository[-1]}{colon}{tag}"
     patch_container(platform, target, recreate=True, image=image)

@@ -83,7 +83,7 @@ def is_throttled(platform: Platform, target: str, parameters: Mapping[str, Any],
     needs=("resize",),
 )
 def cpu_throttle(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Lower the container's CPU limit in place below what it uses."""
+    """Lower the container's CPU limit below its usage, without a restart."""
     pod = pod_of(platform, target)
     cores = float(rng.uniform(*_CPU_SHARES)) * cpu_cores(platform, pod)
     containers = copy.deepcopy(platform.get("Pod", pod)["spec"]["containers"])
@@ -123,7 +123,7 @@ def uses_much_cpu(platform: Platform, target: str, parameters: Mapping[str, Any]
     needs=("exec", "runtime"),
 )
 def cpu_hog(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Run busy loops inside the container; with it they share the container's CPU limit."""
+    """Run busy loops inside the container, which share its CPU limit."""
     pod, workers, name = pod_of(platform, target), int(rng.integers(2, 5)), f"/tmp/{rng.bytes(4).hex()}"
     platform.exec(
         pod,
@@ -144,7 +144,7 @@ def memory_ends(platform: Platform, target: str) -> tuple[str, int]:
 
 
 def was_killed_at_limit(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether a container was ended for want of memory since the injection."""
+    """Check whether a container was killed at its memory limit since the injection."""
     ended = last_end(container_status(platform, target))
     if ended.get("reason") == "OOMKilled" and memory_ends(platform, target) != before:
         return f"{target} was OOMKilled at a limit of {parameters['limit']}"
@@ -161,7 +161,7 @@ def was_killed_at_limit(platform: Platform, target: str, parameters: Mapping[str
     intensity=f"a limit of {percent_between(_MEMORY_SHARES)} of what is used",
 )
 def memory_limit(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Roll out a memory limit below what is used; no pod starts, and the old one goes first."""
+    """Roll out a memory limit below the usage; the old pod is deleted first, and no new pod starts."""
     used_kib = counter_now(platform, pod_of(platform, target), _USED) / 1024
     share = round(float(rng.uniform(*_MEMORY_SHARES)), 2)
     limit = f"{max(_LEAST_KIB, round(share * used_kib))}Ki"
