@@ -62,6 +62,7 @@ def test_decoys_of_every_kind_and_service_are_made_and_undone(name: str, tmp_pat
     decoys = every_decoy(platform)
     steps = list(DecoySchedule(platform, decoys, onset_s=500.0, targets=[]).take_due(1000.0))
     assert {step["number"] for step in steps} == {decoy.number for decoy in decoys}
+    assert all("image" in step for step in steps if step["decoy"] == "node-load" and step["step"] == 0)
     assert {step["decoy"] for step in steps} == {kind for kind in DECOY_KINDS if eligible_services(kind, platform.app)}
     platform.undo()
     assert platform.journal.open_undo_operations() == []

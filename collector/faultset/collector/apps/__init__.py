@@ -1,4 +1,4 @@
-"""Applications: those that come with the product, those of other distributions, and those of a folder or a file."""
+"""Applications of this product, of other distributions, and of folders and files."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def app_names() -> tuple[str, ...]:
 
 
 def load_apps() -> dict[str, AppSpec]:
-    """Return every installed application that can be read; a warning says what is wrong with any other."""
+    """Return all installed applications; warn about those that cannot be read."""
     return load_plugins(GROUP, _from_plugin)
 
 
@@ -40,7 +40,7 @@ def load_app(name: str) -> AppSpec:
     Raises
     ------
     UsageError
-        Nothing has that name (names the nearest), or what it names cannot be read or is wrong.
+        There is no such application, or its spec cannot be read or is wrong.
     """
     if is_path(name):
         return _from_path(Path(name))

@@ -158,7 +158,7 @@ class EpisodeActions:
         """Make the harmless changes that are due."""
         passed_s = (self._clock.time_ns() - self.machine.view_start_ns) / SECOND_NS
         for step in self._decoys.take_due(passed_s):
-            self.journal.note("decoy", **step)
+            self.journal.note("decoy", [str(value) for value in step.values()], **step)
             if service := step.get("replaces_pods_of"):
                 self.record.add_evidence(ROLLOUT, service, True, step.get("image", step["decoy"]))
             _log.info("harmless change: %s of %s", step["decoy"], step["service"])

@@ -154,7 +154,7 @@ def _load_node(platform: Platform, service: str, decoy: Decoy, step: int) -> dic
     metadata = {"name": name, "labels": {"job-name": name}}
     spec = {"containers": [container], "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": False}
     platform.apply([{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}])
-    return {"pod": name, "milli_cores": milli_cores}
+    return {"pod": name, "milli_cores": milli_cores, "image": image}
 
 
 _STEPS: Mapping[DecoyKind, _Step] = {

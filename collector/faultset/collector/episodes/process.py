@@ -116,6 +116,8 @@ def _run(
     plan = assignment.plan
     journal.note("plan", **json.loads(plan.to_json()))
     app = planned_app(plan)
+    rates = app.background_errors.model_dump()
+    journal.note("background-errors", [str(rate) for rate in rates.values()], **rates)
     app = app.model_copy(update={"trace_sampling": plan.trace_sampling})
     host = open_host(plan.platform, assignment.settings)
     servers = {} if plan.stores is None else store_servers(app, original_servers(host, app))

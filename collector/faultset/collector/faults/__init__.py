@@ -1,1 +1,1 @@
-"""Faults: what each one breaks, what its label says, and how one sees that it took effect."""
+"""Faults, their labels, and the checks that show that they took effect."""

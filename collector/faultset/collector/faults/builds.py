@@ -28,7 +28,7 @@ _SHARES = [*(one.failing_share for one in FAILING), *(one.waiting_share for one 
 
 
 def new_build_fails(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the pod runs the new image and has crashed, or logs errors."""
+    """Check whether the pod runs the new image and has crashed or logs errors."""
     status = container_status(platform, target)
     if not status.get("image", "").endswith(parameters["image"]):
         return None
@@ -48,7 +48,7 @@ def new_build_fails(platform: Platform, target: str, parameters: Mapping[str, An
     needs=("runtime",),
 )
 def buggy_image(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Roll out a build whose database client dials a port where nothing listens; the old pod goes first."""
+    """Roll out a build whose database client uses a closed port; the old pod is deleted first."""
     return roll_out_build(platform, target, rng, MISDIALLING, recreate=True)
 
 
@@ -91,12 +91,12 @@ def failing_build(platform: Platform, target: str, rng: Generator) -> Parameters
     needs=("runtime",),
 )
 def connection_pool_exhausted(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Roll out a build that gives some connections of its pool back too late, so that calls wait for one."""
+    """Roll out a build that returns some connections to its pool late, so that calls wait."""
     return roll_out_build(platform, target, rng, KEEPING)
 
 
 def runs_another_program(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the running pod was started with the wrong command."""
+    """Check whether the running pod was started with the wrong command."""
     for pod in pods_of(platform, target):
         command = pod["spec"]["containers"][0].get("command", [])
         if command[-1:] == [parameters["program"]] and pod["status"].get("phase") == "Running":
@@ -122,7 +122,7 @@ def wrong_binary(platform: Platform, target: str, rng: Generator) -> Parameters:
 
 
 def runs_beside_others(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether one pod runs the bad build, and at least one other does not."""
+    """Check whether one pod runs the bad build and another does not."""
     ready = [pod for pod in pods_of(platform, target) if is_ready(pod)]
     bad = [pod for pod in ready if _runs(pod, parameters["image"])]
     if bad and len(ready) > len(bad):
@@ -164,7 +164,7 @@ def _runs(pod: Object, image: str) -> bool:
 
 
 def was_killed_for_memory(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the container was ended for want of memory."""
+    """Check whether the container was killed at its memory limit."""
     status = container_status(platform, target)
     ended = last_end(status)
     if status.get("image", "").endswith(parameters["image"]) and ended.get("reason") == "OOMKilled":

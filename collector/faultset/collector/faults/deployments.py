@@ -17,7 +17,7 @@ from faultset.collector.runtime.builds import Defects, draw_builds
 from faultset.collector.spec.app import AppSpec
 
 RECREATE: dict[str, Any] = {"type": "Recreate", "rollingUpdate": None}
-"""Strategy under which the old pod goes first, as when an operator deletes and applies a Deployment."""
+"""Strategy that deletes the old pod first, as deleting and applying a Deployment does."""
 
 
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
@@ -26,19 +26,19 @@ _RESTARTED = "kubectl.kubernetes.io/restartedAt"
 def order_restart(platform: Platform, deployment: str, *, recreate: bool = False) -> None:
     """Replace a Deployment's pods as `kubectl rollout restart` does, now and when that is undone.
 
-    A fault that changes what pods read at their start orders the restart first: its undo comes last then, and the new
-    pods read what was there before.
+    A fault that changes files or Secrets of pods orders the restart first. Its undo then comes last, and the new pods
+    read the restored content.
 
     Parameters
     ----------
     recreate
-        Whether the old pods go before the new ones come, which may not become ready.
+        Whether the old pods are deleted before the new ones start.
     """
     _replace_pods(platform, deployment, {"annotations": {_RESTARTED: rfc3339(time.time_ns())}}, recreate=recreate)
 
 
 def is_restarted(platform: Platform, deployment: str) -> bool:
-    """Say whether a restart was ordered, and no pod of before is left."""
+    """Return whether a restart was ordered and all pods were started since."""
     wanted = platform.get("Deployment", deployment)["spec"]["template"]["metadata"].get("annotations", {})
     pods = platform.list("Pod", {platform.app.label_key: deployment})
     return bool(wanted.get(_RESTARTED)) and all(
@@ -59,7 +59,7 @@ def patch_container(platform: Platform, target: str, *, recreate: bool = False, 
 
 
 def _replace_pods(platform: Platform, name: str, metadata: Mapping[str, Any], *, recreate: bool, **fields: Any) -> None:
-    """Change a Deployment's template; new pods become ready after a random time, whatever the reason of the change."""
+    """Change a Deployment's template and draw how long its new pods take to become ready."""
     deployment = platform.get("Deployment", name)
     fields = {**readiness_probe(platform.app, deployment), **fields}
     template: dict[str, Any] = {"metadata": metadata} if metadata else {}
@@ -95,7 +95,7 @@ def set_variables(platform: Platform, target: str, values: Mapping[str, str], *,
 
 
 def runs_with_variables(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether a pod that runs has the values of `parameters["variables"]`, for the `check` of a fault."""
+    """Check whether a running pod has the values of `parameters["variables"]`."""
     wanted: Mapping[str, str] = parameters["variables"]
     for pod in pods_of(platform, target):
         variables = pod["spec"]["containers"][0].get("env", [])
@@ -129,7 +129,7 @@ def draw_build(platform: Platform, target: str, rng: np.random.Generator, choice
 
 
 def runs_new_image(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the newest pod runs the image that was rolled out, for the `check` of a fault."""
+    """Check whether the newest pod runs the image that was rolled out."""
     status = container_status(platform, target)
     if status.get("image", "").endswith(parameters["image"]) and "running" in status.get("state", {}):
         return f"{target} runs {status['image']}"

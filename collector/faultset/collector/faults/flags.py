@@ -117,9 +117,9 @@ def service_of_flag(name: str) -> Callable[[AppSpec], tuple[str, ...]]:
 
 
 def turn_on(platform: Platform, name: str, variant: str) -> dict[str, Any]:
-    """Make another variant of a flag the default one, and restart the provider so that it reads the file anew.
+    """Change the default variant of a flag and restart the provider, which reads the file when it starts.
 
-    The restart is ordered first, so that its undo comes last: the provider then starts with the file from before.
+    The restart is ordered first. Its undo then comes last, and the provider starts with the restored file.
     """
     settings = _settings(platform)
     if settings.provider is not None:

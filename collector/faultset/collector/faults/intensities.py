@@ -1,4 +1,4 @@
-"""How strongly faults act: what is drawn, and the same in words, so that a description cannot contradict its draw."""
+"""Draws of how strongly faults act, and their descriptions in words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def drawn_between(rng: np.random.Generator, least: float, most: float, *, digits: int = 3) -> float:
-    """Return a number between two positive ones, of which half lie below their geometric mean."""
+    """Return a number between two positive ones, uniform on a logarithmic scale."""
     return round(math.exp(rng.uniform(math.log(least), math.log(most))), digits)
 
 

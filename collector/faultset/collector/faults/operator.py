@@ -44,7 +44,7 @@ def set_field(platform: Platform, component: str, field: str, value: Any) -> dic
 
 
 def has_field(platform: Platform, component: str, parameters: Mapping[str, Any]) -> bool:
-    """Say whether the custom resource has what `set_field` has set, perhaps beside other parts of the same field."""
+    """Return whether the custom resource has the value that `set_field` wrote; other parts of the field may differ."""
     resource = _resource_of(platform.app)
     wanted = platform.get(resource.kind, resource.name)["spec"].get(component) or {}
     return _has(wanted, parameters)
@@ -169,7 +169,7 @@ def unknown_update_strategy(platform: Platform, target: str, rng: Generator) -> 
 
 
 def waits_for_volume(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether a claim of that class and the pod that mounts it are Pending."""
+    """Check whether a claim of that class and the pod that mounts it are Pending."""
     if not has_field(platform, target, parameters):
         return None
     wanted = parameters["storageClassName"]

@@ -123,7 +123,7 @@ def uses_much_cpu(platform: Platform, target: str, parameters: Mapping[str, Any]
     needs=("exec", "runtime"),
 )
 def cpu_hog(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Run busy loops inside the container; with it they share the container's CPU limit."""
+    """Run busy loops inside the container, which share its CPU limit."""
     pod, workers, name = pod_of(platform, target), int(rng.integers(2, 5)), f"/tmp/{rng.bytes(4).hex()}"
     platform.exec(
         pod,
@@ -144,7 +144,7 @@ def memory_ends(platform: Platform, target: str) -> tuple[str, int]:
 
 
 def was_killed_at_limit(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether a container was ended for want of memory since the injection."""
+    """Check whether a container was killed at its memory limit since the injection."""
     ended = last_end(container_status(platform, target))
     if ended.get("reason") == "OOMKilled" and memory_ends(platform, target) != before:
         return f"{target} was OOMKilled at a limit of {parameters['limit']}"

@@ -1,4 +1,4 @@
-"""Faults of Services, and of the probes that decide what they point to."""
+"""Faults of Services and of probes."""
 
 from __future__ import annotations
 
@@ -101,13 +101,13 @@ def draw_unanswered_probe(platform: Platform, target: str, rng: Generator) -> di
 
 
 def asks_closed_port(pod: Object, probe: Literal["readinessProbe", "livenessProbe"], port: int) -> bool:
-    """Say whether a pod's container has a probe by HTTP at a port."""
+    """Return whether a pod's container has an HTTP probe at a port."""
     asked = (pod["spec"]["containers"][0].get(probe) or {}).get("httpGet") or {}
     return asked.get("port") == port
 
 
 def runs_but_is_not_ready(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether pods with the probe run, and none of them is ready."""
+    """Check whether pods with the probe run and none of them is ready."""
     asked = [pod for pod in pods_of(platform, target) if asks_closed_port(pod, "readinessProbe", parameters["port"])]
     running = [pod for pod in asked if pod.get("status", {}).get("phase") == "Running"]
     if running and not any(is_ready(pod) for pod in asked):
@@ -130,7 +130,7 @@ def failing_readiness_probe(platform: Platform, target: str, rng: Generator) -> 
 
 
 def was_restarted(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether a container with the probe was started again."""
+    """Check whether a container with the probe was restarted."""
     for pod in pods_of(platform, target):
         restarts = sum(one.get("restartCount", 0) for one in pod.get("status", {}).get("containerStatuses", []))
         if restarts and asks_closed_port(pod, "livenessProbe", parameters["port"]):
@@ -148,7 +148,7 @@ def was_restarted(platform: Platform, target: str, parameters: Mapping[str, Any]
     intensity="killed 2 to 8 s after it is ready, asked every 2 to 5 s",
 )
 def killing_liveness_probe(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Roll out a liveness probe at a port on which nothing listens, so that every container lives for seconds only."""
+    """Roll out a liveness probe at a port where nothing listens, so that containers are killed again and again."""
     ready = readiness_probe(platform.app, platform.get("Deployment", target))
     ready_s = ready.get("readinessProbe", {}).get("initialDelaySeconds", 0)
     probe = {**draw_unanswered_probe(platform, target, rng), "initialDelaySeconds": ready_s + int(rng.integers(2, 9))}

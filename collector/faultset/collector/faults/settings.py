@@ -24,10 +24,9 @@ Use = Literal["variable", "group", "file", "folder"]
 
 
 class NeededKey(NamedTuple):
-    """A key of a ConfigMap that a service cannot do without, and what it is to its container.
+    """A key of a ConfigMap that a service needs, and how its container uses it.
 
-    A `variable` is named by itself, one of a `group` comes with all keys of its object; a `file` is named by itself,
-    one of a `folder` comes with all keys of its object.
+    A `variable` or a `file` names the key. A `group` of variables or a `folder` contains all keys of its object.
     """
 
     config_map: str
@@ -36,17 +35,17 @@ class NeededKey(NamedTuple):
 
 
 def needed_keys(app: AppSpec, service: str) -> tuple[NeededKey, ...]:
-    """Return the keys of ConfigMaps of the spec that a service cannot do without."""
+    """Return the keys of the spec's ConfigMaps that a service needs."""
     return tuple(dict.fromkeys(_needed_keys(app, app.services[service])))
 
 
 def configured_services(app: AppSpec) -> tuple[str, ...]:
-    """Return the services with a Deployment of their own that cannot do without some key of a ConfigMap."""
+    """Return the services with a Deployment that need a key of a ConfigMap."""
     return tuple(name for name in app.services if app.has_deployment(name) and needed_keys(app, name))
 
 
 def sharing_services(app: AppSpec, target: str) -> tuple[str, ...]:
-    """Return the other services that refer to a ConfigMap of which a service needs keys; for `also_accepted`."""
+    """Return the other services that use the ConfigMaps of a service; for `also_accepted`."""
     objects = {needed.config_map for needed in needed_keys(app, target)}
     return tuple(name for name, other in app.services.items() if name != target and objects & {*_config_maps(other)})
 
@@ -81,7 +80,7 @@ _WINDOW_S = 30.0
 
 
 def usual_call_ms(platform: Platform, service: str) -> float:
-    """Return within how many milliseconds nine of ten calls of a service were answered lately; 0 without any."""
+    """Return the 90 % quantile of a service's recent call durations in milliseconds; 0 without calls."""
     end_ns = time.time_ns()
     durations: list[int] = []
     for batch in platform.sources["spans"].snapshot(end_ns - int(_WINDOW_S * SECOND_NS), end_ns):
@@ -103,7 +102,7 @@ def usual_call_ms(platform: Platform, service: str) -> float:
     needs=("runtime",),
 )
 def wrong_environment(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
-    """Replace the pod by one that is to listen on an address that no machine has, so that it cannot start."""
+    """Set a listen address that does not exist, so that the new pod cannot start; the old pod is deleted first."""
     # of a block that is kept for documentation (RFC 5737)
     variables = {"POD_IP": f"192.0.2.{int(rng.integers(2, 250))}"}
     set_variables(platform, target, variables, recreate=True)
@@ -173,7 +172,7 @@ def retry_storm(platform: Platform, target: str, rng: np.random.Generator) -> Pa
 
 
 def lacks_key(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether a pod made since waits for the key, has ended for want of it, or runs without it."""
+    """Check whether a new pod waits for the key, has failed without it, or runs without it."""
     name, key = parameters["config_map"], parameters["key"]
     if key in (platform.get("ConfigMap", name).get("data") or {}) or not is_restarted(platform, target):
         return None
@@ -206,7 +205,7 @@ def _want_of_key(platform: Platform, pod: Object, use: str) -> str | None:
     needs=("runtime",),
 )
 def wrong_config_key(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
-    """Rename a key of a ConfigMap that the service needs, and restart its pods, the old ones first."""
+    """Rename a key of a ConfigMap that the service needs, and restart its pods; the old ones are deleted first."""
     found = needed_keys(platform.app, target)
     needed = found[int(rng.integers(len(found)))]
     renamed = needed.key + str(rng.choice([".bak", ".old", ".orig", "-v2", "_new"]))

@@ -30,7 +30,7 @@ _SECONDS = "1800"
 
 
 def start_with_limit(platform: Platform, target: str, option: str, value: int) -> dict[str, Any]:
-    """Add an option to the command of a store's container; its pod is replaced."""
+    """Add an option to the command of a store, which replaces its pod."""
     option_words = [option, str(value)]
     command = [*(container_of(platform, target).get("command") or []), *option_words]
     patch_container(platform, target, recreate=True, command=command)
@@ -38,7 +38,7 @@ def start_with_limit(platform: Platform, target: str, option: str, value: int) -
 
 
 def runs_with_limit(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether a ready pod was started with the arguments, for the `check` of a fault."""
+    """Check whether a ready pod was started with the arguments."""
     wanted = list(parameters["arguments"])
     for pod in pods_of(platform, target):
         if is_ready(pod) and (pod["spec"]["containers"][0].get("command") or [])[-len(wanted) :] == wanted:

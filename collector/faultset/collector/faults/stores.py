@@ -75,7 +75,7 @@ def store_state(platform: Platform, store: str, *words: str) -> dict[str, Any]:
 def flush_caches(platform: Platform, store: str) -> tuple[str, ...]:
     """Empty the caches in front of a store, now and when the fault is undone; return their names.
 
-    Without it a cache hides a failing store until an entry is missed, and keeps what was cached while it failed.
+    Otherwise a cache hides the failing store until an entry is missing, and keeps entries from the time of the fault.
     """
     app = platform.app
     caches = sorted(

@@ -1,4 +1,4 @@
-"""Selections of services that faults can be applied to, for the `targets` of a fault."""
+"""Selections of services for the `targets` of a fault."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Targets = Callable[[AppSpec], tuple[str, ...]]
 
 
 def running_services(app: AppSpec) -> tuple[str, ...]:
-    """Return the services that others call and that run the application's own code, whoever makes their workloads."""
+    """Return the internal services that run the application's own code."""
     return tuple(name for name, service in app.services.items() if service.kind == "logic")
 
 
 def logic_services(app: AppSpec) -> tuple[str, ...]:
-    """Return those of the running services that have a Deployment of their own, which faults may change."""
+    """Return the running services that have a Deployment."""
     return tuple(name for name in running_services(app) if app.has_deployment(name))
 
 
 def networked_services(app: AppSpec) -> tuple[str, ...]:
-    """Return those of the logic services that have a port, and so a Service through which others call them."""
+    """Return the logic services that have a port and so a Service."""
     return tuple(name for name in logic_services(app) if app.services[name].port)
 
 
@@ -32,7 +32,7 @@ def called_services(app: AppSpec) -> tuple[str, ...]:
 
 
 def calling_services(app: AppSpec) -> tuple[str, ...]:
-    """Return the services with a Deployment of their own, clients' entry included, that call other services."""
+    """Return the services with a Deployment, including the entry, that call other services."""
     return tuple(name for name in code_services(app) if app.services[name].calls)
 
 
@@ -42,9 +42,9 @@ def callers_of(app: AppSpec, service: str) -> tuple[str, ...]:
 
 
 def stores_of_requests(app: AppSpec) -> tuple[str, ...]:
-    """Return the stores that requests wait for: caches, and databases that somebody reads later than at its start.
+    """Return the stores that requests wait for: caches, and databases that are read after the start.
 
-    A store that a service only connects to, without a step that uses it, is none of them.
+    A store without a step that uses it is left out.
     """
 
     def waits(user: str) -> bool:
@@ -60,7 +60,7 @@ def stores_of_requests(app: AppSpec) -> tuple[str, ...]:
 
 
 def _users(app: AppSpec, store: str) -> tuple[str, ...]:
-    """Return the services with a step that uses a store, and those of which no steps are known."""
+    """Return the services that use a store in a step, and services without known steps."""
     steps = {user: [step for _, step in app.services[user].steps()] for user in app.consumers(store)}
     return tuple(user for user, own in steps.items() if not own or any(store in one.stores_used() for one in own))
 
@@ -75,7 +75,7 @@ def own_stores_of_requests(app: AppSpec) -> tuple[str, ...]:
 
 
 def with_stores_of_requests(selection: Targets) -> Targets:
-    """Return a selection with the stores of ours beside it that requests wait for: any pod on their way can be hit.
+    """Return a selection extended by our stores that requests wait for.
 
     Databases that would lose their data with the pod are left out.
     """
@@ -89,7 +89,7 @@ def with_stores_of_requests(selection: Targets) -> Targets:
 
 
 def written_stores(app: AppSpec) -> tuple[str, ...]:
-    """Return the databases and caches of ours to which requests or consumers of messages write, and wait for it."""
+    """Return our stores to which requests or consumers write."""
     written = {
         name for service in app.services.values() for _, step in service.steps() for name in step.stores_written()
     }
@@ -118,13 +118,13 @@ def consuming_services(app: AppSpec, broker: str) -> tuple[str, ...]:
 
 
 def code_services(app: AppSpec) -> tuple[str, ...]:
-    """Return all services that run the application's own code and have a Deployment of their own."""
+    """Return all services that run the application's own code and have a Deployment."""
     kinds = ("frontend", "logic")
     return tuple(name for name, service in app.services.items() if service.kind in kinds and app.has_deployment(name))
 
 
 def replicated_frontends(app: AppSpec) -> tuple[str, ...]:
-    """Return the frontends that an operator makes with several pods, which may be restarted one after the other."""
+    """Return the frontends with several pods that an operator manages."""
     services = (app.services[name] for name in app.components)
     return tuple(service.name for service in services if service.kind == "frontend" and service.replicas > 1)
 
@@ -135,22 +135,22 @@ def components(app: AppSpec) -> tuple[str, ...]:
 
 
 def components_without_volumes(app: AppSpec) -> tuple[str, ...]:
-    """Return the components whose pods keep nothing, so that more of them are nothing but more of the same."""
+    """Return the components without volumes."""
     return tuple(name for name in app.components if app.services[name].storage is None)
 
 
 def first_component_with_volumes(app: AppSpec) -> tuple[str, ...]:
-    """Return the first component whose pods have volumes: the operator looks after the others when it is ready."""
+    """Return the first component with volumes; the operator updates the others after it."""
     return tuple(name for name in app.components if app.services[name].storage is not None)[:1]
 
 
 def operators(app: AppSpec) -> tuple[str, ...]:
-    """Return the operator, where it runs beside the application."""
+    """Return the operator of the application, if we deploy it."""
     return () if app.operator is None or app.operator.service is None else (app.operator.service,)
 
 
 def store_users(app: AppSpec) -> tuple[str, ...]:
-    """Return the services that connect to a database of theirs when they start."""
+    """Return the services that connect to a database when they start."""
     return tuple(
         name for name in logic_services(app) if any(app.services[s].kind == "database" for s in app.stores(name))
     )

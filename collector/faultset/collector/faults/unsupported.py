@@ -9,7 +9,7 @@ from faultset.collector.faults.registry import FaultSpec
 
 
 class CapabilityCheck(Protocol):
-    """What says which capabilities are not there: a host, or the hosts of workers."""
+    """A host, or the hosts of workers, that lists missing capabilities."""
 
     def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
         """Return those of the capabilities that are not there, with the reason."""

@@ -24,7 +24,7 @@ from faultset.collector.spec.containers import PAUSE_REPOSITORY
 
 
 def has_no_pods(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the Deployment wants none and has none."""
+    """Check whether the Deployment has no replicas."""
     wanted = platform.get("Deployment", target)["spec"]["replicas"]
     return f"Deployment {target} has 0 replicas and no pod" if wanted == 0 and not pods_of(platform, target) else None
 
@@ -44,7 +44,7 @@ def scale_to_zero(platform: Platform, target: str, rng: Generator) -> Parameters
 
 
 def is_unscheduled(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether all pods of the target wait for a node."""
+    """Check whether all pods of the target wait for a node."""
     pods = pods_of(platform, target)
     if pods and all(pod["status"].get("phase") == "Pending" and not pod["spec"].get("nodeName") for pod in pods):
         return f"pod {pods[-1]['metadata']['name']} is Pending without a node"
@@ -68,7 +68,7 @@ def nonexistent_node(platform: Platform, target: str, rng: Generator) -> Paramet
 
 
 def waits_for_image(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the pod waits for an image that nobody has."""
+    """Check whether the pod waits for an image that does not exist."""
     waiting = container_status(platform, target).get("state", {}).get("waiting") or {}
     reason = waiting.get("reason")
     return f"{target} waits: {reason}" if reason in ("ErrImagePull", "ImagePullBackOff") else None
@@ -95,7 +95,7 @@ PAUSE_IMAGE = f"{PAUSE_REPOSITORY}:3.9"
 
 
 def runs_pause(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the container was restarted with the image that does nothing, or that lacks the program to start."""
+    """Check whether the container was restarted with the pause image, or cannot start its program in another one."""
     status, image = container_status(platform, target), parameters["image"]
     if status.get("image", "").endswith(image) and "running" in status.get("state", {}):
         return f"{target} runs {image}, restart {status['restartCount']}"
@@ -116,7 +116,7 @@ def runs_pause(platform: Platform, target: str, parameters: Mapping[str, Any], b
     root_cause_kind="Pod",
 )
 def pod_failure(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Swap the pod's image in place for one that does nothing and opens no port."""
+    """Replace the pod's image in place by one that does nothing and opens no port."""
     pod = pod_of(platform, target)
     if (image := platform.fail(pod)) is not None:
         return {"pod": pod, "image": image}
@@ -133,7 +133,7 @@ def pod_names(platform: Platform, target: str) -> tuple[str, ...]:
 
 
 def was_replaced(platform: Platform, target: str, parameters: Mapping[str, Any], before: tuple[str, ...]) -> str | None:
-    """See whether a pod of before is gone and another has its place."""
+    """Check whether a pod has been replaced since the injection."""
     names = pod_names(platform, target)
     gone, new = [name for name in before if name not in names], [name for name in names if name not in before]
     return f"{new[-1]} has replaced {gone[-1]}" if gone and new else None
@@ -152,7 +152,7 @@ def was_replaced(platform: Platform, target: str, parameters: Mapping[str, Any],
     repeat_s=4.0,
 )
 def pod_kill(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Delete the pod without grace; its successor too, every four seconds."""
+    """Delete the pod without grace, and its successors every four seconds."""
     pod = pod_of(platform, target)
     platform.delete("Pod", pod, grace_period_s=0)
     return {"pod": pod}
@@ -165,7 +165,7 @@ def restarts(platform: Platform, target: str) -> tuple[int, dict[str, Any]]:
 
 
 def was_killed(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the container has ended by SIGKILL since the injection."""
+    """Check whether the container was killed by SIGKILL since the injection."""
     count, ended = now = restarts(platform, target)
     if ended.get("exitCode") == 137 and now != before:
         return f"{parameters['pod']} exited with code 137, {count} restarts"
@@ -187,7 +187,7 @@ def was_killed(platform: Platform, target: str, parameters: Mapping[str, Any], b
     needs=("kill",),
 )
 def container_kill(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Kill the container's main process; again every twelve seconds if it runs by then."""
+    """Kill the container's main process every twelve seconds."""
     pod = pod_of(platform, target)
     if "running" in container_status(platform, target).get("state", {}):
         platform.kill(pod)
@@ -195,7 +195,7 @@ def container_kill(platform: Platform, target: str, rng: Generator) -> Parameter
 
 
 def claim_is_pending(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """See whether the claim waits for a volume and the store's pod for the claim."""
+    """Check whether the claim and the store's pod are Pending."""
     claim = platform.get("PersistentVolumeClaim", parameters["claim"])
     pods = pods_of(platform, target)
     if claim.get("status", {}).get("phase") == "Pending" and pods and pods[-1]["status"].get("phase") == "Pending":
@@ -214,7 +214,7 @@ def claim_is_pending(platform: Platform, target: str, parameters: Mapping[str, A
     needs=("exec", "runtime"),
 )
 def redeploy_without_pv(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Deploy the store again with a new claim; the released volume still names the old one and does not bind."""
+    """Redeploy the store with a new claim; the released volume still names the old claim and does not bind."""
     name = platform.app.services[target].claim
     assert name is not None
     claim = platform.get("PersistentVolumeClaim", name)

@@ -1,4 +1,4 @@
-"""Run the load by itself: `python -m faultset.collector.load ...`, as a pod does."""
+"""Run the load as a program: `python -m faultset.collector.load ...`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The contract of a load driver, which sends single requests to the application's entry.
 
-When a request is sent and what it asks for is the schedule's business; a driver only speaks the protocol. Drivers are
+The schedule decides when requests are sent and what they contain; a driver implements the protocol. Drivers are
 announced in the entry-point group `faultset.load_drivers`; a spec names one in `load: {driver: NAME}`.
 """
 

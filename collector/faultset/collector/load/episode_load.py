@@ -98,7 +98,7 @@ class EpisodeLoad:
             return file.read()
 
     async def stop(self, request: StopLoad | None = None) -> LoadStatistics:
-        """Send no more and give up what has no answer yet; may be called twice."""
+        """Stop sending and abandon unanswered requests; may be called twice."""
         generator, sending = self._begun(), self._sending
         if self._counts is None and sending is not None:
             sending.cancel()
@@ -108,7 +108,7 @@ class EpisodeLoad:
         return self._counts or generator.statistics()
 
     async def end(self) -> None:
-        """Stop unless that was done; raise what has gone wrong."""
+        """Stop, if still running, and raise the error that ended the load."""
         if self._sending is not None:
             if self._sending.done() and not self._sending.cancelled():
                 self._sending.result()

@@ -34,7 +34,7 @@ class Generator:
     pattern
         How the rate moves.
     seed
-        Decides the pattern; the schedule has draws of its own.
+        Seed of the pattern; the schedule has a separate one.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Generator:
 
     @functools.cached_property
     def _offset_ns(self) -> int:
-        """What to add to the loop's clock for the time of day, as it was when the load began."""
+        """Difference between the time of day and the loop's clock at the start of the load."""
         return time.time_ns() - int(asyncio.get_running_loop().time() * 1e9)
 
     def _record(self, sent: _Sent, latency: int, status: int, outcome: str) -> None:
@@ -126,7 +126,7 @@ class Generator:
         )
 
     async def close(self) -> None:
-        """Give up what has no answer yet; its records say `unfinished`."""
+        """Abandon unanswered requests; their outcome stays `unfinished`."""
         for task in tuple(self._under_way):
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)

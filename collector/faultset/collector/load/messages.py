@@ -1,4 +1,4 @@
-"""What can be asked of the load, over its socket or, in a pod, over HTTP."""
+"""Requests to the load, over its socket or, in a pod, over HTTP."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class ChangeLoad(Request[float]):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadStatistics(Request[LoadStatistics]):
-    """Return how the load fares."""
+    """Return statistics of the load."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StopLoad(Request[LoadStatistics]):
-    """Send no more requests and give up those that have no answer yet."""
+    """Stop sending and abandon unanswered requests."""

@@ -1,4 +1,4 @@
-"""The load as a process of its own, with commands over a Unix socket or, in a pod, over HTTP."""
+"""The load as a separate process, controlled over a Unix socket or, in a pod, over HTTP."""
 
 from __future__ import annotations
 

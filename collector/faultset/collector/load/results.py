@@ -41,7 +41,7 @@ class ResultFile:
     def write(
         self, *, number: int, scheduled: int, sent: int, endpoint: int, latency: int, status: int, outcome: str
     ) -> None:
-        """Append one record; times in ns, `NONE` where there is no latency or status."""
+        """Append one record; times in ns, `NONE` for an unknown latency or status."""
         self._record[0] = (scheduled, sent, latency, number, status, endpoint, OUTCOMES.index(outcome))
         os.write(self._output, self._record.tobytes())
 
@@ -53,7 +53,7 @@ class ResultFile:
 def read_results(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
     """Return endpoints and one record per request, in the order in which they were scheduled.
 
-    A record that was being written when its writer died is left out; so is everything when there is no file yet.
+    An incomplete record at the end is ignored; without a file the result is empty.
     """
     try:
         data = path.read_bytes()

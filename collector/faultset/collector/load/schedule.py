@@ -1,4 +1,4 @@
-"""What requests ask for, and the draws that decide when they are sent: from a seed, whatever the application answers.
+"""Contents and arrival times of requests, drawn from a seed.
 
 A mix may change over time: `A..B` goes from mix A to mix B evenly over a length of time, and stays there.
 """
@@ -16,7 +16,7 @@ from faultset.core.suggestions import unknown_name
 
 _TO = ".."
 _UNKNOWN = "/v0/index.php"
-"""What clients append that ask for something that does not exist."""
+"""Suffix of paths that do not exist."""
 _PATIENCE_S = (0.0005, 0.01)
 """Range of the seconds after which impatient clients give up."""
 

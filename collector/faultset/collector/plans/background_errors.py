@@ -27,7 +27,7 @@ _PROBE = Probe(path="/healthz", port=METRICS_PORT, every_s=2, failures=4)
 def draw_background_errors(seed: int, app: AppSpec) -> BackgroundErrors:
     """Return the rates of an application in the episode with this seed, whatever its fault is."""
     rng = np.random.default_rng(np.random.SeedSequence([seed, 2]))
-    rates = {kind: float(np.exp(rng.uniform(*np.log(bounds)))) for kind, bounds in _RANGES.items()}
+    rates = {kind: round(float(np.exp(rng.uniform(*np.log(bounds)))), 6) for kind, bounds in _RANGES.items()}
     if app.components:
         rates["hasty_calls"] = 0.0  # the client of a TiDB cluster repeats what fails by its own rules
     return BackgroundErrors(**rates)

@@ -34,7 +34,7 @@ def read_app(
     code: str | None = None,
     workload_of: Callable[[str], dict[str, Any]] | None = None,
 ) -> AppSpec:
-    """Read a spec whose steps are the generic ones and those of its own code.
+    """Read a spec with the generic steps and those of the application's code.
 
     Parameters
     ----------

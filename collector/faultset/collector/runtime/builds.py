@@ -1,6 +1,6 @@
 """Image tags of the application, and the defects that they have in an episode.
 
-Every tag is the same program. Which tag has which defect is drawn anew for each episode; the pods learn it from a
+All tags run the same program. Each episode draws which tag has which defect. Pods read the seed of this draw from a
 Secret, whose content no table records.
 
 An image carries its tag in the environment variable FAULTSET_BUILD, or in the version of an installed distribution
@@ -23,7 +23,7 @@ BUILD_DISTRIBUTION = "faultset-build"
 
 @dataclass(frozen=True, kw_only=True)
 class Defects:
-    """What is wrong with a build.
+    """Defects of a build.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ def draw_builds(seed: int) -> Builds:
 
 
 def installed_build() -> str | None:
-    """Return the tag that is installed beside this package, if there is one."""
+    """Return the tag of the installed distribution `faultset-build`, if there is one."""
     try:
         return importlib.metadata.version(BUILD_DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:

@@ -35,7 +35,7 @@ class ApiRefusal(PlatformError):
     Attributes
     ----------
     status
-        HTTP status: 404 for what is absent, 409 for what exists, 422 for what is invalid.
+        HTTP status: 404 for absent, 409 for existing and 422 for invalid objects.
     """
 
     def __init__(self, status: int, message: str):

@@ -1,4 +1,4 @@
-"""What the steps of an operation can use: of their service, and of one request."""
+"""Context of the steps of an operation: their service, and one request."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def follow_flags(app: AppSpec, service: str, values: FlagValues, ask: Ask)
                 if isinstance(answer, Mapping):
                     values.replace(answer)
             except RpcError:
-                pass  # what was known last holds, as in clients of flagd that cache
+                pass  # the last value holds, as in clients of flagd that cache
         await asyncio.sleep(settings.poll_s)
 
 
@@ -94,7 +94,7 @@ DocumentIndex = dict[str, dict[str, Any]]
 
 @dataclass(kw_only=True)
 class RequestContext:
-    """What one request knows so far.
+    """State of one request.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class RequestContext:
     deadline
         Instant of the event loop's clock at which it is given up; none without.
     notes
-        What steps leave for later ones beside the values, by keyword.
+        Other results of steps for later steps, by keyword.
     """
 
     values: dict[str, Any]
@@ -119,7 +119,7 @@ class RequestContext:
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceContext:
-    """What the steps of one service can use; `indexes` is filled before the first request."""
+    """Context that the steps of one service share; `indexes` is filled before the first request."""
 
     caller: Caller
     stores: Mapping[str, StoreClient]

@@ -1,4 +1,4 @@
-"""What a service learns from its container: variables, mounted files, and the CPU time that it uses on purpose."""
+"""Environment of a service: variables, mounted files and an account of its CPU time."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Environment:
     hosts:
         JSON file of service names and addresses (FAULTSET_HOSTS); DNS when it is not given.
     namespace:
-        Where the pod runs (POD_NAMESPACE), by which spans of several episodes can be told apart.
+        Namespace of the pod (POD_NAMESPACE), which distinguishes spans of several episodes.
     build:
-        Tag of the image (FAULTSET_BUILD, or what is installed).
+        Tag of the image (FAULTSET_BUILD, or of the installed distribution).
     hosts_instead:
         Hosts that are dialled in place of the names of services, by the variables that say so (`RATE_HOST`).
     call_timeout_s:
@@ -61,7 +61,7 @@ class Environment:
 
 
 def read_defects(build: str) -> Defects:
-    """Return what is wrong with a build, by the number in the mounted Secret; by 0 without one."""
+    """Return the defects of a build, by the seed in the mounted Secret; by seed 0 without one."""
     path = Path(os.environ.get("FAULTSET_CREDENTIALS") or CREDENTIALS_PATH) / BUILD_SEED
     seed = 0
     with contextlib.suppress(OSError, ValueError):
@@ -150,7 +150,7 @@ class WatchedText:
         self._text: str | None = None
 
     def read(self) -> str | None:
-        """Return the text, None while there is no file."""
+        """Return the text; None without a file."""
         try:
             status = os.stat(self.path)
             version = (status.st_mtime_ns, status.st_ino, status.st_size)
@@ -172,7 +172,7 @@ class CpuAccount:
         self._charged_s = time.thread_time()
 
     def work(self, cpu_ms: float) -> None:
-        """Work for what is left of some CPU time in milliseconds."""
+        """Use the rest of a CPU time in milliseconds."""
         used_s = time.thread_time() - self._charged_s
         use_cpu(cpu_ms - used_s * 1000)
         self._charged_s = time.thread_time()

@@ -1,4 +1,4 @@
-"""How the programs of an application present themselves: their log lines, error texts, and what they do at the start.
+"""Personas: log lines, error texts and start-up behaviour of an application's programs.
 
 `Persona` itself stands for no program in particular. An application whose programs stand for real ones, with lines and
 texts that its readers know, derives from it in the `persona.py` of its folder.
@@ -21,7 +21,7 @@ Event = Literal[
     "starting", "setting-missing", "opening-store", "store-opened", "login-failed", "filling-failed", "store-ready",
     "connecting", "serving", "index-unreadable", "port-taken", "registering", "registered", "registration-failed",
 ]  # fmt: skip
-"""What happens while a service starts, in this order where nothing fails."""
+"""Events of a service's start, in this order if nothing fails."""
 
 
 class Line(NamedTuple):
@@ -46,7 +46,7 @@ class Program(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Registration:
-    """What a service needs to announce itself.
+    """Data that a service needs to register itself.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class Persona(ErrorTexts, LogFormat):
     programs
         Programs of the application's own, by the name that a service's field `runs` gives.
     spans
-        What spans say beside their names.
+        Attributes and status of spans.
     connection_age_s
         Age in seconds after which a pooled connection to another service takes no new call.
     request_level
@@ -128,7 +128,7 @@ class Persona(ErrorTexts, LogFormat):
         return str(error)
 
     def format_list(self, values: Iterable[str]) -> str:
-        """Return a list of keys as it stands in a log line."""
+        """Return a list of keys as text for a log line."""
         return ", ".join(values)
 
     async def register(self, registration: Registration) -> None:

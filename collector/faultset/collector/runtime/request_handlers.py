@@ -191,7 +191,7 @@ def http_handler(
 
 
 def _deadline(request: HttpRequest) -> float | None:
-    """Return when a request's deadline is, if its caller has told one."""
+    """Return the deadline of a request, if its caller has set one."""
     left_s = time_left(request.headers)
     return None if left_s is None else now() + left_s
 

@@ -172,7 +172,7 @@ class _RunningService:
             metrics=self.metrics,
             flags=self.flags,
         )
-        self.caller = caller  # closed at the end, also where no operation calls anybody
+        self.caller = caller  # closed at the end, even if no operation makes calls
         start_log.report("serving")
         context.indexes.update(await read_indexes(app, service, stores, start_log))
         self.flags.read_file()

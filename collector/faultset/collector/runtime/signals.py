@@ -82,7 +82,7 @@ class Log:
 
 
 def write_all(output: int, data: bytes) -> None:
-    """Write to a file descriptor at once; a reader that has gone is no reason to fail."""
+    """Write to a file descriptor at once; a closed reader is ignored."""
     try:
         while data:
             data = data[os.write(output, data) :]

@@ -1,4 +1,4 @@
-"""What a service does with its databases when it starts: log in, fill empty collections, read indexes."""
+"""Databases at a service's start: log in, fill empty collections, read indexes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def open_databases(
     *,
     pause_s: float | None = None,
 ) -> None:
-    """Log in and fill what is empty; what goes wrong ends the process as the persona says.
+    """Log in and fill empty collections; failures end the process as the persona says.
 
     Caches with seeds are waited for, but not for ever: what they lack is missed once.
 

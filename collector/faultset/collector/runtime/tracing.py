@@ -233,7 +233,7 @@ class SpanProcessor(Protocol):
     def add(self, span: RecordedSpan) -> None: ...
 
     async def close(self) -> None:
-        """Send what is left, for a short while at most."""
+        """Send the remaining spans within a short time."""
 
 
 class Tracing:
@@ -307,13 +307,13 @@ class Tracing:
         return span, context_of(span)
 
     async def close(self) -> None:
-        """Send what is left, for a short while at most."""
+        """Send the remaining spans within a short time."""
         if self._processor is not None:
             await self._processor.close()
 
 
 def _drop(span: RecordedSpan) -> None:
-    """Take a span that nobody wants."""
+    """Drop a span."""
 
 
 def _parent(context: Context) -> SpanContext | None:

@@ -127,7 +127,7 @@ class AddToCart(Step):
 
 
 class Advertise(Step):
-    """Choose advertisements: one for each category that is asked for, or two of any."""
+    """Choose an advertisement for each requested category, or two of any category."""
 
     keyword = "advertise"
     categories: Any
@@ -149,7 +149,7 @@ class Advertise(Step):
 
 
 class Recommend(Step):
-    """Choose products other than those that are looked at.
+    """Choose products that the user is not looking at.
 
     With a leaking cache half of the calls add to a list of identities a quarter of its length, as the original's flag
     `recommendationCacheFailure` does, and every call goes through all of it.
@@ -209,7 +209,7 @@ class KeepThreadsBusy(Step):
 
 
 class CollectGarbage(Step):
-    """Fill the memory with objects and collect garbage ten times, during which the process answers nobody."""
+    """Fill the memory with objects and collect garbage ten times, which blocks all requests."""
 
     keyword = "collect_garbage"
 

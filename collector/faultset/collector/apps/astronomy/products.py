@@ -19,4 +19,4 @@ ADVERTISED: tuple[dict[str, Any], ...] = (
 """The products that are advertised, with the categories under which they are."""
 
 RATES = {"USD": 1.1305, "EUR": 1.0, "JPY": 126.4, "GBP": 0.85970, "CHF": 1.1360, "CAD": 1.5128, "INR": 79.4320}
-"""What a euro costs in other currencies."""
+"""Price of a euro in other currencies."""

@@ -1,4 +1,4 @@
-"""Applications that somebody else has deployed on a cluster: names and relations only."""
+"""Applications that others have deployed on a cluster: names and relations only."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""HotelReservation: its spec (`app.yaml`), its own steps, and the persona of the programs it stands for."""
+"""HotelReservation: its spec (`app.yaml`), its steps, and the persona of the original programs."""

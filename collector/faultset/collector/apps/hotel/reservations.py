@@ -25,7 +25,7 @@ def nights(first: str, last: str) -> list[tuple[str, str]]:
 
 
 class SpanNames(FrozenModel):
-    """Names of the client spans of `Availability`; `{key}` stands for hotel and night."""
+    """Names of the client spans of `Availability`; `{key}` is replaced by hotel and night."""
 
     capacity_cache: str | None = None
     capacity_store: str | None = None
@@ -147,7 +147,7 @@ class Insert(Step):
     store_error: str
 
     def stores_written(self) -> tuple[str, ...]:
-        """Return the database; what the cache refuses, nobody waits for."""
+        """Return the database; failures to fill the cache are ignored."""
         return (self.store,)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:

@@ -57,7 +57,7 @@ class ReplaceUrls(Step):
 
 
 class LacksPosts(Step):
-    """Say whether a list is shorter than the range of ranks that was asked for, so that the database may know more."""
+    """Return whether a list is shorter than the requested range, so that the database may have more."""
 
     keyword = "lacks_posts"
     posts: Any

@@ -17,7 +17,7 @@ from faultset.collector.runtime.signals import Level
 from faultset.collector.spec.app import ServiceSpec
 
 _THRIFT = "thrift"
-"""Location of the lines that the library Thrift writes by itself."""
+"""Location of the log lines of the Thrift library."""
 
 _POOL_AGE_S = 10.0
 """Age at which the pools of Thrift clients (`keepalive_ms`) and those of the Lua scripts end a connection."""
@@ -50,7 +50,7 @@ _LINES: dict[Event, tuple[Line, ...]] = {
 
 
 class SocialPersona(Persona):
-    """Lines in the shapes of Boost.Log, of Thrift and of nginx's error log; spans that do not tell what failed."""
+    """Lines in the formats of Boost.Log, Thrift and nginx's error log; spans without a status."""
 
     lines = MappingProxyType(_LINES)
     spans = SpanStyle(call_component=None, endpoint_component="nginx", tell_outcome=False)

@@ -1,4 +1,4 @@
-"""What the placement driver knows: the clock of transactions, the stores that are up, and who leads which region."""
+"""State of the placement driver: timestamps, live stores, and the leader of each region."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NoLeader(Exception):
 
 
 def region_of(row: int) -> int:
-    """Return the number of the region that a row lies in, from 0 on.
+    """Return the number of a row's region, from 0 on.
 
     >>> region_of(1), region_of(100), region_of(101), region_of(1200)
     (0, 0, 1, 11)
@@ -169,7 +169,7 @@ class FindRegion(Step):
 
 
 class RegisterStore(Step):
-    """Note that a store is up, and tell it what it leads."""
+    """Register a heartbeat of a store; return the regions that it leads."""
 
     keyword = "register_store"
     address: Any

@@ -1,4 +1,4 @@
-"""What the operator makes of a TidbCluster: one look at it, and the next step towards it."""
+"""One step of the operator's reconciliation of a TidbCluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READY = "TiDB cluster is fully up and running"
 
 
 class ClusterObjects(Protocol):
-    """What the operator needs of an API server; see `ClusterApi`."""
+    """API server as the operator uses it; see `ClusterApi`."""
 
     def get(self, of: ResourceType, name: str) -> Manifest | None:
         """Return an object."""
@@ -66,7 +66,7 @@ class SyncFailure(Exception):
     Attributes
     ----------
     reason
-        Reason of the event that tells it.
+        Reason of the event about it.
     component
         Whose object is refused.
     """

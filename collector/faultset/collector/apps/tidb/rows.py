@@ -19,19 +19,19 @@ Row = dict[str, Any]
 
 
 class DocumentStore(Protocol):
-    """What rows need of a store."""
+    """Store of rows."""
 
     async def find_many(self, collection: str, keys: Sequence[str]) -> list[str | None]:
         """Return the documents of several keys."""
         ...
 
     async def insert(self, collection: str, documents: Mapping[str, str]) -> None:
-        """Insert documents by key, in the place of those that are there."""
+        """Insert or replace documents by key."""
         ...
 
 
 class RowError(Exception):
-    """A row is locked, or was written by somebody else; the text begins with the name of the error."""
+    """A row is locked or was written by another transaction; the text begins with the name of the error."""
 
 
 class TransactionalRows:

@@ -28,7 +28,7 @@ def stateful_set(app: AppSpec, cluster: Mapping[str, Any], name: str, telemetry:
     made = workload(app, app.services[name], telemetry)
     spec, pod = made["spec"], made["spec"]["template"]["spec"]
     spec["replicas"] = wanted.get("replicas", spec["replicas"])
-    # whatever else is asked for, the operator updates pods by itself
+    # with any other strategy, the operator updates pods itself
     spec["updateStrategy"] = (
         {"type": "OnDelete"} if _strategy(cluster, wanted) == "OnDelete" else {"type": "RollingUpdate"}
     )

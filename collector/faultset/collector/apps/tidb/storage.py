@@ -1,4 +1,4 @@
-"""Steps of a store: what it leads, and requests for rows of the regions that it leads."""
+"""Steps of a store: its regions, and requests for rows in them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _tables: WeakKeyDictionary[Caller, dict[tuple[str, str], TransactionalRows]] = W
 class SendHeartbeat(Step):
     """Tell the placement driver that the store is up, and take from it what the store leads.
 
-    A store that cannot reach it goes on leading what it led.
+    A store that cannot reach it keeps its regions.
     """
 
     keyword = "send_heartbeat"
@@ -75,7 +75,7 @@ class AccessRows(Step):
     span: str
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves what was read."""
+        """Return a function that saves the rows that it reads."""
         led = _led.setdefault(service.caller, set())
         tables = _tables.setdefault(service.caller, {})
         key = (self.store, self.collection)

@@ -1,4 +1,4 @@
-"""Steps of the SQL front: statements, each in a transaction with a timestamp at its begin and one at its commit."""
+"""Steps of the SQL layer: statements in transactions with a start and a commit timestamp."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ATTEMPTS = 5
 
 
 class _Statement(Step):
-    """What statements share."""
+    """Base of all statements."""
 
     placement: str = "pd"
     stores: str = "tikv"

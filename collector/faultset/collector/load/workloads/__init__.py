@@ -1,1 +1,1 @@
-"""What clients do: patterns of the request rate, and the regions that requests come from."""
+"""Patterns of the request rate, and regions of clients."""

@@ -51,7 +51,7 @@ def read_rates(path: Path) -> RecordedRates:
     Raises
     ------
     UsageError
-        The file cannot be read, or a line is not what it should be; the sentence names the line.
+        The file cannot be read, or a line is wrong; the sentence names the line.
     """
     rows = _rows(path)
     ends = [*(time for time, _ in rows[1:]), 2 * rows[-1][0] - rows[-2][0]]
@@ -202,7 +202,7 @@ class Arrivals:
     Attributes
     ----------
     elapsed_s
-        Time of the last arrival, in seconds after the begin.
+        Time of the last arrival, in seconds after the start.
     """
 
     def __init__(self, pattern: LoadPattern, seed: int):

@@ -1,4 +1,4 @@
-"""What clients do beyond mix and rate: the pattern of the rate, and the regions that they send from."""
+"""Traffic of clients: the pattern of the rate, and the regions of the clients."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a service does that no request asks for: consumers of messages, tasks, and work that commands leave behind."""
+"""Background work of services: consumers of messages, tasks, heaps, and work that commands start."""

@@ -1,4 +1,4 @@
-"""Errors that a healthy service makes by itself."""
+"""Errors of a healthy service."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HealthyErrors:
         self._delay_s = 0.0
 
     def tasks(self) -> list[Awaitable[None]]:
-        """Return what runs beside the service."""
+        """Return the background work that makes errors."""
         tasks: list[Awaitable[None]] = []
         if self._rates.failed_uploads and random.random() < _REPORTED_SHARE:
             tasks.append(_repeat(self._rates.failed_uploads / _REPORTED_SHARE, self._upload))

@@ -13,7 +13,7 @@ from faultset.collector.runtime.signals import Metrics
 from faultset.collector.spec.features.heap import HeapUse, Language
 
 _CHUNK = 256 * 1024
-"""Bytes that are allocated at once: so many are given back to the system when they are freed."""
+"""Size of an allocation; smaller ones would not be returned to the system when freed."""
 _PAGE = bytes(range(256)) * 16
 _COLD_SHARE = 0.6
 _WARM_REQUESTS = 2000
@@ -87,7 +87,7 @@ class Heap:
 
 
 def _chunk() -> bytes:
-    """Return a chunk of which every page was written, so that it takes memory."""
+    """Return a chunk that really occupies memory, because all its pages are written."""
     return _PAGE * (_CHUNK // len(_PAGE))
 
 

@@ -57,7 +57,7 @@ class Breaker:
         self._opened_s = 0.0
 
     def admits(self) -> bool:
-        """Say whether a call may be made; one that is must be followed by `ended`."""
+        """Return whether a call may be made; `ended` must follow each call."""
         if self.state == "open" and self._clock() - self._opened_s >= self._settings.open_s:
             self._successes = self._under_way = 0
             self._become("half-open")
@@ -67,10 +67,10 @@ class Breaker:
         return True
 
     def ended(self, code: Code) -> None:
-        """Take in how a call ended; one that its own caller gave up says nothing."""
+        """Count the end of a call; cancelled calls do not count."""
         self._under_way = max(0, self._under_way - 1)
         if self.state == "open" or code == Code.CANCELED:
-            return  # the call began before it opened, or is nobody's fault
+            return  # the call began before the breaker opened, or was cancelled
         if code in FAILURES:
             self._failures += 1
             if self.state == "half-open" or self._failures >= self._settings.failures:
@@ -145,7 +145,7 @@ def now() -> float:
 
 
 def earliest(*instants: float | None) -> float | None:
-    """Return the earliest of some deadlines, of which any may be absent.
+    """Return the earliest of several optional deadlines.
 
     >>> earliest(None, 3.0, 2.0), earliest(None)
     (2.0, None)
@@ -181,7 +181,7 @@ def time_left(headers: Mapping[str, str]) -> float | None:
 
 @asynccontextmanager
 async def within(deadline: float, texts: ErrorTexts) -> AsyncIterator[None]:
-    """Give up what is done inside when a deadline has passed; the failure is gRPC's DEADLINE_EXCEEDED."""
+    """Cancel the body when a deadline has passed, and raise gRPC's DEADLINE_EXCEEDED."""
     limit = asyncio.timeout_at(deadline + _GRACE_S)
     try:
         async with limit:
@@ -313,7 +313,7 @@ class Caller:
         at
             `HOST:PORT` that is dialled in place of the service's own.
         deadline
-            Instant of the event loop's clock at which the call is given up; the callee is told what is left.
+            Instant of the event loop's clock at which the call is cancelled; the callee gets the remaining time.
         """
         given_s = self._timeout_s if timeout_s is None else timeout_s
         if random.random() < self._hasty_share:
@@ -427,7 +427,7 @@ class Caller:
         return status, answer
 
     def _address(self, service: str) -> tuple[str, int]:
-        """Return host and port of a service, or those that are given in its place."""
+        """Return host and port of a service, or of `HOST:PORT`."""
         host, colon, port = service.partition(":")
         return (host, int(port)) if colon else (service, self._ports[service])
 
@@ -446,14 +446,14 @@ class Caller:
 
 
 def may_repeat(error: RpcError, deadline: float | None) -> bool:
-    """Say whether a call that has failed may be repeated: it did not arrive or got no answer, and there is time."""
+    """Return whether a failed call may be repeated: it got no answer, and its deadline has not passed."""
     if isinstance(error, CallRejectedError) or error.code not in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
         return False
     return deadline is None or now() < deadline
 
 
 def _failure(text: str) -> RpcError:
-    """Return the failure that an answer tells; a frontend tells its own as plain text."""
+    """Return the failure in an answer, which is JSON, or plain text from a frontend."""
     try:
         reply = json.loads(text)
         return RpcError(Code(reply["code"]), str(reply["message"]))

@@ -99,7 +99,7 @@ class DialError(Exception):
 
 
 class BrokenError(Exception):
-    """A connection ended, or what came was no HTTP, before the answer was whole."""
+    """A connection ended or broke the protocol before the answer was complete."""
 
 
 class HttpAnswer(NamedTuple):
@@ -127,7 +127,7 @@ class HttpClient:
     local
         Address from which connections are made; any without.
     names
-        Looks up hosts, for each connection anew.
+        Looks up hosts for each new connection.
     dial_timeout_s
         How long making a connection may take.
     encrypted

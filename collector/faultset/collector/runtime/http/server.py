@@ -116,7 +116,7 @@ class HttpServer:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection of a client; its requests are answered one after the other."""
+    """One connection of a client; its requests are answered in sequence."""
 
     def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop):
         self._server, self._loop = server, loop
@@ -241,7 +241,7 @@ class _Connection(asyncio.Protocol):
 
 
 class _TooLargeError(Exception):
-    """A request is larger than what is read."""
+    """A request exceeds the size limit."""
 
 
 @functools.lru_cache(maxsize=64)

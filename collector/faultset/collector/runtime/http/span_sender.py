@@ -37,7 +37,7 @@ def pod_resource(service: str, pod: str, namespace: str | None = None) -> dict[s
 
 
 class SpanSender:
-    """Keeps spans that have ended until they are sent; those that cannot be sent in time are dropped.
+    """Buffers ended spans until they are sent; spans that cannot be sent in time are dropped.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class SpanSender:
             return
 
     async def close(self) -> None:
-        """Send what is left, for a short while at most, and close connections."""
+        """Send the remaining spans within a short time and close connections."""
         self._begin()
         if self._sending is not None:
             await asyncio.wait((self._sending,), timeout=_FLUSH_S)

@@ -1,4 +1,4 @@
-"""Status codes of calls: what each means, the error texts beside them, and the attributes of spans."""
+"""Status codes of calls, their error texts, and attributes of spans."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ _SERVER_ERROR = 500
 
 @dataclass(frozen=True, kw_only=True)
 class SpanStyle:
-    """What spans say beside their names; an application's persona may have another one.
+    """Attributes and status of spans; a persona may have another style.
 
     Attributes
     ----------

@@ -28,7 +28,7 @@ class Require(Step):
 
     keyword = "require"
     fields: tuple[str, ...]
-    """Names of the request's fields, none of which may be absent or empty."""
+    """Names of fields of the request that must be present and not empty."""
     numbers: bool = False
     """Whether the fields must be numbers; they are numbers for the steps that follow."""
     lists: bool = False
@@ -85,7 +85,7 @@ class Call(Step):
     back_off_s: float = Field(default=0.1, ge=0.0, allow_inf_nan=False)
     """Pause in seconds before the first repetition; each further pause is twice as long."""
     error_log: str | None = None
-    """Line at level error that is logged when the call fails; `{error}` stands for the reason."""
+    """Line at level error that is logged when the call fails; `{error}` is replaced by the reason."""
     error_message: str | None = None
     """Reason with which the request fails, with `{error}`; that of the call when left out."""
     on_error: Literal["fail", "ignore"] = "fail"
@@ -214,7 +214,7 @@ class SetValues(Step):
     values: dict[str, Any] = Field(default_factory=dict)
     """The values by name."""
     texts: dict[str, Annotated[str, AfterValidator(check_template)]] = Field(default_factory=dict)
-    """Texts by name; in them `{a.b}` stands for the value `$a.b`, nothing for an absent one."""
+    """Texts by name; `{a.b}` is replaced by the value `$a.b`, which is empty if absent."""
 
     def names_saved(self) -> tuple[str, ...]:
         """Return the names of values and texts."""

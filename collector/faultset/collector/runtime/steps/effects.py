@@ -95,7 +95,7 @@ class OpenSpan(Step):
     name: str
     """Name of the span."""
     steps: Steps
-    """The steps under it; what they save is known to later ones."""
+    """The steps under it; later steps see the values that they save."""
 
     def inner_steps(self) -> Iterator[tuple[Place, StepModel]]:
         """Yield the steps under the span."""
@@ -127,7 +127,7 @@ class Annotate(Step):
 
     keyword = "annotate"
     attributes: dict[str, Any]
-    """Values by name; those that are absent are left out."""
+    """Values by name; absent values are left out."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that sets them."""
@@ -150,7 +150,7 @@ class Count(Step):
     metric: str = Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")
     """Name of the metric; in Prometheus it ends in `_total`."""
     by: Any = 1
-    """By how much; what is no number counts as 0."""
+    """By how much; anything but a number counts as 0."""
     labels: dict[str, Any] = Field(default_factory=dict)
     """Values of its labels by name, of which there should be few."""
 

@@ -22,7 +22,7 @@ from faultset.collector.spec.steps import Place, StepModel, Steps
 class Parallel(Step):
     """Carry out several branches of steps at once, and go on when all of them have ended.
 
-    A branch sees what was saved before, and what it saves itself; later steps see what all of them have saved.
+    A branch sees earlier values and its own; later steps see the values of all branches.
     """
 
     keyword = "parallel"
@@ -63,7 +63,7 @@ class When(Step):
 
     keyword = "when"
     value: Any
-    """What is looked at. False, zero, nothing and an empty text or list are empty."""
+    """Value to test. False, zero, null and an empty text or list are empty."""
     one_of: tuple[Any, ...] = ()
     """The values for which `steps` are carried out; any that is not empty when left out."""
     steps: Steps
@@ -90,23 +90,23 @@ class When(Step):
 
 
 class ForEach(Step):
-    """Carry out steps once for each element of a list; what they save is known to the same round only."""
+    """Run steps once for each element of a list; the values that they save exist in the same round only."""
 
     keyword = "for_each"
     items: Any
-    """The list; an absent one is empty, and a whole number stands for that many rounds."""
+    """The list; an absent list is empty, and a whole number is a number of rounds."""
     name: str = "item"
     """Name of the element in the steps, for instance `$item`."""
     at_most: int = Field(ge=1)
     """How many elements are looked at; further ones are left out."""
     at_once: int = Field(default=1, ge=1)
-    """How many rounds are under way at the same time; 1 makes one after the other."""
+    """Number of concurrent rounds; 1 runs them in sequence."""
     steps: Steps
     """The steps of one round."""
     collect: Any = None
-    """What is kept of a round, a value."""
+    """Value of a round that is saved."""
     save: str | None = None
-    """Name under which the list of what was kept is known to later steps."""
+    """Name of the list of these values for later steps."""
 
     def inner_steps(self) -> Iterator[tuple[Place, StepModel]]:
         """Yield the steps of a round."""
@@ -189,7 +189,7 @@ class Fail(Step):
     )
     """Code of the failure, one of gRPC's."""
     message: Template
-    """Its description; `{a.b}` stands for the value `$a.b`."""
+    """Its description; `{a.b}` is replaced by the value `$a.b`."""
     log: Template | None = None
     """Line at level error that is logged; none when left out."""
 
@@ -211,7 +211,7 @@ class Wait(Step):
 
     keyword = "wait"
     seconds: Any = 0
-    """How long; nothing, or what is no number, is no wait. An hour at most."""
+    """Duration; anything but a positive number means no wait. An hour at most."""
     milliseconds: Any = 0
     """The same in milliseconds; what both say is added."""
 
@@ -232,7 +232,7 @@ class WriteLine(Step):
 
     keyword = "log"
     text: Template
-    """The line; `{a.b}` stands for the value `$a.b`."""
+    """The line; `{a.b}` is replaced by the value `$a.b`."""
     level: Literal["trace", "info", "warning", "error"] = "info"
     """Its level; lines at `trace` are left out when the application logs at `info`."""
 
@@ -289,7 +289,7 @@ class Chance(Step):
 
     keyword = "chance"
     share: Any
-    """Probability of true, a number from 0 to 1; anything that is no number counts as 0."""
+    """Probability of true, from 0 to 1; anything but a number counts as 0."""
     save: str
     """Name under which true or false is kept for later steps."""
 

@@ -42,7 +42,7 @@ class Step(StepModel):
 def compile_steps(
     steps: Iterable[StepModel], service: ServiceContext, location: str
 ) -> Callable[[RequestContext], Awaitable[None]]:
-    """Return the function that carries out steps, one after the other; see `Step.compile`."""
+    """Return the function that runs steps in sequence; see `Step.compile`."""
     handlers = [step.compile(service, location) for step in steps if isinstance(step, Step)]
 
     async def run(request: RequestContext) -> None:

@@ -64,7 +64,7 @@ class StoreStep(Step):
 
 
 def flattened(value: Any) -> list[Any]:
-    """Return the elements of a list and of the lists inside it, each once, without those that are absent.
+    """Return the distinct elements of a list and of the lists inside it, without absent elements.
 
     >>> flattened(["1", ["2", "1"], None])
     ['1', '2']
@@ -78,7 +78,7 @@ def flattened(value: Any) -> list[Any]:
 
 
 class CachedDocuments(Step):
-    """Documents by key through a cache: one multi-get, then the store for what is missed, and the cache is filled.
+    """Documents by key through a cache: one multi-get, then the store for missing keys; the cache is filled.
 
     What a failure does is said for the cache and for the store: it may end the process (`panic`) or fail the request.
     A failing cache may also be skipped, and in place of a document that a failing store does not give an empty record
@@ -147,7 +147,7 @@ class _Reader:
             return [None] * len(keys)
 
     async def fill(self, request: RequestContext, found: dict[str, str | None], missed: list[str]) -> None:
-        """Find what was missed in the store, and put it into the cache."""
+        """Read missing documents from the store and cache them."""
         if self._step.misses == "together":
             texts = dict(zip(missed, await self._stored(request, missed), strict=True))
             new = {key: text for key, text in texts.items() if text is not None}
@@ -204,7 +204,7 @@ class FindDocuments(StoreStep):
     newest: int | None = Field(default=None, ge=1)
     """Of an appended collection: how many documents at most; all when left out."""
     save: str
-    """Name under which what was found is kept for later steps."""
+    """Name of the result for later steps."""
 
     @model_validator(mode="after")
     def _has_one_kind_of_keys(self) -> FindDocuments:
@@ -327,7 +327,7 @@ class RangeSorted(StoreStep):
     """Name under which the list of members is kept for later steps."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that reads; ranks that are no numbers are refused as a wrong request."""
+        """Return a function that reads; ranks that are not numbers make the request fail."""
         store, key_of = service.stores[self.store], getter(self.key)
         start_of, stop_of = getter(self.start), getter(self.stop)
 

@@ -79,7 +79,7 @@ REVOKE_CONSUMING = AdminChange("revoke-consuming", "grant-rights")
 REMOVE_ACCOUNT = AdminChange("remove-account", "create-account")
 """The application's account no longer exists."""
 REQUIRE_PASSWORD = AdminChange("require-password", "set-password")
-"""The application's account needs a password that nobody knows."""
+"""The application's account gets an unknown password."""
 REWRITE_PASSWORD = AdminChange("set-password", "set-password")
 """The application's account is given the password that it has."""
 EMPTY_STORE = AdminChange("empty-store", "empty-store")
@@ -104,7 +104,7 @@ class StoreAccess(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreAddress:
-    """Where a store is and how one logs in.
+    """Address and login of a store.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class StoreAddress:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientContext:
-    """What clients of stores share with the rest of their process.
+    """State that clients of stores share with their process.
 
     Attributes
     ----------

@@ -31,7 +31,7 @@ _RIGHTS = ("~*", "-@all", "+@read", "+@write", "+@connection", "-@admin", "-@dan
 """Rights of the application's account, as words of `ACL SETUSER`: what its clients do, and no more."""
 
 _REMOVED_COMMANDS = ("CONFIG", "MODULE", "DEBUG", "SAVE", "BGSAVE", "REPLICAOF", "SLAVEOF", "MIGRATE", "MONITOR")
-"""Commands that nobody needs, not even the administrator: they write files, load code or reach other machines."""
+"""Forbidden commands: they write files, load code or reach other machines."""
 
 
 class RedisPrograms(NamedTuple):
