@@ -62,7 +62,7 @@ def test_failing_requests_of_one_endpoint_fire_for_that_endpoint_only() -> None:
 
 def test_slower_requests_fire_only_beyond_the_limit_of_effect() -> None:
     frame = requests()
-    frame.loc[after_onset(frame, "search"), "latency_ns"] *= 3
+    frame.loc[after_onset(frame, "search"), "latency_ns"] *= 4
     assert firing(frame) == {("search", "latency")}
     frame = requests()
     frame["latency_ns"] = (frame["latency_ns"] * np.where(after_onset(frame, "search"), 1.2, 1.0)).astype("Int64")

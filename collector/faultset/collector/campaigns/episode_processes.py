@@ -88,6 +88,7 @@ class RunningEpisode:
     waiting: WaitingEpisode
     process: subprocess.Popen[str]
     errors: IO[str]
+    cores: tuple[int, ...] = ()
     phase: str = "new"
     phase_end_ns: int | None = None
     phase_began_s: float = field(default_factory=time.monotonic)
@@ -112,8 +113,9 @@ class RunningEpisode:
         settings: Mapping[str, Any],
         lock: int | None = None,
         program: Sequence[str] = PROGRAM,
+        cores: tuple[int, ...] = (),
     ) -> RunningEpisode:
-        """Start the process of an episode, and tell it what to run; `program` are the interpreter's arguments."""
+        """Start the process of an episode on some cores; `program` are the interpreter's arguments."""
         errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by finish)
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         if "" in sys.path:
@@ -136,11 +138,12 @@ class RunningEpisode:
             parallel=jobs,
             settings=dict(settings),
             repairs=waiting.repairs,
+            cores=cores,
         )
         assert process.stdin is not None
         process.stdin.write(write_message(assignment))
         process.stdin.flush()
-        return RunningEpisode(waiting=waiting, process=process, errors=errors)
+        return RunningEpisode(waiting=waiting, process=process, errors=errors, cores=cores)
 
     @property
     def current_phase(self) -> EpisodePhase:
@@ -192,8 +195,12 @@ class RunningEpisode:
             try:
                 remove_lost(self.plan.episode)
             except FaultsetError as error:
-                failure = f"{outcome.failure}; not all is undone ({error}): run 'faultset recover' on the dataset"
-                outcome = replace(outcome, failure=failure, retriable=False, exit_code=error.exit_code)
+                failure = (
+                    f"{outcome.failure}; not all changes are undone ({error}): run 'faultset recover' on the dataset"
+                )
+                outcome = replace(
+                    outcome, failure=failure, retriable=False, needs_recovery=True, exit_code=error.exit_code
+                )
         return EpisodeResult(
             plan=self.plan, outcome=outcome, attempts=self.attempt, wall_s=time.monotonic() - self.started
         )
@@ -222,6 +229,13 @@ class RunningEpisode:
         process.wait()
 
 
+def split_cores(episodes: int) -> list[tuple[int, ...]]:
+    """Return groups of this process's cores, one for each of so many episodes as far as there are cores."""
+    cores = sorted(os.sched_getaffinity(0))
+    count = max(1, min(episodes, len(cores)))
+    return [tuple(cores[first::count]) for first in range(count)]
+
+
 class EpisodeHost:
     """Runs episodes on this machine while it has room; several threads may use it at once.
 
@@ -240,6 +254,7 @@ class EpisodeHost:
     ) -> None:
         self.most, self._stagger_s = most, stagger_s
         self._limit = HostLimit(most)
+        self._core_groups = split_cores(most)
         self._use = use or CpuPressure().use
         self._running: dict[int, RunningEpisode] = {}
         self._last_start = 0.0
@@ -269,7 +284,8 @@ class EpisodeHost:
         with self._lock:
             if not self.find_room().is_free:
                 return None
-            episode = RunningEpisode.start(waiting, root, self.most, settings, lock, program)
+            cores = min(self._core_groups, key=lambda group: sum(one.cores == group for one in self._running.values()))
+            episode = RunningEpisode.start(waiting, root, self.most, settings, lock, program, cores)
             self._running[id(episode)] = episode
             self._last_start = time.monotonic()
             return episode

@@ -13,10 +13,10 @@ from faultset.collector.episodes.health import (
     SETTLE_NS,
     EpisodeWatchdog,
     HostTooBusy,
+    RequestsMoved,
     health_problem,
     requests_between,
     unready_workloads,
-    void_by_host,
 )
 from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.live_faults import live_fault
@@ -46,6 +46,8 @@ _log = logging.getLogger(__name__)
 
 class FaultNotConfirmed(PlatformError):
     """Nothing showed that a fault took effect; the same plan would end the same way."""
+
+    void_cause = "fault not confirmed"
 
 
 class EpisodeActions:
@@ -129,7 +131,7 @@ class EpisodeActions:
             requests = with_load(requests)
         reason = unsteady_reason(earlier_changes(requests, start_ns=start_ns, onset_ns=end_ns))
         if reason:
-            raise void_by_host(self.plan.title, reason)
+            raise RequestsMoved(self.plan.title, reason)
 
     def _must_be_healthy(self, start_ns: int, end_ns: int, when: str) -> None:
         wrong = health_problem(

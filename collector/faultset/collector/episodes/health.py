@@ -21,12 +21,18 @@ SETTLE_NS = 1_500_000_000
 
 
 class HostTooBusy(PlatformError):
-    """The host was too busy for the episode to mean anything; the same plan may succeed at another time."""
+    """The host disturbed the episode; the same plan may succeed at another time."""
+
+    void_cause = "host too busy"
 
 
-def void_by_host(title: str, reason: str) -> HostTooBusy:
-    """Return the error of an episode whose client requests did what its fault cannot have caused."""
-    return HostTooBusy(f"the episode says nothing about {title}: {reason}; end other programs, or run fewer at a time")
+class RequestsMoved(HostTooBusy):
+    """Client requests did what the fault cannot have caused."""
+
+    void_cause = "requests moved without the fault"
+
+    def __init__(self, title: str, reason: str):
+        super().__init__(f"the episode says nothing about {title}: {reason}. End other programs, or lower --jobs")
 
 
 def requests_between(platform: Platform, start_ns: int, end_ns: int) -> pd.DataFrame:

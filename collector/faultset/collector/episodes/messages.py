@@ -10,6 +10,9 @@ from faultset.collector.ipc.channel import Message, decode_value, encode
 from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
 from faultset.collector.plans.plan import Plan
 
+OTHER_FAILURE = "other failure"
+"""Cause of a void attempt that has no name of its own."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeAssignment(Message):
@@ -28,6 +31,8 @@ class EpisodeAssignment(Message):
     repairs
         What is done about the fault at the end of the view, one after the other until one has repaired the application,
         instead of writing the episode.
+    cores
+        Processors that the episode runs on; all by default.
     """
 
     plan: Plan
@@ -36,6 +41,7 @@ class EpisodeAssignment(Message):
     parallel: int
     settings: dict[str, Any]
     repairs: tuple[RepairOrder, ...] = ()
+    cores: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +64,10 @@ class EpisodeOutcome(Message):
         Whether the same plan may succeed when it is run again.
     spoiled_by_host
         Whether the failure is put down to a host that was too busy.
+    void_cause
+        Kind of the failure, for counts of void attempts.
+    needs_recovery
+        Whether changes are left that `faultset recover` must undo; `failure` says so.
     exit_code
         The command's exit code for this kind of failure.
     logs
@@ -74,6 +84,8 @@ class EpisodeOutcome(Message):
     interrupted: bool = False
     retriable: bool = True
     spoiled_by_host: bool = False
+    void_cause: str = OTHER_FAILURE
+    needs_recovery: bool = False
     exit_code: int = 0
     durations_s: dict[str, float] = field(default_factory=dict)
     sli_fires: bool = False

@@ -49,6 +49,8 @@ def main() -> None:
     # clients of other episodes must not feel that this one starts
     set_session_nice(BEHIND_OTHERS)
     assignment = decode(EpisodeAssignment, sys.stdin.readline())
+    if assignment.cores:
+        os.sched_setaffinity(0, assignment.cores)
     send = _sender()
     _log_by(send)
     die_with_parent(assignment.parent, signal.SIGTERM)
@@ -169,10 +171,10 @@ def _released(
         working.release()
     except FaultsetError as error:
         failure = outcome.failure or str(error)
-        if "faultset recover" not in failure:
-            failure += f"; not all is undone ({error}): run 'faultset recover --out {assignment.root}'"
+        if not outcome.needs_recovery:
+            failure += f"; not all changes are undone ({error}): run 'faultset recover --out {assignment.root}'"
         exit_code = outcome.exit_code or error.exit_code
-        return replace(outcome, failure=failure, retriable=False, exit_code=exit_code)
+        return replace(outcome, failure=failure, retriable=False, needs_recovery=True, exit_code=exit_code)
     return outcome
 
 

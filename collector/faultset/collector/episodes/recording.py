@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.collector.episodes.harmless_changes import clients_may_notice
-from faultset.collector.episodes.health import void_by_host
+from faultset.collector.episodes.health import RequestsMoved
 from faultset.collector.episodes.records import EpisodeRecord, FaultRecord, ViewBounds
 from faultset.collector.faults.registry import FaultyObject
 from faultset.collector.plans.plan import Plan
@@ -310,7 +309,8 @@ def write_episode(
             rolled_out=record.rolled_out_services,
             services_reached=services_reached(platform.app),
         )
-        _must_be_valid(plan, judgement, is_busy=is_busy, made=record.parameters)
+        if reason := reason_to_discard(judgement, is_busy=is_busy):
+            raise RequestsMoved(plan.title, reason)
         label = label_of(record, bounds, platform, judgement)
         digest = run_digest(times, view_start_ns=bounds.start_ns, inject_start_ns=label["inject_start"])
         journal.note(WRITTEN, digest=digest)
@@ -320,10 +320,14 @@ def write_episode(
     return judgement
 
 
-def _must_be_valid(plan: Plan, judgement: Judgement, *, is_busy: bool, made: Mapping[str, Any]) -> None:
-    reason = judgement.void_reason
-    is_felt = plan.no_fault_kind == "disturbed" or clients_may_notice(made)
-    if not reason and is_busy and judgement.impact.is_manifest and plan.no_fault_kind and not is_felt:
-        reason = "client requests moved without a fault while the host was short of CPU"
-    if reason:
-        raise void_by_host(plan.title, reason)
+def reason_to_discard(judgement: Judgement, *, is_busy: bool) -> str:
+    """Say why an episode is void, with or without a fault; empty when it is valid.
+
+    Parameters
+    ----------
+    is_busy
+        Whether the host was short of CPU during the view.
+    """
+    if not judgement.void_reason and is_busy and judgement.impact.is_latency_alone:
+        return "only latencies moved, while the host was short of CPU"
+    return judgement.void_reason

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from faultset.collector.episodes.actions import EpisodeActions, FaultNotConfirmed
 from faultset.collector.episodes.health import EpisodeWatchdog, HostTooBusy
 from faultset.collector.episodes.host_pressure import CpuPressure
-from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.episodes.messages import OTHER_FAILURE, EpisodeOutcome
 from faultset.collector.episodes.records import SYSTEM_CLOCK, EpisodeClock, EpisodeRecord, FaultRecord
 from faultset.collector.episodes.state_machine import Command, EpisodeMachine, Event, Phase
 from faultset.collector.faults.registry import get_fault
@@ -104,6 +104,8 @@ class EpisodeRunner:
         self._exit_code = 0
         self._retriable = True
         self._spoiled_by_host = False
+        self._needs_recovery = False
+        self._void_cause = ""
         self._handlers: dict[Command, Callable[[], None]] = {
             Command.DEPLOY: actions.deploy,
             Command.START_LOAD: actions.start_load,
@@ -144,6 +146,8 @@ class EpisodeRunner:
             interrupted=self.machine.interrupted,
             retriable=self._retriable,
             spoiled_by_host=self._spoiled_by_host,
+            needs_recovery=self._needs_recovery,
+            void_cause=self._void_cause or OTHER_FAILURE,
             exit_code=self._exit_code,
             durations_s=self.record.durations_s,
             sli_fires=bool(judgement and judgement.impact.is_manifest),
@@ -160,6 +164,8 @@ class EpisodeRunner:
         except FaultsetError as error:
             ok, reason = False, str(error)
             self._exit_code = self._exit_code or error.exit_code
+            self._void_cause = self._void_cause or getattr(error, "void_cause", OTHER_FAILURE)
+            self._needs_recovery |= isinstance(error, UndoFailed)
             is_certain = isinstance(error, ObjectNotFound | CannotStart | UsageError | DataError)
             is_busy = self._pressure.is_busy(window_s=60.0) and not is_certain and not isinstance(error, UndoFailed)
             self._spoiled_by_host |= isinstance(error, HostTooBusy) or is_busy
