@@ -15,16 +15,14 @@ from faultset.core.errors import PlatformError
 
 LEAST_MEMORY_MIB = 700
 LEAST_DISK_MIB = 500
-RECORDING_PER_CORE = 3
 MEMORY_PER_EPISODE = 600 * 2**20
 
 
 def episode_capacity() -> int:
-    """Return how many episodes run at a time at most; fewer do while the machine is short of CPU."""
+    """Return one episode per core, so that each has a core to itself, as far as there is memory."""
     cores = len(os.sched_getaffinity(0))
     fit_in_memory = int(psutil.virtual_memory().available * 0.8 / MEMORY_PER_EPISODE)
-    # beside those that record, one begins or ends
-    return max(1, min(cores * RECORDING_PER_CORE + 1, fit_in_memory))
+    return max(1, min(cores, fit_in_memory))
 
 
 def check_machine() -> list[Requirement]:
