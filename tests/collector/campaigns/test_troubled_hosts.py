@@ -103,7 +103,7 @@ def test_a_stopped_process_spoils_its_episode_which_is_repeated(name: str, tmp_p
         if collector.poll() is None:
             collector.kill()
             collector.communicate()
-    assert "was stopped by a signal, which spoils what it measures" in said, said
+    assert "was stopped by a signal, so its data is invalid" in said, said
 
 
 @pytest.mark.parametrize("name", ["node", "relay", "telemetry", "load", "episode"])

@@ -86,6 +86,11 @@ def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any
     return {"sham": "service-rewritten", "service": service}
 
 
+def clients_may_notice(made: Mapping[str, Any]) -> bool:
+    """Say whether what `imitate_fault` did restarts pods, which takes longer on a busy host and may slow requests."""
+    return made.get("sham") in ("restart", "account-rewritten")
+
+
 def _services_to_roll_out(platform: Platform) -> list[str]:
     """Return the services that can be rolled out such that clients do not notice."""
     services = code_services(platform.app) or replicated_frontends(platform.app)

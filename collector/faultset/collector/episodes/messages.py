@@ -11,12 +11,12 @@ from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
 from faultset.collector.plans.plan import Plan
 
 OTHER_FAILURE = "other failure"
-"""Cause of a void attempt that has no name of its own."""
+"""Default cause of a void attempt."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeAssignment(Message):
-    """What the process of an episode is given.
+    """Input of an episode's process.
 
     Attributes
     ----------
@@ -25,14 +25,11 @@ class EpisodeAssignment(Message):
     parent
         Process id of the campaign; the episode ends with it.
     parallel
-        How many episodes the campaign runs at a time.
+        Maximum number of concurrent episodes of the campaign.
     settings
         Settings of the platform's host.
     repairs
-        What is done about the fault at the end of the view, one after the other until one has repaired the application,
-        instead of writing the episode.
-    cores
-        Processors that the episode runs on; all by default.
+        Repairs to try in order at the end of the view until one succeeds; the episode is not written then.
     """
 
     plan: Plan
@@ -41,7 +38,6 @@ class EpisodeAssignment(Message):
     parallel: int
     settings: dict[str, Any]
     repairs: tuple[RepairOrder, ...] = ()
-    cores: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,20 +50,20 @@ class PhaseReport(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeOutcome(Message):
-    """How an episode ended: its verdict, or why there is none.
+    """How an episode ended: its verdict, or the reason for its failure.
 
     Attributes
     ----------
     failure
-        Why the episode came to nothing; empty when it did not.
+        Why the episode failed; empty on success.
     retriable
-        Whether the same plan may succeed when it is run again.
+        Whether the same plan may succeed next time.
     spoiled_by_host
-        Whether the failure is put down to a host that was too busy.
+        Whether a busy host probably caused the failure.
     void_cause
         Kind of the failure, for counts of void attempts.
     needs_recovery
-        Whether changes are left that `faultset recover` must undo; `failure` says so.
+        Whether `faultset recover` must undo remaining changes, as `failure` says.
     exit_code
         The command's exit code for this kind of failure.
     logs
@@ -75,7 +71,7 @@ class EpisodeOutcome(Message):
     source_failures
         Name of each added source that failed, with the reason.
     mitigations
-        What came of each repair that was tried.
+        Result of each repair that was tried.
     """
 
     episode: str
@@ -97,7 +93,7 @@ class EpisodeOutcome(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class LogReport(Message):
-    """A line that the process of an episode has logged; `level` is a number of `logging`."""
+    """A log line of an episode's process; `level` is a level of `logging`."""
 
     level: int
     text: str
@@ -107,10 +103,10 @@ EpisodeMessage = PhaseReport | LogReport | EpisodeOutcome
 
 
 def write_message(message: EpisodeAssignment | EpisodeMessage) -> str:
-    """Return a message as one line, with its line end."""
+    """Encode a message as one line."""
     return encode(message).decode() + "\n"
 
 
 def read_message(line: str) -> EpisodeMessage:
-    """Return the message that an episode's process has written as one line; raise InvalidMessage when it is none."""
+    """Decode a line from an episode's process; raise InvalidMessage if that fails."""
     return decode_value(EpisodeMessage, line)

@@ -1,4 +1,4 @@
-"""Running one episode: hands the commands of the state machine to the actions, and reports their results to it."""
+"""Run one episode: pass the state machine's commands to the actions, and their results back to it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from faultset.collector.mitigation.attempts import MitigationAttempt
 
 FELT_S = 15
-"""How long a fault that is to be repaired is in effect before, so that clients have felt it."""
+"""Seconds between the effect of a fault and its repair, so that clients feel the fault."""
 
 
 class EpisodeRunner:
@@ -37,21 +37,21 @@ class EpisodeRunner:
     Parameters
     ----------
     sources
-        The sources that the campaign adds.
+        Sources that the campaign adds.
     report
-        Called with the phase and its expected end (ns) whenever they change.
+        Called with each new phase and its expected end (ns).
     interrupted
-        Called several times a second; the episode is undone and ended once it returns True.
+        Called several times a second; once it returns True, the episode undoes its changes and ends.
     parallel
-        How many episodes the campaign runs at a time.
+        Maximum number of concurrent episodes of the campaign.
     pressure
-        Measures how short of CPU this machine is; measured anew when left out.
-    repair
-        What is done about the fault, in an episode that is not written.
+        Measures CPU shortage; by default, of this machine.
+    repairs
+        Repairs of the fault, in an episode that is not written.
     clock
-        What gives the time and waits.
+        Clock of the episode.
     store_servers
-        Which server runs each store; not told without.
+        Server that runs each store, for the context.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class EpisodeRunner:
         self.sources = sources or SourceRecorder((), root)
         draws = random_draws(plan, has_harmless_changes=not repairs)
         faults = tuple(
-            FaultRecord(spec=get_fault(one.fault), target=one.target, rng=rng, course=course)
-            for one, rng, course in zip(plan.faults, (draws.fault, *draws.further), draws.courses, strict=False)
+            FaultRecord(spec=get_fault(planned.fault), target=planned.target, rng=rng, course=course)
+            for planned, rng, course in zip(plan.faults, (draws.fault, *draws.further), draws.courses, strict=False)
         )
         self.record = EpisodeRecord(
             plan=plan, faults=faults, parallel=parallel, clock=clock, store_servers=store_servers or {}
         )
-        repeats_s = tuple(one.spec.repeat_s for one in faults if one.spec.repeat_s is not None)
+        repeats_s = tuple(fault.spec.repeat_s for fault in faults if fault.spec.repeat_s is not None)
         self.machine = EpisodeMachine(plan=plan, draws=draws, repeats_s=repeats_s)
         self.machine.mitigates = bool(repairs)
         self._report, self._interrupted, self._clock = report, interrupted, clock
@@ -97,7 +97,7 @@ class EpisodeRunner:
             interrupted=interrupted,
             pressure=self._pressure,
             watchdog=self._watchdog,
-            attempt=_attempt(repairs, platform) if repairs else None,
+            attempt=_create_attempt(repairs, platform) if repairs else None,
             clock=clock,
         )
         self._next_check_ns = 0
@@ -121,7 +121,7 @@ class EpisodeRunner:
         }
 
     def run(self) -> EpisodeOutcome:
-        """Run the episode to its end; an unexpected exception is raised after everything was undone and removed."""
+        """Run the episode; raise unexpected exceptions only after everything was undone and removed."""
         bug: BaseException | None = None
         phase, commands = Phase.NEW, deque(self.machine.handle(Event(now_ns=self._clock.time_ns())))
         while self.machine.phase is not Phase.DONE:
@@ -186,7 +186,7 @@ class EpisodeRunner:
             if self._interrupted():
                 return Event(now_ns=now_ns, interrupt=True)
             try:
-                # before the deadline is looked at: a clock that is set forwards makes all of them pass at once
+                # before the deadline: setting the clock forwards would make all deadlines pass at once
                 self._watchdog.check()
             except PlatformError as error:
                 self._exit_code = self._exit_code or error.exit_code
@@ -202,8 +202,8 @@ class EpisodeRunner:
             self._clock.sleep(min(0.1, max(0.0, (deadline_ns - self._clock.time_ns()) / 1e9)))
 
 
-def _attempt(repairs: Sequence[RepairOrder], platform: EpisodePlatform) -> MitigationAttempt:
-    # Few episodes repair something, and the commands of a repair bring much.
+def _create_attempt(repairs: Sequence[RepairOrder], platform: EpisodePlatform) -> MitigationAttempt:
+    # few episodes need these slow imports
     from faultset.collector.mitigation.attempts import MitigationAttempt
 
     return MitigationAttempt(repairs, platform)

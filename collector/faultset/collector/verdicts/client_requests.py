@@ -194,7 +194,7 @@ def compare_latencies(before: TimedRequests, after: TimedRequests, windows: Comp
         return None
     suspect_counts = np.bincount(stratum_after, minlength=_STRATA)
     weights = np.where(healthy_counts > 0, suspect_counts / np.maximum(healthy_counts, 1), 0.0)
-    # in units of what is usual at that load, so that blocks of more load do not count as slower
+    # relative to the usual latency at that load, so that blocks of higher load do not count as slower
     usual = np.array(
         [
             np.quantile(before.latencies_ns[stratum_before == s], _BLOCK_QUANTILE) if n else 1.0
@@ -258,8 +258,8 @@ def sli_tests(
     Parameters
     ----------
     requests
-        The `requests` table as known at the end of the windows: what was unanswered then is `unfinished`. A column
-        `load` holds the load at which each was sent.
+        The `requests` table at the end of the windows, where unanswered requests are `unfinished`. An optional column
+        `load` holds the load at the time of each.
     least_rise_ns
         Smallest growth of the p95 latency that clients feel.
     """
@@ -438,12 +438,12 @@ class ClientImpact(NamedTuple):
 def client_impact(
     requests: pd.DataFrame, messages: pd.DataFrame | None, windows: ComparisonWindows, *, load_varies: bool = False
 ) -> ClientImpact:
-    """Test requests, and what `deliveries` returns, after the onset against the healthy reference.
+    """Test requests, and what `find_deliveries` returns, after the onset against the healthy reference.
 
     Parameters
     ----------
     load_varies
-        Whether the request rate changes by itself, so that latencies are compared within strata of the load.
+        Whether the request rate changes, so that latencies are compared within strata of the load.
     """
     requests = with_load(requests) if load_varies else requests
     has_messages = messages is not None and not messages.empty
