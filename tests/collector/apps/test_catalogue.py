@@ -29,7 +29,7 @@ def test_apps_that_somebody_else_deploys_have_faults_that_need_nothing_of_ours(n
     of_components = {"overload-replicas", "invalid-toleration", "nonexistent-storage-class", "network-loss"}
     assert (of_components if app.components else of_deployments) <= usable
     assert not {"revoke-auth", "buggy-image", "memory-leak", "wrong-binary", "cpu-hog"} & usable
-    assert "programs of ours" in unavailable_reason(faults()["revoke-auth"], app)
+    assert "services of faultset" in unavailable_reason(faults()["revoke-auth"], app)
     schedule = Schedule(app, app.default_mix, 1)
     drawn = [schedule.next() for _ in range(200)]
     assert all("{" not in request.path for request in drawn)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from faultset.collector.campaigns.records import as_options, read_campaign
 from faultset.collector.cli.campaigns import read_config, write_config
 from faultset.collector.cli.output import print_summary
 from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.plans.recorded_plans import read_recorded_plans
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
@@ -50,9 +52,20 @@ def failures(monkeypatch: pytest.MonkeyPatch) -> dict[str, EpisodeOutcome]:
     monkeypatch.setattr(collection, "list_versions", lambda root: [])
     monkeypatch.setattr(collection, "_has_version", lambda root, episodes: not ran)
     monkeypatch.setattr(
-        collection, "recorded_outcome", lambda root, episode: EpisodeOutcome(episode=episode, verdict="latent")
+        collection, "read_outcome", lambda root, episode: EpisodeOutcome(episode=episode, verdict="latent")
     )
     return outcomes
+
+
+def test_a_dataset_is_collected_again_by_the_same_plans_with_the_same_ids(failures: dict, tmp_path: Path) -> None:
+    source = Path(__file__).parents[3] / "datasets" / "sample"
+    result = collect(as_in=source, out=tmp_path / "data")
+    assert result.plans == read_recorded_plans(source)
+    record = read_campaign(tmp_path / "data", result.campaign)
+    assert (record["request"], record["as_in"], as_options(record)) == (None, str(source), {"as-in": str(source)})
+    again = collect(as_in=source, out=tmp_path / "data", fresh=True)
+    assert [replace(plan, episode="") for plan in again.plans] == [replace(plan, episode="") for plan in result.plans]
+    assert {plan.episode for plan in again.plans}.isdisjoint(plan.episode for plan in result.plans)
 
 
 def test_a_campaign_returns_a_result_for_each_episode(failures: dict, tmp_path: Path, capfd) -> None:
@@ -113,7 +126,7 @@ def test_an_unknown_name_is_refused_before_anything_is_written(tmp_path: Path) -
 
 
 def test_an_injector_among_the_settings_is_refused_lest_no_plan_says_it(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="name it as injector=, not among the settings"):
+    with pytest.raises(UsageError, match="injector must be a keyword argument, but is among the settings"):
         collect(faults=["noop"], apps=["hotel"], out=tmp_path, settings={"injector": "chaos-mesh"})
 
 

@@ -15,7 +15,7 @@ from dask import config
 
 from faultset.collector.campaigns import dask_executor, worker_episodes
 from faultset.collector.campaigns.collection import collect
-from faultset.collector.campaigns.dask_executor import DaskExecutor, WorkerHosts, free_worker, worker_slots
+from faultset.collector.campaigns.dask_executor import DaskExecutor, WorkerHosts, choose_worker, count_slots
 from faultset.collector.campaigns.destinations import FolderDestination
 from faultset.collector.campaigns.episode_processes import EpisodeHost, EpisodeResult
 from faultset.collector.campaigns.executors import CampaignProgress, run_episodes
@@ -117,11 +117,11 @@ def left(root: Path) -> list[Path]:
 
 def test_episodes_begin_where_most_is_free_and_nowhere_when_all_is_taken() -> None:
     slots, busy, begun = {"a": 1, "b": 3}, Counter[str](), []
-    while (worker := free_worker(slots, busy)) is not None:
+    while (worker := choose_worker(slots, busy)) is not None:
         busy[worker] += 1
         begun.append(worker)
     assert begun == ["b", "b", "a", "b"]
-    assert free_worker({}, {}) is None
+    assert choose_worker({}, {}) is None
 
 
 def test_the_resource_and_not_the_threads_says_how_many_run_at_a_time(fake: FakeEpisodes, root: Path) -> None:
@@ -129,7 +129,7 @@ def test_the_resource_and_not_the_threads_says_how_many_run_at_a_time(fake: Fake
     for plan in wanted:
         fake.hold(plan)
     with cluster(1, 3) as (_, client):
-        assert list(worker_slots(client).values()) == [3]
+        assert list(count_slots(client).values()) == [3]
         campaign = Campaign(wanted, root, client, fake)
         wait_for(lambda: sum(map(fake.runs, wanted)) == 3)
         wait_for(lambda: campaign.states and {one.phase for one in campaign.states[-1].running.values()} == {"fault"})
@@ -188,7 +188,7 @@ def test_a_lost_scheduler_costs_only_what_was_unfinished(fake: FakeEpisodes, roo
         campaign = Campaign(wanted, root, client, fake)
         wait_for(lambda: fake.runs(wanted[2]))
         made.sync(made.scheduler.close)
-        with pytest.raises(PlatformError, match=r"the dask scheduler is gone; 2 of 3 episodes .* run the same command"):
+        with pytest.raises(PlatformError, match=r"the dask scheduler is gone; 2 of 3 episodes .* Run the same command"):
             campaign.end()
     assert episodes_in(root) == {"e0", "e1"}
     fake.release(wanted[2])
@@ -244,7 +244,9 @@ def test_workers_are_looked_at_before_a_campaign_and_say_how_many_episodes_they_
         assert found.check() == ["2 dask workers on 1 machine, together 6 episodes at a time"]
         assert (found.episode_capacity(), hosts(client, jobs=4).episode_capacity()) == (6, 4)
         assert found.unsupported_needs(["exec"]) == {}
-        assert [set(machine) for machine in found.machines()["hosts"]] == [{"cores", "memory_gib", "system", "python"}]
+        assert [set(machine) for machine in found.machines()["hosts"]] == [
+            {"cores", "cpu", "memory_gib", "system", "python"}
+        ]
 
 
 @pytest.mark.parametrize(
@@ -265,7 +267,7 @@ def test_a_worker_that_cannot_run_episodes_is_named_with_the_reason(
         monkeypatch.setattr(LocalHost, "check", lacking)
     if trouble == "code":
         codes = iter([{"fault noop": "1"}, {"fault noop": "2"}])
-        monkeypatch.setattr(dask_executor, "requested_code", lambda request: next(codes))
+        monkeypatch.setattr(dask_executor, "identify_code", lambda plans: next(codes))
     with (
         cluster(1, 0 if trouble == "resource" else 1) as (_, client),
         pytest.raises(PlatformError, match=said),

@@ -83,7 +83,7 @@ def test_as_many_run_as_are_allowed_while_the_host_is_free(host: HostLimit) -> N
 )
 def test_episodes_follow_quickly_only_until_one_of_them_records(phases: tuple[str, ...], window_s: float) -> None:
     asked: list[float] = []
-    HostState.of([EpisodePhase(name, 0.0) for name in phases], asked.append, now_s=100.0)
+    HostState.measure([EpisodePhase(name, 0.0) for name in phases], asked.append, now_s=100.0)
     assert asked == [window_s]
 
 
@@ -100,7 +100,7 @@ def test_episodes_follow_quickly_only_until_one_of_them_records(phases: tuple[st
 def test_load_is_felt_when_it_was_there_all_the_time_in_which_the_host_was_measured(
     phases: list[tuple[str, float]], without_load: int
 ) -> None:
-    state = HostState.of([EpisodePhase(*phase) for phase in phases], lambda window_s: FREE, now_s=100.0)
+    state = HostState.measure([EpisodePhase(*phase) for phase in phases], lambda window_s: FREE, now_s=100.0)
     assert (state.running, state.without_load, state.use) == (len(phases), without_load, FREE)
 
 
@@ -113,7 +113,7 @@ def test_episodes_that_have_no_load_yet_keep_their_share_of_the_host_free() -> N
 
 def test_the_first_begins_at_once_and_the_next_when_the_host_was_measured(host: HostLimit) -> None:
     assert host.reason_to_wait(recording(0, None)) == ""
-    assert host.reason_to_wait(recording(1, None)) == "how busy the host is has not been measured yet"
+    assert host.reason_to_wait(recording(1, None)) == "the host's CPU use has not been measured yet"
 
 
 def test_only_one_runs_while_the_host_is_short_of_cpu(host: HostLimit) -> None:
@@ -204,7 +204,7 @@ def test_a_spoiled_episode_is_repeated_after_the_others_with_its_reason(queue: E
     order = [queue.next().plan.episode for _ in range(len(queue))]
     assert order == [*[plan.episode for plan in PLANS[1:]], spoiled.plan.episode]
     (notice,) = queue.notices
-    assert "attempt 1 is void (only 0 of 74 requests were answered), which is put down to the host" in notice
+    assert "attempt 1 is void (only 0 of 74 requests were answered), probably because of the host" in notice
 
 
 def test_a_spoiled_episode_waits_for_a_free_host_and_not_for_ever(queue: EpisodeQueue, clock: Clock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,30 @@ def run(tmp_path: Path) -> Callable[..., EpisodeResult]:
 def test_what_may_succeed_the_next_time_is_tried_again(run: Callable[..., EpisodeResult]) -> None:
     result = run(failure="geo was not healthy")
     assert (result.attempts, result.failure) == (OWN_ATTEMPTS, "geo was not healthy")
+
+
+def test_every_void_attempt_is_in_the_result_with_its_cause(run: Callable[..., EpisodeResult]) -> None:
+    result = run(failure="95 ms late", void_cause="host too busy")
+    assert [(void.attempt, void.cause, void.has_fault) for void in result.voids] == [
+        (attempt, "host too busy", True) for attempt in range(1, OWN_ATTEMPTS + 1)
+    ]
+    assert run(verdict="manifest").voids == ()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core cannot be shared out")
+def test_episodes_at_the_same_time_run_on_different_cores(tmp_path: Path) -> None:
+    host, sleep = free(2), ("-c", "import time; time.sleep(60)")
+    episodes = [host.start(WaitingEpisode(plan=PLAN), tmp_path, {}, program=sleep) for _ in range(2)]
+    try:
+        cores = [os.sched_getaffinity(episode.process.pid) for episode in episodes if episode]
+        assert len(cores) == 2
+        assert cores[0].isdisjoint(cores[1])
+        assert cores[0] | cores[1] == os.sched_getaffinity(0)
+    finally:
+        for episode in episodes:
+            if episode:
+                episode.process.kill()
+                episode.finish(lambda name: None)
 
 
 def test_what_would_fail_again_is_not_retried(run: Callable[..., EpisodeResult]) -> None:

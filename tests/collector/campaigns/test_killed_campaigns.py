@@ -113,7 +113,7 @@ def test_ctrl_c_undoes_removes_and_exits_with_130(tmp_path: Path) -> None:
     os.kill(collector.pid, signal.SIGINT)
     said, _ = collector.communicate(timeout=60)
     assert collector.returncode == 130, said
-    assert "run the same command again" in said
+    assert "Run the same command again" in said
     assert not processes_of(folder)
     assert not folder.exists()
     assert not list((root / "episodes").glob("*")) if (root / "episodes").exists() else True

@@ -142,7 +142,7 @@ def test_an_attempt_that_cannot_be_made_is_named_and_made_again(tmp_path: Path, 
     planned = plan_mitigations(plans("scale-to-zero"), lambda plan: [repair_order("true-undo", "")])
     for _ in range(2):
         campaign = mitigate(planned, out=tmp_path / "out")
-        with pytest.raises(PlatformError, match="1 of 1 attempts could not be made; first, scale-to-zero on"):
+        with pytest.raises(PlatformError, match="1 of 1 attempts failed; first, scale-to-zero on"):
             campaign.raise_for_failures()
     assert len(made) == 2
 
@@ -155,7 +155,7 @@ def test_a_damaged_result_and_a_foreign_folder_are_refused(tmp_path: Path, made:
         mitigate(planned, out=tmp_path / "out")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("x")
-    with pytest.raises(DataError, match=r"holds 'thesis\.tex' and is no folder of mitigations"):
+    with pytest.raises(DataError, match=r"must be empty or contain mitigations only, but .* contains 'thesis\.tex'"):
         mitigate(planned, out=tmp_path / "other")
     with pytest.raises(UsageError, match="nothing to do"):
         mitigate((), out=tmp_path / "new")
@@ -163,14 +163,16 @@ def test_a_damaged_result_and_a_foreign_folder_are_refused(tmp_path: Path, made:
 
 def test_an_episode_with_two_faults_cannot_be_repaired() -> None:
     (both,) = plan_campaign(make_request(faults=["target-port", "pod-kill"], apps=["hotel"], normal=0, concurrent=2))
-    with pytest.raises(UsageError, match=r"has several faults at once \(pod-kill on .* and target-port on "):
+    with pytest.raises(
+        UsageError, match=r"must have one fault, but .* has several \(pod-kill on .* and target-port on "
+    ):
         plan_mitigations([both], orders)
 
 
 def test_plans_for_two_injectors_are_mitigated_apart(tmp_path: Path, made: list[str]) -> None:
     own = plans("target-port")
     planned = plan_mitigations([*own, *(replace(plan, injector="chaos-mesh") for plan in own)], orders)
-    with pytest.raises(UsageError, match="with one injector; found agent, chaos-mesh; plan them apart"):
+    with pytest.raises(UsageError, match="must be for one injector, but are for agent, chaos-mesh"):
         mitigate(planned, out=tmp_path)
 
 

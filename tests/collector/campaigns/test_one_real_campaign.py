@@ -34,7 +34,7 @@ def test_collect_prints_a_verdict_and_the_next_command(collected) -> None:
     assert done.returncode == 0, done.stderr
     assert "manifest" in done.stdout
     assert f"dataset {root}, version 1.0.0" in done.stdout
-    assert f"next: evaluate {root}" in done.stdout
+    assert f"next: faultset dataset verify {root} --shortcuts" in done.stdout
 
 
 def test_the_dataset_is_sound_and_leaks_nothing(collected) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -96,11 +97,11 @@ def test_a_link_to_a_folder_is_not_followed(root: Path, tmp_path: Path) -> None:
     shutil.move(found.folder, precious)
     found.folder.symlink_to(precious)
     removal = remove_abandoned(root, open_host)
-    assert "is no folder" in removal.left[0]
+    assert "is not a folder" in removal.left[0]
     assert (precious / MARKER).exists()
 
 
-NO_NOTE = "a.json is no note of a working folder; left alone"
+NO_NOTE = "a.json is not a note of a working folder; left alone"
 
 
 @pytest.mark.parametrize(
@@ -152,13 +153,13 @@ def test_a_link_in_place_of_a_folder_of_the_dataset_is_refused(tmp_path: Path) -
         root = tmp_path / name.strip(".")
         (root / "campaigns").mkdir(parents=True)
         (root / name).symlink_to(tmp_path)
-        with pytest.raises(DataError, match="must be a folder, not a link"):
+        with pytest.raises(DataError, match="must be a folder, but is a link"):
             check_output_folder(root)
 
 
 def test_a_folder_with_nothing_but_a_readme_is_no_dataset(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("a project")
-    with pytest.raises(DataError, match="is not a faultset dataset"):
+    with pytest.raises(DataError, match="must be a dataset or an empty folder"):
         check_output_folder(tmp_path)
 
 
@@ -172,7 +173,7 @@ def test_what_cannot_be_undone_keeps_its_journal_until_it_is(root: Path) -> None
     with pytest.raises(PlatformError, match="does not answer"):
         remove_abandoned(root, lambda platform: Host())  # type: ignore[arg-type]
     assert found.folder.exists()
-    with pytest.raises(PlatformError, match="an earlier run of episode e1 is not undone"):
+    with pytest.raises(PlatformError, match="an earlier run of episode e1 are not undone"):
         WorkingFolder.claim(root, "e1", "local")
     assert remove_abandoned(root, open_host).episodes == ["e1"]
 
@@ -203,10 +204,12 @@ def test_a_failed_undo_keeps_the_working_folder_for_recover(root: Path, monkeypa
         pass
     journal.close()
     outcome = EpisodeOutcome(episode="e1", failure="1 changes could not be undone", exit_code=4)
-    ended = process._released(assignment, working, journal, outcome)
+    ended = process._release(assignment, working, journal, outcome)
     assert not ended.retriable
     assert "run 'faultset recover --out" in ended.failure
     assert working.journal.exists()
+    said = replace(outcome, failure="2 changes are left; run 'faultset recover'", needs_recovery=True)
+    assert process._release(assignment, working, journal, said).failure == said.failure
     Host.answers = True
-    process._released(assignment, working, journal, outcome)
+    process._release(assignment, working, journal, outcome)
     assert not working.folder.exists()

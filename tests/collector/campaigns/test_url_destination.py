@@ -132,9 +132,8 @@ def test_what_was_collected_to_a_url_is_a_sound_dataset_there(
     assert {"README.md", "campaigns", "episodes", "finished", "versions"} <= {*RemoteFolder(url).entries()}
     assert RemoteFolder(url).sizes(ARRIVING) == {}
     print_summary(result)
-    assert (
-        f"3 of 3 episodes in 0.0 min; dataset {url}, version 1.0.0\nnext: evaluate {url}\n" in capsys.readouterr().out
-    )
+    printed = capsys.readouterr().out
+    assert f"3 of 3 episodes in 0.0 min; dataset {url}, version 1.0.0\nnext: faultset dataset verify {url}" in printed
 
 
 def test_telemetry_does_not_stay_on_the_machine_that_has_collected_it(url: str, runs: Runs) -> None:
@@ -217,7 +216,7 @@ def test_a_version_that_somebody_else_makes_meanwhile_stays_and_the_next_run_mak
 
     with monkeypatch.context() as broken:
         broken.setattr(UrlDestination, "publish_version", overtaken)
-        with pytest.raises(DataError, match=r"has got another version 1\.0\.0 meanwhile; run the same command again"):
+        with pytest.raises(DataError, match=r"has published version 1\.0\.0 of .*Run the same command again"):
             collect(REQUEST, out=url)
     assert remote_manifest(url, "1.0.0")[0].provenance["synthetic"]
 
@@ -273,7 +272,7 @@ def test_a_place_that_refuses_writing_is_named_before_anything_runs(
 
 def test_a_place_that_holds_something_else_is_left_alone(url: str, runs: Runs) -> None:
     RemoteFolder(url).write("photos/cat.jpg", b"")
-    with pytest.raises(DataError, match="holds 'photos' and is not a faultset dataset"):
+    with pytest.raises(DataError, match=r"--out must be a dataset or an empty URL, but .* contains 'photos'"):
         collect(REQUEST, out=url)
     assert RemoteFolder(url).entries() == ["photos"]
 
@@ -340,7 +339,7 @@ def test_a_worker_tries_again_to_copy_an_episode_when_the_connection_was_lost_fo
 
 def test_a_worker_that_does_not_reach_the_dataset_says_so(order: WorkerAssignment) -> None:
     outcome = EpisodeWorker(EpisodeHost(1)).run(replace(order, campaign="c2")).outcome
-    assert f"the worker does not see {order.destination.location}" in outcome.failure
+    assert f"the worker must see the dataset in {order.destination.location}" in outcome.failure
     assert not outcome.retriable
 
 

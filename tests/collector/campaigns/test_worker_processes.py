@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from faultset.collector.campaigns.dask_executor import DaskExecutor, worker_slots
+from faultset.collector.campaigns.dask_executor import DaskExecutor, count_slots
 from faultset.collector.campaigns.destinations import open_destination
 from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.executors import run_episodes
@@ -133,7 +133,7 @@ def test_a_killed_worker_and_a_killed_scheduler_cost_only_what_was_unfinished(
             executor.close()
 
     with connected(url, None, os.getpid) as client:
-        wait_for(lambda: len(worker_slots(client)) == 2)
+        wait_for(lambda: len(count_slots(client)) == 2)
         assert {result.failure for result in run(slice(3), kill_a_worker)} == {""}
         fake.hold(wanted[3])
         with pytest.raises(PlatformError, match="the dask scheduler is gone; 0 of 1 episodes"):

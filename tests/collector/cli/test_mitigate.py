@@ -77,4 +77,4 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(out: str, tmp_path: Path) 
     words = ["--faults", "target-port", "--apps", "hotel", "--targets", "geo", "--repairs", "do-nothing"]
     done = CliRunner().invoke(mitigate, [*words, "--out", str(tmp_path / out)])
     assert done.exit_code == 3
-    assert "name another folder" in done.output
+    assert "Choose another" in done.output

@@ -51,7 +51,7 @@ def test_nothing_is_kept_where_there_is_no_room_for_it(
 def test_what_answers_clients_goes_before_what_watches_it() -> None:
     code = """
 import os, subprocess, sys
-from faultset.collector.episodes.process import _let_clients_go_first
+from faultset.collector.episodes.process import _prioritise_services
 from faultset.core.processes import session_nice, set_session_nice
 child = "from faultset.core.processes import name_process; name_process('NAME'); print(flush=True); input()"
 set_session_nice(10)
@@ -63,7 +63,7 @@ def start(name):
     set_session_nice(10, started.pid)
     return started
 children = [start(name) for name in ("relay", "telemetry")]
-_let_clients_go_first()
+_prioritise_services()
 print(*(session_nice(pid) for pid in (os.getpid(), *(child.pid for child in children))))
 for child in children:
     child.communicate(b"x")

@@ -1,44 +1,45 @@
-"""Which episodes without a fault count although client requests moved."""
+"""Which episodes are void because the host disturbed them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import pytest
 
-from faultset.collector.episodes.health import HostTooBusy
-from faultset.collector.episodes.recording import _must_be_valid
-from faultset.collector.plans.options import NoFaultKind
-from faultset.collector.plans.plan import Plan
-from faultset.collector.verdicts.client_requests import ClientImpact
+from faultset.collector.episodes.recording import reason_to_discard
+from faultset.collector.verdicts.client_requests import ClientImpact, SliTest
 from faultset.collector.verdicts.verdict import Judgement
-from tests.collector.plan_samples import PLAN
-
-IMPACT = ClientImpact((), is_manifest=True, first_manifest_ns=1, earlier_changes=(), is_doubtful=False)
-MOVED = Judgement(verdict="manifest", first_manifest_ns=1, evidence=(), impact=IMPACT, latent_fires=False)
 
 
-def plan(kind: NoFaultKind) -> Plan:
-    return replace(PLAN, fault=None, target=None, no_fault_kind=kind)
+def judgement(*firing: str, reason: str = "") -> Judgement:
+    tests = [
+        SliTest(endpoint="GET /", test=test, effect=9.0, p_value=0.0, fires=test in firing, detail="")
+        for test in ("error-rate", "latency", "completion")
+    ]
+    impact = ClientImpact(tests, bool(firing), 1 if firing else None, earlier_changes=(), is_doubtful=False)
+    return Judgement(
+        verdict="manifest" if firing else "silent",
+        first_manifest_ns=None,
+        evidence=(),
+        impact=impact,
+        latent_fires=False,
+        void_reason=reason,
+    )
 
 
 @pytest.mark.parametrize(
-    ("kind", "made", "is_void"),
+    ("firing", "is_busy", "is_void"),
     [
-        ("plain", {}, True),
-        ("sham", {"sham": "service-rewritten"}, True),
-        ("sham", {"sham": "restart"}, False),
-        ("sham", {"sham": "account-rewritten"}, False),
-        ("disturbed", {"harmless_change": "load-step"}, False),
+        ((), True, False),
+        (("latency",), False, False),
+        (("latency",), True, True),
+        (("latency", "error-rate"), True, False),
+        (("completion",), True, False),
     ],
 )
-def test_requests_that_move_without_a_fault_on_a_busy_host_are_the_hosts_unless_pods_were_restarted(
-    kind: NoFaultKind, made: dict[str, Any], is_void: bool
+def test_latencies_that_move_alone_on_a_busy_host_make_an_episode_void_with_or_without_a_fault(
+    firing: tuple[str, ...], is_busy: bool, is_void: bool
 ) -> None:
-    _must_be_valid(plan(kind), MOVED, is_busy=False, made=made)
-    if is_void:
-        with pytest.raises(HostTooBusy, match="while the host was short of CPU"):
-            _must_be_valid(plan(kind), MOVED, is_busy=True, made=made)
-    else:
-        _must_be_valid(plan(kind), MOVED, is_busy=True, made=made)
+    assert bool(reason_to_discard(judgement(*firing), is_busy=is_busy)) is is_void
+
+
+def test_what_the_judgement_objects_to_is_void_on_any_host() -> None:
+    assert reason_to_discard(judgement("error-rate", reason="unsteady"), is_busy=False) == "unsteady"

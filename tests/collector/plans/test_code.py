@@ -10,8 +10,8 @@ import pytest
 from faultset.collector.apps import load_app
 from faultset.collector.campaigns.records import code_changes, write_campaign
 from faultset.collector.faults import registry
-from faultset.collector.plans.campaign_plans import campaign_id, plan_campaign, requested_code
-from faultset.collector.plans.code import app_identity, campaign_code
+from faultset.collector.plans.campaign_plans import campaign_id, identify_requested_code, plan_campaign
+from faultset.collector.plans.code import campaign_code, identify_app
 from faultset.collector.plans.requests import make_request
 
 HOTEL = Path(registry.__file__).parents[1] / "apps" / "hotel"
@@ -54,19 +54,19 @@ def test_an_edited_fault_of_another_distribution_gives_other_episodes(
     )
     __import__("acme_faults")
     request = make_request(faults=["acme"], apps=["hotel"])
-    before, code = plan_campaign(request), requested_code(request)
+    before, code = plan_campaign(request), identify_requested_code(request)
     assert set(code) == {"app hotel", "fault acme"}
     write_campaign(tmp_path, campaign_id(request), request, before, unsupported={}, settings={}, code=code)
     assert code_changes(tmp_path, request, code) == []
     with file.open("a") as opened:
         opened.write("# edited\n")
     assert {plan.episode for plan in before}.isdisjoint(plan.episode for plan in plan_campaign(request))
-    assert code_changes(tmp_path, request, requested_code(request)) == ["fault acme"]
+    assert code_changes(tmp_path, request, identify_requested_code(request)) == ["fault acme"]
 
 
 def test_what_comes_with_faultset_is_named_with_its_distribution() -> None:
     code = campaign_code([registry.get_fault("target-port")], ("hotel",), "local")
     assert set(code) == {"app hotel", "fault target-port"}
     assert all(identity.startswith("faultset ") for identity in code.values())
-    assert app_identity("hotel").digest == app_identity(str(HOTEL)).digest
+    assert identify_app("hotel").digest == identify_app(str(HOTEL)).digest
     assert load_app("hotel").name == "hotel"

@@ -13,7 +13,8 @@ from faultset.collector.verdicts.client_requests import (
     LEAST_ERROR_EFFECT,
     LOAD,
     ComparisonWindows,
-    compare_stratified,
+    TimedRequests,
+    compare_latencies,
     earlier_changes,
     fisher_worse,
     sli_tests,
@@ -67,11 +68,9 @@ def test_among_a_million_requests_a_significant_rise_may_be_silent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before_ms", "after_ms", "fires"), [(10, 34, False), (10, 36, True), (100, 140, False), (100, 151, True)]
+    ("before_ms", "after_ms", "fires"), [(10, 34, False), (10, 36, True), (100, 290, False), (100, 310, True)]
 )
-def test_a_latency_counts_when_it_rises_by_half_and_by_what_somebody_notices(
-    before_ms: int, after_ms: int, fires: bool
-) -> None:
+def test_a_latency_counts_when_it_triples_and_rises_by_25_ms(before_ms: int, after_ms: int, fires: bool) -> None:
     found = requests((0, 1000), (0, 1000))
     is_after = found["scheduled"] >= 100 * SECOND
     found["latency_ns"] = (is_after * (after_ms - before_ms) + before_ms) * 1_000_000
@@ -82,25 +81,20 @@ def test_a_latency_counts_when_it_rises_by_half_and_by_what_somebody_notices(
 
 @pytest.mark.parametrize(
     ("slow_s", "more_ms", "fires"),
-    [
-        ((130, 160), 60, False),
-        ((100, 150), 60, False),
-        ((100, 200), 60, True),
-        ((130, 160), 120, True),
-    ],
+    [((130, 160), 60, False), ((130, 160), 600, False), ((100, 200), 60, True), ((130, 190), 60, True)],
 )
-def test_a_latency_that_rises_by_less_than_a_host_may_make_of_it_counts_when_it_lasts(
+def test_a_slow_spell_of_the_host_counts_only_if_it_fills_most_of_the_time_after_the_onset(
     slow_s: tuple[int, int], more_ms: int, fires: bool
 ) -> None:
-    found = requests((0, 1000), (0, 1000))
-    is_slow = (found["scheduled"] >= slow_s[0] * SECOND) & (found["scheduled"] < slow_s[1] * SECOND)
-    found["latency_ns"] = (is_slow * more_ms + 20) * 1_000_000
-    test = next(one for one in sli_tests(found, WINDOWS) if one.test == "latency")
-    assert test.rise_ns == more_ms * 1e6, "the p95 of the whole time tells them not apart"
+    frame = requests((0, 1000), (0, 1000))
+    is_slow = (frame["scheduled"] >= slow_s[0] * SECOND) & (frame["scheduled"] < slow_s[1] * SECOND)
+    frame["latency_ns"] = (is_slow * more_ms + 20) * 1_000_000
+    test = next(test for test in sli_tests(frame, WINDOWS) if test.test == "latency")
+    assert test.rise_ns == more_ms * 1e6, "the p95 cannot tell a spell from a fault"
     assert test.fires is fires
 
 
-def test_a_latency_that_rises_on_and_off_lasts() -> None:
+def test_a_latency_that_rises_on_and_off_counts() -> None:
     found = requests((0, 1000), (0, 1000))
     is_slow = (found["scheduled"] >= 100 * SECOND) & (found["scheduled"] // (3 * SECOND) % 2 == 0)
     found["latency_ns"] = (is_slow * 60 + 20) * 1_000_000
@@ -136,15 +130,13 @@ def moved(frame: pd.DataFrame) -> bool:
     return bool(earlier_changes(frame, start_ns=0, onset_ns=ONSET_S * SECOND))
 
 
-def test_bursts_before_the_injection_hardly_ever_make_an_episode_void() -> None:
-    episodes = [episode(seed) for seed in range(20)]
-    assert sum(moved(frame) for frame in episodes) >= 4, "the load of this test is one at which it matters"
-    assert sum(moved(with_load(frame)) for frame in episodes) <= 1
+def test_bursts_before_the_injection_leave_an_episode_valid() -> None:
+    assert not any(moved(with_load(episode(seed))) for seed in range(20))
 
 
 def test_a_fault_that_slows_answers_is_found_at_any_load() -> None:
     for seed in range(5):
-        frame = with_load(episode(seed, slower_from_s=ONSET_S, slower=2.0))
+        frame = with_load(episode(seed, slower_from_s=ONSET_S, slower=4.0))
         windows = ComparisonWindows(
             start_ns=0, reference_end_ns=144 * SECOND, onset_ns=ONSET_S * SECOND, end_ns=END_S * SECOND
         )
@@ -161,9 +153,19 @@ def test_load_is_what_came_in_the_last_seconds() -> None:
 
 def test_requests_at_more_load_than_ever_before_are_not_compared() -> None:
     rng = np.random.default_rng(0)
-    before, loads = rng.lognormal(0, 0.1, 200), rng.uniform(10, 20, 200)
-    assert compare_stratified(before, 9 * before, loads, loads + 100) is None
-    found = compare_stratified(before, before, loads, loads)
-    assert found is not None
-    assert 0.9 < found[1] / found[0] < 1.1
-    assert found[2] > 0.05
+    times, latencies, loads = np.arange(200) * SECOND // 3, rng.lognormal(0, 0.1, 200), rng.uniform(10, 20, 200)
+    before = TimedRequests(times, latencies, loads)
+    after = TimedRequests(times + 100 * SECOND, latencies, loads)
+    assert compare_latencies(before, TimedRequests(after.times_ns, 9 * latencies, loads + 100), WINDOWS) is None
+    shift = compare_latencies(before, after, WINDOWS)
+    assert shift is not None
+    assert 0.9 < shift.ratio < 1.1
+    assert 0.9 < shift.block_ratio < 1.1
+    assert shift.p_value > 0.05
+
+
+def test_a_slow_healthy_spell_raises_the_bar_for_latencies_after_the_onset() -> None:
+    frame = requests((0, 1000), (0, 1000))
+    at_s = frame["scheduled"] // SECOND
+    frame["latency_ns"] = (20 + 60 * (at_s >= 100) + 60 * (at_s < 35)) * 1_000_000
+    assert not any(test.fires for test in sli_tests(frame, WINDOWS))

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from faultset.collector.verdicts.client_requests import ComparisonWindows, as_seen_at, sli_tests
-from faultset.collector.verdicts.verdict import SPAN_COLUMNS, deliveries, judge, void_reason
+from faultset.collector.verdicts.verdict import SPAN_COLUMNS, find_deliveries, judge, void_reason
 
 SECOND = 1_000_000_000
 MESSAGES = 200
@@ -69,7 +69,7 @@ def clients() -> pd.DataFrame:
 
 
 def test_a_message_is_one_request_for_each_service_that_consumes_it_by_parent_or_by_link() -> None:
-    found = deliveries(orders(), healthy_until_ns=80 * SECOND)
+    found = find_deliveries(orders(), healthy_until_ns=80 * SECOND)
     assert found.groupby("endpoint").size().to_dict() == {
         "orders to accounting": MESSAGES,
         "orders to fraud-detection": MESSAGES,
@@ -80,12 +80,12 @@ def test_a_message_is_one_request_for_each_service_that_consumes_it_by_parent_or
 
 
 def test_a_consumer_that_stops_fails_those_who_wait_for_it_and_no_others() -> None:
-    found = fired(deliveries(orders(stops_at=110), healthy_until_ns=80 * SECOND))
+    found = fired(find_deliveries(orders(stops_at=110), healthy_until_ns=80 * SECOND))
     assert found == {("orders to accounting", "error-rate"), ("orders to accounting", "completion")}
 
 
 def test_a_consumer_whose_spans_fail_is_an_error_though_it_answers() -> None:
-    found = fired(deliveries(orders(fails_from=110), healthy_until_ns=80 * SECOND))
+    found = fired(find_deliveries(orders(fails_from=110), healthy_until_ns=80 * SECOND))
     assert found == {("orders to accounting", "error-rate")}
 
 
@@ -93,37 +93,37 @@ def test_a_message_that_failed_first_and_was_processed_later_counts_as_processed
     spans = orders()
     again = spans[spans["service"] == "accounting"].assign(status="error")
     again["time"] -= pd.Timedelta("50ms")
-    found = deliveries(pd.concat([again, spans]), healthy_until_ns=80 * SECOND)
+    found = find_deliveries(pd.concat([again, spans]), healthy_until_ns=80 * SECOND)
     assert len(found) == 2 * MESSAGES
     assert set(found["outcome"]) == {"ok"}
 
 
 def test_a_service_of_which_only_a_sample_of_spans_is_kept_is_left_out() -> None:
-    found = deliveries(orders(seen=0.5), healthy_until_ns=80 * SECOND)
+    found = find_deliveries(orders(seen=0.5), healthy_until_ns=80 * SECOND)
     assert set(found["endpoint"]) == {"orders to fraud-detection"}
 
 
 def test_spans_without_a_queue_have_no_messages() -> None:
     spans = orders()
-    assert deliveries(spans.iloc[:0], healthy_until_ns=80 * SECOND).empty
-    assert deliveries(spans[spans["kind"] == "producer"], healthy_until_ns=80 * SECOND).empty
-    assert deliveries(spans[spans["kind"] == "consumer"], healthy_until_ns=80 * SECOND).empty
+    assert find_deliveries(spans.iloc[:0], healthy_until_ns=80 * SECOND).empty
+    assert find_deliveries(spans[spans["kind"] == "producer"], healthy_until_ns=80 * SECOND).empty
+    assert find_deliveries(spans[spans["kind"] == "consumer"], healthy_until_ns=80 * SECOND).empty
 
 
 def test_a_slow_queue_is_no_fault_while_every_message_is_processed_in_time() -> None:
     spans = orders()
     late = (spans["service"] == "accounting") & (spans["time"] >= pd.Timestamp(100 * SECOND, tz="UTC"))
     spans.loc[late, "duration_ns"] = SECOND
-    assert fired(deliveries(spans, healthy_until_ns=80 * SECOND)) == set()
+    assert fired(find_deliveries(spans, healthy_until_ns=80 * SECOND)) == set()
     spans.loc[late, "duration_ns"] = 60 * SECOND
-    assert ("orders to accounting", "error-rate") in fired(deliveries(spans, healthy_until_ns=80 * SECOND))
+    assert ("orders to accounting", "error-rate") in fired(find_deliveries(spans, healthy_until_ns=80 * SECOND))
 
 
 def test_an_episode_is_manifest_where_only_messages_are_left_unprocessed() -> None:
     wide = pd.DataFrame(
         {("kafka", "x"): np.zeros(200)}, index=pd.to_datetime(np.arange(1, 201) * SECOND, utc=True, unit="ns")
     )
-    messages = deliveries(orders(stops_at=110), healthy_until_ns=80 * SECOND)
+    messages = find_deliveries(orders(stops_at=110), healthy_until_ns=80 * SECOND)
     alone = judge(clients(), wide, WINDOWS, targets=["kafka"], limit=10.0)
     beside = judge(clients(), wide, WINDOWS, messages=messages, targets=["kafka"], limit=10.0)
     assert (alone.verdict, beside.verdict) == ("silent", "manifest")

@@ -66,7 +66,7 @@ def test_each_episode_is_judged_by_the_limit_of_the_others() -> None:
 
 def test_a_limit_is_for_one_application_platform_and_step(monkeypatch: pytest.MonkeyPatch) -> None:
     found = of(windows(20, 18, np.random.default_rng(3)))
-    monkeypatch.setattr(latent, "shipped", lambda: (found,))
+    monkeypatch.setattr(latent, "load_calibrations", lambda: (found,))
     assert latent.threshold_for("shop", "local", 1.0) == found.threshold
     assert latent.threshold_for("hotel", "local", 1.0) is None
     assert latent.threshold_for("shop", "kubernetes", 1.0) is None
@@ -74,8 +74,8 @@ def test_a_limit_is_for_one_application_platform_and_step(monkeypatch: pytest.Mo
 
 
 def test_what_comes_with_the_release_is_what_was_measured() -> None:
-    for one in latent.shipped():
-        assert one.threshold == latent.limit_of([window.score for window in one.windows])
+    for one in latent.load_calibrations():
+        assert one.threshold == latent.compute_limit([window.score for window in one.windows])
         assert (one.threshold is None) == (len(one.windows) < 300)
 
 
@@ -98,14 +98,14 @@ def test_the_command_prints_json_of_what_it_measured() -> None:
 
 
 def test_services_that_were_rolled_out_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    (all_services,) = [one for one in latent.measured([open_dataset(SAMPLE)]) if one.app == "hotel"]
+    (all_services,) = [one for one in latent.measure_calibrations([open_dataset(SAMPLE)]) if one.app == "hotel"]
 
     def evidence_with_rollout(folder: Path) -> pd.DataFrame:
         row = {"check": "rollout", "subject": "geo", "passed": True, "detail": "faultset/app:1.0.1"}
         return pd.concat([read_evidence(folder), pd.DataFrame([row])], ignore_index=True)
 
     monkeypatch.setattr(latent, "read_evidence", evidence_with_rollout)
-    (others,) = [one for one in latent.measured([open_dataset(SAMPLE)]) if one.app == "hotel"]
+    (others,) = [one for one in latent.measure_calibrations([open_dataset(SAMPLE)]) if one.app == "hotel"]
     counted = [{window.service for window in one.windows} for one in (all_services, others)]
     assert counted[0] - counted[1] == {"geo"}
 

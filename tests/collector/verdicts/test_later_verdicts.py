@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from faultset.collector.plans.plan import Plan
 from faultset.collector.verdicts.latent import Calibration, Window, to_json
-from faultset.collector.verdicts.later_verdicts import judge_again, later_verdict, with_accepted_names
+from faultset.collector.verdicts.later_verdicts import judge_again, judge_later, update_accepted_names
 from faultset.core.command_line.console import root as faultset
 from faultset.core.times import SECOND_NS
 from faultset.datasets.checks.verification import verify
@@ -55,12 +55,12 @@ def unknown_episode(folder: Path) -> Episode:
 def test_a_score_above_the_limit_is_latent_and_one_below_is_silent(unjudged: Path) -> None:
     episode = unknown_episode(unjudged)
     score = episode.evidence.loc[episode.evidence["check"] == "latent", "statistic"].max()
-    label, evidence = later_verdict(episode, [limits(episode, score - 0.1)])
+    label, evidence = judge_later(episode, [limits(episode, score - 0.1)])
     assert label.verdict == "latent"
     latent = evidence[evidence["check"] == "latent"]
     assert latent["passed"].any()
     assert latent["detail"].str.contains(f"limit {score - 0.1:.1f}").all()
-    label, evidence = later_verdict(episode, [limits(episode, score)])
+    label, evidence = judge_later(episode, [limits(episode, score)])
     assert label.verdict == "silent"
     assert not evidence.loc[evidence["check"] == "latent", "passed"].any()
 
@@ -94,14 +94,14 @@ def test_a_fault_that_only_left_messages_unprocessed_is_manifest(unjudged: Path,
     onset_ns = episode.label.inject_start_ns
     assert onset_ns is not None
     stopped = with_messages(episode, tmp_path / "stopped", processed_until_ns=onset_ns + SECOND_NS)
-    label, evidence = later_verdict(stopped, [])
+    label, evidence = judge_later(stopped, [])
     assert label.verdict == "manifest"
     assert label.first_manifest_ns is not None
     assert label.first_manifest_ns > onset_ns
     assert "orders to rate completion" in set(evidence.loc[evidence["passed"], "subject"])
     assert set(evidence["check"]) == set(episode.evidence["check"])
     goes_on = with_messages(episode, tmp_path / "goes-on", processed_until_ns=episode.label.view_end_ns)
-    assert later_verdict(goes_on, [])[0].verdict == "unknown"
+    assert judge_later(goes_on, [])[0].verdict == "unknown"
 
 
 def test_a_root_cause_is_found_by_the_names_that_this_release_accepts(unjudged: Path) -> None:
@@ -110,14 +110,14 @@ def test_a_root_cause_is_found_by_the_names_that_this_release_accepts(unjudged: 
     (before,) = episode.label.root_causes
     earlier = replace(before, accepted=(before.service, "whoever-uses-it"))
     plan = Plan.from_json(next(record["args"] for record in episode.journal if record.get("verb") == "plan"))
-    (found,) = with_accepted_names(replace(episode.label, root_causes=(earlier,)), plan).root_causes
+    (found,) = update_accepted_names(replace(episode.label, root_causes=(earlier,)), plan).root_causes
     assert found == replace(before, accepted=(before.service,))
 
 
 @pytest.mark.parametrize("change", [{"app": "shop"}, {"platform": "kubernetes"}, {"load": "ramp"}])
 def test_limits_of_another_kind_change_nothing(unjudged: Path, change: dict[str, str]) -> None:
     episode = unknown_episode(unjudged)
-    label, evidence = later_verdict(episode, [limits(episode, 0.0, **change)])
+    label, evidence = judge_later(episode, [limits(episode, 0.0, **change)])
     assert replace(label, root_causes=episode.label.root_causes) == episode.label
     assert evidence.equals(episode.evidence)
 

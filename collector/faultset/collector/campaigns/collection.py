@@ -1,12 +1,13 @@
-"""Collecting a dataset: from a request to episodes and a version of the dataset."""
+"""Collect a dataset: from a request to episodes and a version of the dataset."""
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,18 +24,20 @@ from faultset.collector.campaigns.output_folder import (
     make_output_folder,
     remove_abandoned,
 )
+from faultset.collector.campaigns.provenance import collector_code, command_line, count_void_attempts
 from faultset.collector.campaigns.records import (
     CampaignResult,
     campaign_file,
     code_changes,
+    read_outcome,
     record_failures,
-    recorded_outcome,
     write_campaign,
 )
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.faults.unsupported import unsupported_faults
-from faultset.collector.plans.campaign_plans import campaign_id, describe_campaign, plan_campaign, requested_code
+from faultset.collector.plans.campaign_plans import campaign_id, describe_campaign, opaque_id, plan_campaign
 from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.recorded_plans import identify_code, plans_id, read_recorded_plans, select_repeatable
 from faultset.collector.plans.requests import CampaignRequest, make_request
 from faultset.collector.platforms.hosts import open_host
 from faultset.core.errors import PlatformError, UsageError
@@ -49,6 +52,7 @@ def collect(
     request: CampaignRequest | None = None,
     *,
     out: str | Path,
+    as_in: str | Path | None = None,
     jobs: int | None = None,
     scheduler: str | None = None,
     fresh: bool = False,
@@ -58,40 +62,41 @@ def collect(
     should_stop: Callable[[], bool] = lambda: False,
     **options: Any,
 ) -> CampaignResult:
-    """Run the episodes of a campaign that its dataset does not have yet, and write a version of the dataset.
+    """Run the episodes of a campaign that its dataset lacks, and write a version of the dataset.
 
     Parameters
     ----------
     request
-        What to collect; when left out, it is made of the other keyword arguments by `make_request`.
+        What to collect; by default, `make_request` builds it from the other keyword arguments.
     out
-        Folder of the dataset, made when it does not exist; or any URL that fsspec can write to, for instance
-        `s3://bucket/data`.
+        Folder of the dataset, which need not exist, or a URL that fsspec can write to, such as `s3://bucket/data`.
+    as_in
+        Dataset, card, version file or campaign file whose plans are run again, instead of a request.
     jobs
-        Episodes at a time at most; as many as the host can carry when left out. Fewer run while it is short of CPU.
+        Maximum number of concurrent episodes; by default, what the host can run. Fewer run while CPU is short.
     scheduler
-        Address of a dask scheduler, on whose workers the episodes run, instead of this machine; `jobs` is then the most
-        that all of them run. They must see a folder `out` under the same path, and reach a URL.
+        Address of a dask scheduler, on whose workers the episodes run; `jobs` then limits all workers together. The
+        workers must see the folder `out` under the same path, or reach the URL.
     fresh
-        Run all plans anew, as a new campaign, instead of resuming.
+        Run all plans again, as a new campaign, instead of resuming.
     settings
-        Settings of the platform, for instance `context` of a cluster.
+        Settings of the platform, such as `context` of a cluster.
     progress
         Called several times a second with the state of the campaign.
     notify
-        Called with sentences for people; they are logged when it is left out.
+        Called with sentences for people; logs them by default.
     should_stop
-        Called several times a second; once it returns True, the episodes under way are undone and ended.
+        Called several times a second; once it returns True, running episodes undo their changes and end.
 
     Raises
     ------
     UsageError
-        The request cannot be meant.
+        The request is invalid.
     DataError
-        `out` holds something that is no dataset.
+        `out` contains other files than a dataset.
     PlatformError
         Episodes cannot run here, a requested fault cannot be injected, or a URL cannot be written to. Failures of
-        single episodes raise nothing: they are in the result.
+        single episodes are in the result.
 
     Examples
     --------
@@ -99,32 +104,64 @@ def collect(
     >>> result.version, result.failures  # doctest: +SKIP
     ('1.0.0', {})
     """
-    request = request or make_request(**options)
-    plans, destination = plan_campaign(request), open_destination(out)
-    if scheduler is not None:
-        check_for_workers(request.platform, destination)
     if "injector" in (settings or {}):
-        raise UsageError("the injector is part of what is asked for: name it as injector=, not among the settings")
-    settings = {**(settings or {}), **plans[0].settings}
-    here = open_host(request.platform, settings)
+        raise UsageError("injector must be a keyword argument, but is among the settings. Pass injector= instead")
+    source = _recorded_source(as_in, notify) if as_in else _requested_source(request or make_request(**options))
+    destination = open_destination(out)
+    if scheduler is not None:
+        check_for_workers(source.plans[0].platform, destination)
+    settings = {**(settings or {}), **source.plans[0].settings}
+    here = open_host(source.plans[0].platform, settings)
     destination.check()
     root = destination.folder
     with ExitStack() as stack:
-        host: CampaignHost = ThisMachine(here, root, plans, jobs)
+        host: CampaignHost = ThisMachine(here, root, source.plans, jobs)
         if scheduler is not None:
             make_output_folder(root)
-            host = stack.enter_context(open_workers(scheduler, destination, request, here, jobs=jobs))
+            host = stack.enter_context(open_workers(scheduler, destination, source.plans, here, jobs=jobs))
         for sentence in host.check():
             notify(sentence)
         make_output_folder(root)
         stack.enter_context(translate_resource_errors(root))
         lock = stack.enter_context(locked(root, "collect", notify=notify))
         destination.update()
-        campaign = _Campaign(request, plans, destination, host, notify, jobs=jobs, fresh=fresh)
+        campaign = _Campaign(source, destination, host, notify, jobs=jobs, fresh=fresh)
         campaign.prepare(settings)
         with host.open_executor(campaign=campaign.id, jobs=campaign.jobs, lock=lock) as executor:
             result = campaign.run(executor, progress, should_stop)
         return campaign.publish(result)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PlanSource:
+    """Plans of a campaign and where they come from: a request, or an earlier campaign."""
+
+    id: str
+    plans: tuple[Plan, ...]
+    request: CampaignRequest | None = None
+    as_in: str | None = None
+
+    @property
+    def requested_faults(self) -> tuple[str, ...]:
+        """Faults that the user named."""
+        return self.request.faults if self.request else ()
+
+    def plan_again(self, run: int) -> tuple[Plan, ...]:
+        """Return the plans with ids that no earlier run has used."""
+        if self.request:
+            return plan_campaign(self.request, run=run)
+        return tuple(replace(plan, episode=opaque_id(self.id, index, run)) for index, plan in enumerate(self.plans))
+
+
+def _requested_source(request: CampaignRequest) -> _PlanSource:
+    return _PlanSource(id=campaign_id(request), plans=plan_campaign(request), request=request)
+
+
+def _recorded_source(as_in: str | Path, notify: Callable[[str], None]) -> _PlanSource:
+    plans, objections = select_repeatable(read_recorded_plans(Path(as_in)))
+    for sentence in objections:
+        notify(sentence)
+    return _PlanSource(id=plans_id(plans), plans=plans, as_in=str(as_in))
 
 
 class _Campaign:
@@ -132,8 +169,7 @@ class _Campaign:
 
     def __init__(
         self,
-        request: CampaignRequest,
-        plans: tuple[Plan, ...],
+        source: _PlanSource,
         destination: Destination,
         host: CampaignHost,
         notify: Callable[[str], None],
@@ -141,34 +177,35 @@ class _Campaign:
         jobs: int | None,
         fresh: bool,
     ) -> None:
-        self.request, self.destination, self.host, self.notify = request, destination, host, notify
+        self.source, self.destination, self.host, self.notify = source, destination, host, notify
         self.root = destination.folder
-        self.id, self.plans = campaign_id(request), plans
+        self.id, self.plans = source.id, source.plans
         if fresh:
-            self._begin_anew()
+            self._choose_new_id()
         self.jobs = self._allowed_jobs(jobs)
         self.unsupported: dict[str, str] = {}
         self.began = time.monotonic()
 
     def prepare(self, settings: Mapping[str, Any]) -> None:
-        """Remove what killed runs left, leave out faults that cannot be injected, and write the campaign's file."""
-        here, platform = self.host.here, self.request.platform
+        """Remove what killed runs left, drop plans that cannot run here, and write the campaign's file."""
+        here, platform = self.host.here, self.plans[0].platform
         for sentence in remove_abandoned(self.root, lambda name: here if name == platform else None).left:
             self.notify(sentence)
         self.unsupported = self._find_unsupported()
         for fault in _only_with(self.unsupported, self.plans):
             self.notify(f"left out: {fault}, which was planned together with faults that cannot be injected here")
         self.plans = tuple(
-            plan for plan in self.plans if self.unsupported.keys().isdisjoint(one.fault for one in plan.faults)
+            plan for plan in self.plans if self.unsupported.keys().isdisjoint(fault.fault for fault in plan.faults)
         )
-        code = requested_code(self.request)
-        if changed := ", ".join(code_changes(self.root, self.request, code)):
+        code = identify_code(self.source.plans)
+        if changed := ", ".join(code_changes(self.root, self.source.request, code)):
             self.notify(f"the code of {changed} has changed since the last such campaign: all its episodes are new")
         write_campaign(
             self.root,
             self.id,
-            self.request,
+            self.source.request,
             self.plans,
+            as_in=self.source.as_in,
             unsupported=self.unsupported,
             settings=settings,
             code=code,
@@ -178,9 +215,9 @@ class _Campaign:
     def run(
         self, executor: Executor, progress: Callable[[CampaignProgress], None], should_stop: Callable[[], bool]
     ) -> CampaignResult:
-        """Run the episodes that the dataset does not have."""
+        """Run the episodes that the dataset lacks."""
         present = [
-            EpisodeResult(plan=plan, outcome=recorded_outcome(self.root, plan.episode), attempts=0, wall_s=0.0)
+            EpisodeResult(plan=plan, outcome=read_outcome(self.root, plan.episode), attempts=0, wall_s=0.0)
             for plan in self.plans
             if (self.root / "episodes" / plan.episode).exists()
         ]
@@ -188,7 +225,7 @@ class _Campaign:
         cost = (
             describe_campaign(unfinished, self.jobs)
             if unfinished
-            else f"all {len(self.plans)} episodes are there already"
+            else f"all {len(self.plans)} episodes are already collected"
         )
         self.notify(f"{cost}, into {self.destination.location}")
 
@@ -215,69 +252,78 @@ class _Campaign:
             unsupported=self.unsupported,
             interrupted=should_stop(),
             wall_s=time.monotonic() - self.began,
+            voids=tuple(void for result in results for void in result.voids),
         )
 
     def publish(self, result: CampaignResult) -> CampaignResult:
-        """Note the failures and make a version of the dataset, unless the campaign was interrupted."""
-        if result.interrupted:
-            return result
+        """Record failures and void attempts, and write a version unless the campaign was interrupted."""
         self.destination.update()
-        record_failures(self.root, self.id, result.failures)
+        voids = record_failures(self.root, self.id, {} if result.interrupted else result.failures, result.voids)
         self.destination.save(campaign_file(self.root, self.id))
-        if _has_version(self.root, [one.episode for one in result.episodes if not one.failure]):
+        result = replace(result, voids=voids)
+        if result.interrupted or _has_version(self.root, [e.episode for e in result.episodes if not e.failure]):
             return result
-        provenance = {
-            "faultset": version("faultset"),
-            "campaign": self.id,
-            "request": asdict(self.request),
-            "code": requested_code(self.request),
-            "jobs": self.jobs,
-            "wall_s": round(result.wall_s, 1),
-            "failed_episodes": len(result.failures),
-            **self.host.machines(),
-        }
-        name = create_version(self.root, provenance=provenance, summaries=self.destination.summaries())
+        name = create_version(self.root, provenance=self._provenance(result), summaries=self.destination.summaries())
         self.destination.publish_version(name)
         return replace(result, version=name)
 
-    def _begin_anew(self) -> None:
-        """Take an id and plans that no earlier run of the same request has used."""
+    def _provenance(self, result: CampaignResult) -> dict[str, Any]:
+        """Return what the card says about how the version was collected."""
+        request = self.source.request
+        return {
+            "faultset": version("faultset"),
+            "campaign": self.id,
+            "request": None if request is None else asdict(request),
+            "as_in": self.source.as_in,
+            "command": command_line(),
+            "plans": [json.loads(plan.to_json()) for plan in self.plans],
+            "code": identify_code(self.source.plans),
+            "collector": collector_code(),
+            "jobs": self.jobs,
+            "wall_s": round(result.wall_s, 1),
+            "failed_episodes": len(result.failures),
+            "void_attempts": count_void_attempts(result.voids),
+            **self.host.machines(),
+        }
+
+    def _choose_new_id(self) -> None:
+        """Choose an id and plans that no earlier run of the same campaign has used."""
         number, name = 1, self.id
         while campaign_file(self.root, name).exists():
             number += 1
             name = f"{self.id}-{number}"
         if number > 1:
-            self.id, self.plans = name, plan_campaign(self.request, run=number)
+            self.id, self.plans = name, self.source.plan_again(number)
 
     def _allowed_jobs(self, jobs: int | None) -> int:
-        """Return the maximum number of concurrent episodes: one where they share an application that runs already."""
+        """Return the maximum number of concurrent episodes: 1 where they share an application that already runs."""
         if any(load_app(name).deployed for name in {plan.app_file or plan.app for plan in self.plans}):
             if jobs and jobs > 1:
-                self.notify("one episode at a time: they share an application that runs already")
+                self.notify("episodes run one at a time, because they share an application that already runs")
             return 1
         return self.host.episode_capacity()
 
     def _find_unsupported(self) -> dict[str, str]:
-        """Return planned faults that the host cannot inject; raise PlatformError when one was requested by name."""
-        planned = {one.fault: get_fault(one.fault) for plan in self.plans for one in plan.faults}
-        changing = self.request.schedule not in (None, "constant")
+        """Return planned faults that the host cannot inject; raise PlatformError when the user named one."""
+        planned = {fault.fault: get_fault(fault.fault) for plan in self.plans for fault in plan.faults}
+        changing = any(plan.schedule not in (None, "constant") for plan in self.plans)
         specs = [replace(spec, needs=spec.needs | {"course"}) if changing else spec for spec in planned.values()]
         unsupported = unsupported_faults(self.host, specs)
         for fault, reason in unsupported.items():
-            if fault in self.request.faults:
+            if fault in self.source.requested_faults:
                 raise PlatformError(f"fault {fault} cannot be injected here: {reason}")
             self.notify(f"left out: {fault}, which cannot be injected here: {reason}")
         return unsupported
 
 
 def _has_version(root: Path, episodes: Collection[str]) -> bool:
-    """Say whether some version has all of these episodes; none need no version."""
+    """Return whether one version has all episodes; true without episodes."""
     versions = reversed(list_versions(root))
     return not episodes or any(read_manifest(root, name).episodes.keys() >= {*episodes} for name in versions)
 
 
 def _only_with(unsupported: Mapping[str, str], plans: Sequence[Plan]) -> list[str]:
-    """Return the faults that have no episode without one that cannot be injected."""
-    names = [{one.fault for one in plan.faults} for plan in plans]
+    """Return the faults that are planned only together with a fault that cannot be injected."""
+    names = [{fault.fault for fault in plan.faults} for plan in plans]
     possible = {name for together in names if unsupported.keys().isdisjoint(together) for name in together}
     return sorted(set().union(*names) - possible - unsupported.keys())

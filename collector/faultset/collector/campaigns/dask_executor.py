@@ -16,7 +16,7 @@ from faultset.collector.campaigns.destinations import Destination
 from faultset.collector.campaigns.episode_processes import PROGRAM, EpisodeResult
 from faultset.collector.campaigns.episode_queue import Room, WaitingEpisode
 from faultset.collector.campaigns.executors import ExecutorLost
-from faultset.collector.campaigns.records import this_machine
+from faultset.collector.campaigns.provenance import describe_machine
 from faultset.collector.campaigns.worker_episodes import (
     RESOURCE,
     TOPIC,
@@ -26,9 +26,8 @@ from faultset.collector.campaigns.worker_episodes import (
     stop_here,
 )
 from faultset.collector.episodes.messages import EpisodeOutcome
-from faultset.collector.plans.campaign_plans import requested_code
 from faultset.collector.plans.plan import Plan
-from faultset.collector.plans.requests import CampaignRequest
+from faultset.collector.plans.recorded_plans import identify_code
 from faultset.collector.platforms.hosts import PlatformHost, open_host
 from faultset.core.dask_clients import connected, lost_errors
 from faultset.core.errors import FaultsetError, PlatformError, UsageError, in_one_sentence
@@ -41,7 +40,7 @@ _COUNT_EVERY_S = 2.0
 
 @dataclass
 class SubmittedEpisode:
-    """An episode that a worker runs, as far as the campaign knows."""
+    """An episode on a worker, as last reported."""
 
     waiting: WaitingEpisode
     worker: str
@@ -50,16 +49,16 @@ class SubmittedEpisode:
 
     @property
     def plan(self) -> Plan:
-        """What is run."""
+        """Plan of the episode."""
         return self.waiting.plan
 
 
-def free_worker(slots: Mapping[str, int], busy: Mapping[str, int]) -> str | None:
-    """Return the worker on which the next episode begins: that with the most free slots; None when there is none.
+def choose_worker(slots: Mapping[str, int], busy: Mapping[str, int]) -> str | None:
+    """Return the worker with the most free slots for the next episode; None when all are busy.
 
     Examples
     --------
-    >>> free_worker({"a": 2, "b": 2}, {"a": 1}), free_worker({"a": 1}, {"a": 1})
+    >>> choose_worker({"a": 2, "b": 2}, {"a": 1}), choose_worker({"a": 1}, {"a": 1})
     ('b', None)
     """
     free = {worker: number - busy.get(worker, 0) for worker, number in sorted(slots.items())}
@@ -67,10 +66,10 @@ def free_worker(slots: Mapping[str, int], busy: Mapping[str, int]) -> str | None
     return best if best is not None and free[best] > 0 else None
 
 
-def worker_slots(client: Client) -> dict[str, int]:
-    """Return how many episodes each worker of a scheduler runs at a time, by its address."""
-    found: Any = client.run_on_scheduler(_slots)
-    return found
+def count_slots(client: Client) -> dict[str, int]:
+    """Return the maximum number of concurrent episodes of each worker, by its address."""
+    slots: Any = client.run_on_scheduler(_slots)
+    return slots
 
 
 def _slots(dask_scheduler: Any) -> dict[str, int]:
@@ -80,20 +79,20 @@ def _slots(dask_scheduler: Any) -> dict[str, int]:
 class DaskExecutor:
     """Runs episodes on the workers of a dask scheduler.
 
-    An episode whose worker is lost begins again on another one.
+    An episode whose worker disappears starts again on another one.
 
     Parameters
     ----------
     campaign
-        Id of the campaign, whose file the destination has.
+        Id of the campaign; its file is at the destination.
     settings
         Settings of the platform's host on each worker.
     jobs
-        Maximum number of concurrent episodes on all workers together; as many as they can run when left out.
+        Maximum number of concurrent episodes on all workers together; by default, the sum of their capacities.
     program
-        What runs an episode, as arguments of the interpreter.
+        Interpreter arguments that run an episode.
     task
-        What is done on a worker.
+        Function that runs an episode on a worker.
     """
 
     def __init__(
@@ -126,9 +125,9 @@ class DaskExecutor:
         """Return whether a worker has a free slot."""
         if time.monotonic() - self._counted >= _COUNT_EVERY_S:
             with _losses_translated():
-                self._slots, self._counted = worker_slots(self._client), time.monotonic()
+                self._slots, self._counted = count_slots(self._client), time.monotonic()
         is_allowed = self._jobs is None or len(self._running) < self._jobs
-        held_back = "" if self._slots else "no dask worker is there that runs episodes"
+        held_back = "" if self._slots else "no dask worker can run episodes"
         return Room(is_free=is_allowed and self._free_worker() is not None, held_back=held_back)
 
     def start(self, waiting: WaitingEpisode) -> SubmittedEpisode:
@@ -141,7 +140,7 @@ class DaskExecutor:
                 WorkerAssignment(waiting=waiting, run=self._run, **self._order),
                 key=f"episode-{waiting.plan.episode}-{waiting.attempt}-{self._run}",
                 workers=[worker],
-                # a worker that is lost is replaced by any other
+                # any other worker may replace one that disappears
                 allow_other_workers=True,
                 resources={RESOURCE: 1},
                 pure=False,
@@ -151,7 +150,7 @@ class DaskExecutor:
         return episode
 
     def wait(self, timeout_s: float) -> list[tuple[WaitingEpisode, EpisodeResult]]:
-        """Wait until an episode has ended; return all that have ended since the last call."""
+        """Wait until an episode ends or the timeout expires; return all that ended since the last call."""
         self._ended.wait(timeout_s)
         self._ended.clear()
         done = [future for future in self._running if future.done()]
@@ -164,7 +163,7 @@ class DaskExecutor:
             self._client.run(stop_here, self._run)
 
     def close(self) -> None:
-        """Stop what still runs, and leave the scheduler."""
+        """Stop running episodes and leave the scheduler."""
         with contextlib.suppress(Exception):
             self._client.unsubscribe_topic(TOPIC)
             if self._running:
@@ -172,7 +171,7 @@ class DaskExecutor:
                 self._client.cancel(list(self._running))
 
     def _free_worker(self) -> str | None:
-        return free_worker(self._slots, Counter(episode.worker for episode in self._running.values()))
+        return choose_worker(self._slots, Counter(episode.worker for episode in self._running.values()))
 
     def _end(self, future: Future, waiting: WaitingEpisode) -> tuple[WaitingEpisode, EpisodeResult]:
         outcome, wall_s = _outcome(future, waiting.plan.episode)
@@ -196,8 +195,8 @@ def _outcome(future: Future, episode: str) -> tuple[EpisodeOutcome, float]:
         return run.outcome, run.wall_s
     except KilledWorker as error:
         failure = (
-            f"dask workers ended {error.allowed_failures + 1} times while they ran it; look at their logs, and "
-            "give them fewer episodes at a time"
+            f"dask workers ended {error.allowed_failures + 1} times while they ran it. Look at their logs, and "
+            f"start them with fewer --resources {RESOURCE}"
         )
     except lost_errors():
         raise
@@ -215,32 +214,32 @@ def _losses_translated() -> Iterator[None]:
 
 
 EMBEDDED = "local"
-"""The platform whose episodes need nothing but the machine that they run on."""
+"""The platform whose episodes need only the machine that they run on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerDescription:
-    """What a worker says of its machine."""
+    """A worker's report about its machine."""
 
     problem: str
     """Why no episode can run there; empty when one can."""
     code: Mapping[str, str]
-    """Which code the campaign would run there."""
+    """Code that the campaign would run there; see `identify_code`."""
     name: str
     """Name of the machine."""
     machine: Mapping[str, Any]
-    """What the machine is."""
+    """Result of `describe_machine`."""
 
 
 class WorkerHosts:
-    """The workers of a dask scheduler as the place where a campaign's episodes run.
+    """Runs a campaign's episodes on the workers of a dask scheduler.
 
     Parameters
     ----------
     here
-        This machine as host of the platform, whose settings the workers use too.
+        This machine as host of the platform; workers use the same settings.
     jobs
-        Maximum number of concurrent episodes on all workers together; as many as they can run when left out.
+        Maximum number of concurrent episodes on all workers together; by default, the sum of their capacities.
     """
 
     def __init__(
@@ -248,57 +247,57 @@ class WorkerHosts:
         client: Client,
         address: str,
         destination: Destination,
-        request: CampaignRequest,
+        plans: Sequence[Plan],
         here: PlatformHost,
         jobs: int | None,
     ) -> None:
         self.here = here
         self._client, self._address = client, address
         self._destination = destination.for_workers()
-        self._request, self._settings, self._jobs = request, dict(here.settings), jobs
+        self._plans, self._settings, self._jobs = plans, dict(here.settings), jobs
         self._machines: list[dict[str, Any]] = []
 
     def check(self) -> list[str]:
-        """Look at all workers; return sentences for the user, and raise PlatformError when episodes cannot run."""
-        slots = worker_slots(self._client)
+        """Check all workers; return sentences for the user, and raise PlatformError if episodes cannot run."""
+        slots = count_slots(self._client)
         if not slots:
             raise PlatformError(
-                f"no dask worker of {self._address} says how many episodes it runs at a time; start workers with "
+                f"dask workers must limit their episodes, but none of {self._address} does. Start workers with "
                 f'"dask worker {self._address} --resources {RESOURCE}=2"'
             )
-        facts: Any = self._client.run(
-            _facts_here, self._destination, self._request, self._settings, workers=list(slots)
+        reports: Any = self._client.run(
+            _describe_worker, self._destination, self._plans, self._settings, workers=list(slots)
         )
-        code = requested_code(self._request)
-        for worker, found in sorted(facts.items()):
-            if found.problem:
-                raise PlatformError(f"episodes cannot run on the dask worker {worker}: {found.problem}")
-            if found.code != code:
-                other = min(name for name in {*found.code, *code} if found.code.get(name) != code.get(name))
+        code = identify_code(self._plans)
+        for worker, report in sorted(reports.items()):
+            if report.problem:
+                raise PlatformError(f"episodes cannot run on the dask worker {worker}: {report.problem}")
+            if report.code != code:
+                other = min(name for name in {*report.code, *code} if report.code.get(name) != code.get(name))
                 raise PlatformError(
-                    f"the dask worker {worker} has other code of {other} than this machine; install the same there"
+                    f"the dask worker {worker} has other code of {other} than this machine. Install the same there"
                 )
-        self._machines = list({found.name: dict(found.machine) for found in facts.values()}.values())
+        self._machines = list({report.name: dict(report.machine) for report in reports.values()}.values())
         machines = f"{len(self._machines)} {'machine' if len(self._machines) == 1 else 'machines'}"
         return [f"{len(slots)} dask workers on {machines}, together {sum(slots.values())} episodes at a time"]
 
     def episode_capacity(self) -> int:
-        """Return how many episodes run at a time on all workers that are there now."""
-        slots = max(1, sum(worker_slots(self._client).values()))
+        """Return the maximum number of concurrent episodes on all present workers."""
+        slots = max(1, sum(count_slots(self._client).values()))
         return min(slots, self._jobs or slots)
 
     def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
-        """Return those of the capabilities that faults need which some worker lacks, with the reason."""
-        found: Any = self._client.run(_lacking_here, EMBEDDED, self._settings, sorted(needs))
-        return {need: reason for worker in sorted(found) for need, reason in found[worker].items()}
+        """Return the capabilities among `needs` that some worker lacks, with the reasons."""
+        reasons: Any = self._client.run(_unsupported_on_worker, EMBEDDED, self._settings, sorted(needs))
+        return {need: reason for worker in sorted(reasons) for need, reason in reasons[worker].items()}
 
     def machines(self) -> dict[str, Any]:
-        """Return what a version's provenance says of the machines of the workers, which must have been checked."""
+        """Describe the workers' machines for a version's provenance; `check` must have been called."""
         return {"hosts": self._machines}
 
     @contextlib.contextmanager
     def open_executor(self, *, campaign: str, jobs: int, lock: int) -> Iterator[DaskExecutor]:
-        """Yield an executor for a campaign; workers that come later are used too."""
+        """Yield an executor for a campaign; it also uses workers that join later."""
         executor = DaskExecutor(
             self._client, self._destination, campaign=campaign, settings=self._settings, jobs=self._jobs
         )
@@ -309,14 +308,14 @@ class WorkerHosts:
 
 
 def check_for_workers(platform: str, destination: Destination) -> None:
-    """Raise UsageError when a platform does not run on workers, or when they do not see the destination."""
+    """Raise UsageError unless dask workers can run a platform and reach the destination."""
     if platform != EMBEDDED:
         raise UsageError(
-            f"--scheduler runs episodes of the platform {EMBEDDED}, but {platform} was asked for; leave one of them out"
+            f"--scheduler runs episodes of the platform {EMBEDDED}, but --platform is {platform}. Leave one of them out"
         )
     if destination.location.startswith("memory://"):
         raise UsageError(
-            f"workers do not see {destination.location}, which is memory of this process; give another place with --out"
+            f"workers do not see {destination.location}, which is memory of this process. Choose another --out"
         )
 
 
@@ -324,7 +323,7 @@ def check_for_workers(platform: str, destination: Destination) -> None:
 def open_workers(
     address: str,
     destination: Destination,
-    request: CampaignRequest,
+    plans: Sequence[Plan],
     here: PlatformHost,
     *,
     jobs: int | None = None,
@@ -334,32 +333,32 @@ def open_workers(
     Parameters
     ----------
     jobs
-        How many episodes run at a time at most, on all workers together.
+        Maximum number of concurrent episodes on all workers together.
 
     Raises
     ------
     UsageError
-        That is no address.
+        The address is invalid.
     PlatformError
-        Nobody answers, or no worker can run episodes.
+        The scheduler does not answer, or no worker can run episodes.
     """
     folder = str(destination.for_workers().folder) if destination.is_shared else None
-    with connected(address, folder, _facts_here_are_asked) as client:
-        yield WorkerHosts(client, address, destination, request, here, jobs)
+    with connected(address, folder, _module_for_workers) as client:
+        yield WorkerHosts(client, address, destination, plans, here, jobs)
 
 
-def _facts_here_are_asked() -> str:
+def _module_for_workers() -> str:
     return __name__
 
 
-def _facts_here(destination: Destination, request: CampaignRequest, settings: Mapping[str, Any]) -> WorkerDescription:
+def _describe_worker(destination: Destination, plans: Sequence[Plan], settings: Mapping[str, Any]) -> WorkerDescription:
     try:
         destination.check()
-        open_host(request.platform, settings).check()
-        return WorkerDescription(problem="", code=requested_code(request), name=node(), machine=this_machine())
+        open_host(plans[0].platform, settings).check()
+        return WorkerDescription(problem="", code=identify_code(plans), name=node(), machine=describe_machine())
     except FaultsetError as error:
-        return WorkerDescription(problem=str(error), code={}, name=node(), machine=this_machine())
+        return WorkerDescription(problem=str(error), code={}, name=node(), machine=describe_machine())
 
 
-def _lacking_here(platform: str, settings: Mapping[str, Any], needs: Collection[str]) -> dict[str, str]:
+def _unsupported_on_worker(platform: str, settings: Mapping[str, Any], needs: Collection[str]) -> dict[str, str]:
     return open_host(platform, settings).unsupported_needs(needs)

@@ -1,4 +1,4 @@
-"""Where the episodes of a campaign go: a folder that all who write them see, or a URL."""
+"""Destinations of a campaign's episodes: a folder, shared by all writers, or a URL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faultset.collector.campaigns.output_folder import WorkerFolder, check_output_folder
-from faultset.collector.campaigns.records import CAMPAIGNS, campaign_file, recorded_outcome
+from faultset.collector.campaigns.records import CAMPAIGNS, campaign_file, read_outcome
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.format.cards import CARD
@@ -32,37 +32,37 @@ _READ = (CONTEXT_FILE, table_file("label"), table_file("evidence"))
 _DOCUMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.json")
 _TOGETHER = 500
 PAUSES_S = (5.0, 30.0)
-"""How long a worker waits before it tries again to copy an episode that took minutes to run."""
+"""Pauses before a worker tries again to copy an episode."""
 
 _log = logging.getLogger(__name__)
 
 
 class Destination(ABC):
-    """Where the episodes of a campaign go, as the command sees it that runs the campaign, and each of its workers.
+    """Destination of a campaign's episodes, for the `collect` command and for each worker.
 
-    What only a dataset needs that is not in the folder itself does nothing here.
+    Methods that copy between the folder and a URL do nothing by default.
     """
 
     is_shared = False
-    """Whether the folder is the dataset, so that workers must see it under the same path."""
+    """Whether workers must see the dataset's folder under the same path."""
 
     @property
     @abstractmethod
     def location(self) -> str:
-        """What people call it: a path or a URL."""
+        """Path or URL to show to users."""
 
     @property
     @abstractmethod
     def folder(self) -> Path:
-        """The folder of this machine in which episodes are run: the dataset, or the local part of one behind a URL."""
+        """Local folder in which episodes run: the dataset itself, or the local copy of a dataset at a URL."""
 
     def for_workers(self) -> Destination:
-        """Return the same, as it is called from any working directory."""
+        """Return the destination with an absolute path."""
         return self
 
     @abstractmethod
     def check(self) -> None:
-        """Raise DataError or PlatformError when no dataset can be there, or nothing can be written."""
+        """Raise DataError or PlatformError unless a dataset can be written there."""
 
     @abstractmethod
     def has_campaign(self, campaign: str) -> bool:
@@ -70,32 +70,32 @@ class Destination(ABC):
 
     @abstractmethod
     def outcome(self, episode: str) -> EpisodeOutcome | None:
-        """Return the outcome of an episode; None when it is not there."""
+        """Return the outcome of an episode; None if the dataset does not have it."""
 
     @abstractmethod
     def hand_over(self, run: WorkerFolder, episode: str) -> bool:
-        """Take a finished episode from the folder of its run; return whether it was not there yet."""
+        """Move a finished episode from its worker's folder to the dataset; return whether it was new."""
 
     def update(self) -> None:  # noqa: B027
-        """Bring the folder up to date with the dataset, and the dataset with what the folder has finished."""
+        """Synchronise the folder with the dataset."""
 
     def add_finished(self, episodes: Iterable[str]) -> None:  # noqa: B027
-        """Take those finished episodes that are in the folder, if they are not there yet."""
+        """Copy finished episodes from the folder to the dataset."""
 
     def save(self, path: Path) -> None:  # noqa: B027
-        """Take a file of a campaign that was written into the folder."""
+        """Copy a campaign's file from the folder to the dataset."""
 
     def summaries(self) -> Mapping[str, EpisodeSummary]:
-        """Return what is known of episodes whose files are not all in the folder."""
+        """Return summaries of episodes whose files are not all in the folder."""
         return {}
 
     def publish_version(self, version: str) -> None:  # noqa: B027
-        """Take a version that was written into the folder."""
+        """Copy a version from the folder to the dataset."""
 
 
 @dataclass(frozen=True)
 class FolderDestination(Destination):
-    """A dataset in a folder: nothing is to be copied."""
+    """A dataset in a folder; copying is unnecessary."""
 
     root: Path
     is_shared = True
@@ -111,11 +111,11 @@ class FolderDestination(Destination):
         return self.root
 
     def for_workers(self) -> FolderDestination:
-        """Return the same with an absolute path."""
+        """Return the destination with an absolute path."""
         return FolderDestination(self.root.resolve())
 
     def check(self) -> None:
-        """Raise DataError when the folder holds something else."""
+        """Raise DataError if the folder contains other files."""
         check_output_folder(self.root)
 
     def has_campaign(self, campaign: str) -> bool:
@@ -123,21 +123,20 @@ class FolderDestination(Destination):
         return campaign_file(self.root, campaign).is_file()
 
     def outcome(self, episode: str) -> EpisodeOutcome | None:
-        """Return the outcome of an episode; None when it is not there."""
-        return recorded_outcome(self.root, episode) if (self.root / EPISODES / episode).exists() else None
+        """Return the outcome of an episode; None if the dataset does not have it."""
+        return read_outcome(self.root, episode) if (self.root / EPISODES / episode).exists() else None
 
     def hand_over(self, run: WorkerFolder, episode: str) -> bool:
-        """Rename a finished episode into the dataset."""
+        """Move a finished episode into the dataset; return whether it was new."""
         return run.hand_over(self.root, episode)
 
 
 @dataclass(frozen=True)
 class UrlDestination(Destination):
-    """A dataset behind a URL: its local part, and what is copied in which order.
+    """A dataset at a URL, with a local copy on each machine that runs episodes.
 
-    The local part is a folder of the user on each machine that runs episodes. It is laid out like a dataset and holds
-    what is under way, and of the episodes behind the URL only context and truth, which the campaign reads. What is
-    behind the URL decides; the local part follows.
+    The local copy has the layout of a dataset. It holds running episodes completely, and context and truth of
+    episodes at the URL, which the campaign reads. Where the two differ, the URL wins.
     """
 
     url: str
@@ -149,70 +148,67 @@ class UrlDestination(Destination):
 
     @staticmethod
     def of(url: str) -> UrlDestination:
-        """Return the destination behind a URL; raise UsageError or PlatformError when it cannot be opened."""
+        """Return the destination at a URL; raise UsageError or PlatformError if it cannot be opened."""
         return UrlDestination(RemoteFolder(url).url)
 
     @property
     def folder(self) -> Path:
-        """The local part: `~/.cache/faultset/collect/<hash of the URL>/<name>`, or below `XDG_CACHE_HOME`."""
+        """The local copy: `~/.cache/faultset/collect/<hash of the URL>/<name>`, or below `XDG_CACHE_HOME`."""
         caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         digest = hashlib.sha256(self.location.encode()).hexdigest()[:16]
         name = re.sub(r"[^A-Za-z0-9._-]|^\.+", "-", self.location.rpartition("/")[2])
         return Path(caches) / "faultset" / "collect" / digest / name
 
     def check(self) -> None:
-        """Raise DataError when something else is there, and PlatformError when nothing can be written and removed."""
+        """Raise DataError if the URL holds other files, and PlatformError if it cannot be written to."""
         remote = RemoteFolder(self.location)
         content = remote.entries()
         if content and not {*content} & {*_CONTENT}:
             raise DataError(
-                f"{self.location} holds {content[0]!r} and is not a faultset dataset; name an empty or new place with "
-                "--out"
+                f"--out must be a dataset or an empty URL, but {self.location} contains {content[0]!r}. Choose another"
             )
         trial = f"{ARRIVING}/trial-{secrets.token_hex(8)}"
-        remote.write(trial, b"faultset looks whether it can write here")
+        remote.write(trial, b"faultset checks whether it can write here")
         remote.remove(trial)
 
     def has_campaign(self, campaign: str) -> bool:
-        """Say whether the dataset has the file of a campaign."""
+        """Return whether the dataset has the file of a campaign."""
         return bool(fetch_present(self.location, [f"{CAMPAIGNS}/{campaign}.json"]))
 
     def outcome(self, episode: str) -> EpisodeOutcome | None:
-        """Return the outcome of an episode; None when it is not there."""
+        """Return the outcome of an episode; None if the dataset does not have it."""
         record = FinishedEpisodes(self.location).find(episode)
         return EpisodeOutcome(episode=episode, verdict=record.verdict) if record else None
 
     def hand_over(self, run: WorkerFolder, episode: str) -> bool:
-        """Copy a finished episode to the URL, trying again for a while; say False when one is there."""
+        """Copy a finished episode to the URL, with retries; return whether it was new."""
         for pause_s in PAUSES_S:
             try:
                 return FinishedEpisodes(self.location).add(run.path / EPISODES / episode, episode)
             except PlatformError as error:
-                _log.warning("episode %s could not be copied and is copied again in %g s: %s", episode, pause_s, error)
+                _log.warning("copying episode %s failed, trying again in %g s: %s", episode, pause_s, error)
                 time.sleep(pause_s)
         return FinishedEpisodes(self.location).add(run.path / EPISODES / episode, episode)
 
     def update(self) -> None:
-        """Make the local part follow what is behind the URL, after copying there what this machine had finished."""
+        """Copy finished episodes to the URL, then update the local copy from there."""
         episodes = FinishedEpisodes(self.location)
         records = episodes.records()
         episodes.settle(records)
         for name in (CAMPAIGNS, VERSIONS):
             self._copy_documents(episodes.folder, name)
         self._copy({CARD: self.folder / CARD})
-        there = self._files(records)
+        remote_files = self._files(records)
         for episode in complete_episodes(self.folder):
             path = self.folder / EPISODES / episode
-            if episode in there and (path / TELEMETRY).exists():
-                # another run of it was quicker
-                shutil.rmtree(path)
-            elif episode not in there and not (path / TELEMETRY).exists():
+            # either another run was faster, or the URL has lost the episode
+            if (episode in remote_files) == (path / TELEMETRY).exists():
                 shutil.rmtree(path)
         self.add_finished(complete_episodes(self.folder))
-        self._copy_truth(there)
+        self._copy_truth(remote_files)
 
     def add_finished(self, episodes: Iterable[str]) -> None:
-        """Copy those finished episodes to the URL that are whole in the local part; only their truth stays in it."""
+        """Copy finished episodes to the URL; keep only their truth in the local copy."""
         for episode in episodes:
             path = self.folder / EPISODES / episode
             if not (path / TELEMETRY).is_dir():
@@ -226,16 +222,16 @@ class UrlDestination(Destination):
                 self._copy_truth({episode: record.files})
 
     def save(self, path: Path) -> None:
-        """Copy a file of the local part to the URL."""
+        """Copy a file from the local copy to the URL."""
         RemoteFolder(self.location).write(path.relative_to(self.folder).as_posix(), path.read_bytes())
 
     def summaries(self) -> dict[str, EpisodeSummary]:
-        """Return what is known of the episodes that are there."""
-        found = {}
+        """Return summaries of the episodes at the URL."""
+        summaries = {}
         for episode, files in self._files(FinishedEpisodes(self.location).records()).items():
             path = self.folder / EPISODES / episode
             context = read_context(path)
-            found[episode] = EpisodeSummary(
+            summaries[episode] = EpisodeSummary(
                 app=context.app,
                 label=read_label(path),
                 files=files,
@@ -243,15 +239,15 @@ class UrlDestination(Destination):
                 added_tables=context.added_tables,
                 app_title=context.app_title,
             )
-        return found
+        return summaries
 
     def publish_version(self, version: str) -> None:
-        """Copy a version of the local part to the URL, after all files that it names.
+        """Copy a version from the local copy to the URL, after all files that it names.
 
         Raises
         ------
         DataError
-            Files of its episodes are missing, or somebody else has made a version of that name meanwhile.
+            Files of its episodes are missing, or another command has published a version of that name.
         """
         episodes, path = FinishedEpisodes(self.location), self.folder / VERSIONS / f"{version}.json"
         episodes.check_whole(read_manifest(self.folder, version).episodes)
@@ -259,17 +255,17 @@ class UrlDestination(Destination):
         if episodes.folder.create(f"{VERSIONS}/{version}.json", content) != content:
             path.unlink()
             raise DataError(
-                f"{self.location} has got another version {version} meanwhile; run the same command again to make the "
-                "next one"
+                f"another command has published version {version} of {self.location}. Run the same command again to "
+                "publish the next one"
             )
         episodes.folder.put(self.folder / CARD, CARD)
 
     def _files(self, records: Mapping[str, FinishedEpisode]) -> dict[str, Mapping[str, FileRecord]]:
-        """Return the files of all episodes that are there: those of versions, and those that have come since."""
-        found: dict[str, Mapping[str, FileRecord]] = {}
+        """Return the files of all episodes at the URL, in versions or not."""
+        files: dict[str, Mapping[str, FileRecord]] = {}
         for version in list_versions(self.folder):
-            found |= read_manifest(self.folder, version).episodes
-        return found | {episode: record.files for episode, record in records.items()}
+            files |= read_manifest(self.folder, version).episodes
+        return files | {episode: record.files for episode, record in records.items()}
 
     def _copy_documents(self, remote: RemoteFolder, name: str) -> None:
         shutil.rmtree(self.folder / name, ignore_errors=True)
@@ -277,18 +273,18 @@ class UrlDestination(Destination):
         self._copy({f"{name}/{document}": self.folder / name / document for document in documents})
 
     def _copy(self, targets: Mapping[str, Path]) -> None:
-        """Copy files from the URL; those that are not there are not in the local part either."""
-        found = fetch_present(self.location, list(targets)) if targets else {}
+        """Copy files from the URL; delete local files that the URL does not have."""
+        contents = fetch_present(self.location, list(targets)) if targets else {}
         for name, path in targets.items():
             path.unlink(missing_ok=True)
-            if name in found:
+            if name in contents:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(found[name])
+                path.write_bytes(contents[name])
 
     def _copy_truth(self, files: Mapping[str, Mapping[str, FileRecord]]) -> None:
-        """Copy what the campaign reads of episodes, if it is not in the local part as it is behind the URL."""
+        """Copy the files that the campaign reads, unless the local copy already has them."""
         folder = self.folder / EPISODES
-        wanted = {
+        digests = {
             f"{episode}/{name}": records[name].sha256
             for episode, records in files.items()
             for name in _READ
@@ -296,25 +292,25 @@ class UrlDestination(Destination):
         }
         due = [
             name
-            for name, digest in wanted.items()
+            for name, digest in digests.items()
             if not (folder / name).is_file() or sha256_of(folder / name) != digest
         ]
         for first in range(0, len(due), _TOGETHER):
-            found = fetch(f"{self.location}/{EPISODES}", due[first : first + _TOGETHER], wanted)
-            for name, content in found.items():
+            contents = fetch(f"{self.location}/{EPISODES}", due[first : first + _TOGETHER], digests)
+            for name, content in contents.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(content)
 
 
 def open_destination(out: str | Path) -> Destination:
-    """Return what `--out` names: any URL that fsspec can write to, or a folder.
+    """Return the destination that `--out` names: a folder, or a URL that fsspec can write to.
 
     Raises
     ------
     UsageError
-        Nothing can be written to such a URL.
+        URLs of this kind cannot be written to.
     PlatformError
-        The package is missing that speaks its protocol.
+        The package for the URL's protocol is missing.
     """
     text = str(out)
     if is_url(text):

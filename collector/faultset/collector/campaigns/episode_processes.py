@@ -1,4 +1,4 @@
-"""Episodes as process trees of this machine: started while there is room, listened to, ended."""
+"""Episodes as process trees of this machine: start them while there is room, follow them, end them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ from typing import IO, Any
 
 import psutil
 
-from faultset.collector.campaigns.episode_queue import EpisodePhase, HostLimit, HostState, Room, WaitingEpisode
+from faultset.collector.campaigns.episode_queue import (
+    EpisodePhase,
+    HostLimit,
+    HostState,
+    Room,
+    VoidAttempt,
+    WaitingEpisode,
+)
 from faultset.collector.episodes.host_pressure import CpuPressure, CpuUse
 from faultset.collector.episodes.messages import (
     EpisodeAssignment,
@@ -34,11 +41,11 @@ from faultset.core.errors import FaultsetError
 from faultset.core.processes import import_path, python_command
 
 PROGRAM = ("-m", "faultset.collector.episodes.process")
-"""What the process of an episode runs, as arguments of the interpreter."""
+"""Interpreter arguments that run an episode."""
 ORPHANS_END_S = 10.0
-"""How long at most the processes of an episode that was killed take to end."""
+"""Longest wait for the processes of a killed episode."""
 STAGGER_S = 2.0
-"""Seconds between the beginnings of two episodes."""
+"""Seconds between the starts of two episodes."""
 _LOOK_EVERY_S = 0.25
 
 _log = logging.getLogger(__name__)
@@ -51,19 +58,22 @@ class EpisodeResult:
     Attributes
     ----------
     plan
-        What was to be run.
+        Plan of the episode.
     outcome
-        What its process reported at the end.
+        Last report of its process.
     attempts
-        How often it was run; 0 when the dataset had it already.
+        Number of runs; 0 when the dataset already had the episode.
     wall_s
         Length of the last attempt in seconds.
+    voids
+        Attempts that came to nothing; the last attempt of a failed episode is one of them.
     """
 
     plan: Plan
     outcome: EpisodeOutcome
     attempts: int
     wall_s: float
+    voids: tuple[VoidAttempt, ...] = ()
 
     @property
     def episode(self) -> str:
@@ -77,17 +87,18 @@ class EpisodeResult:
 
     @property
     def verdict(self) -> str | None:
-        """What the tests say of the episode: manifest, latent or silent; None when it is void."""
+        """Verdict: manifest, latent or silent; None when the episode is void."""
         return self.outcome.verdict
 
 
 @dataclass
 class RunningEpisode:
-    """One episode under way."""
+    """One running episode."""
 
     waiting: WaitingEpisode
     process: subprocess.Popen[str]
     errors: IO[str]
+    cores: tuple[int, ...] = ()
     phase: str = "new"
     phase_end_ns: int | None = None
     phase_began_s: float = field(default_factory=time.monotonic)
@@ -96,12 +107,12 @@ class RunningEpisode:
 
     @property
     def plan(self) -> Plan:
-        """What is run."""
+        """Plan of the episode."""
         return self.waiting.plan
 
     @property
     def attempt(self) -> int:
-        """Which of the episode's runs this is, from 1."""
+        """Number of this run, from 1."""
         return self.waiting.attempt
 
     @staticmethod
@@ -112,12 +123,13 @@ class RunningEpisode:
         settings: Mapping[str, Any],
         lock: int | None = None,
         program: Sequence[str] = PROGRAM,
+        cores: tuple[int, ...] = (),
     ) -> RunningEpisode:
-        """Start the process of an episode, and tell it what to run; `program` are the interpreter's arguments."""
+        """Start the process of an episode on some cores; `program` are the interpreter's arguments."""
         errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by finish)
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         if "" in sys.path:
-            # A notebook imports from its folder. Services inherit this, so elsewhere it stays as it is.
+            # a notebook imports from its folder; services inherit the variable, so other programs leave it alone
             environment["PYTHONPATH"] = import_path()
         process = subprocess.Popen(
             python_command(*program),
@@ -129,6 +141,9 @@ class RunningEpisode:
             start_new_session=True,
             pass_fds=() if lock is None else (lock,),
         )
+        if cores:
+            # services inherit this, so that episodes on other cores do not feel them
+            os.sched_setaffinity(process.pid, cores)
         assignment = EpisodeAssignment(
             plan=waiting.plan,
             root=root,
@@ -140,21 +155,21 @@ class RunningEpisode:
         assert process.stdin is not None
         process.stdin.write(write_message(assignment))
         process.stdin.flush()
-        return RunningEpisode(waiting=waiting, process=process, errors=errors)
+        return RunningEpisode(waiting=waiting, process=process, errors=errors, cores=cores)
 
     @property
     def current_phase(self) -> EpisodePhase:
-        """The phase that it was last known to be in, and since when."""
+        """The last phase that it reported, and since when."""
         return EpisodePhase(self.phase, self.phase_began_s)
 
     @property
     def output(self) -> IO[str]:
-        """What the process reports, message by message."""
+        """Messages of the process, one per line."""
         assert self.process.stdout is not None
         return self.process.stdout
 
     def receive(self, line: str) -> None:
-        """Take in a message."""
+        """Process one message."""
         message = read_message(line)
         match message:
             case PhaseReport():
@@ -166,16 +181,19 @@ class RunningEpisode:
                 self.outcome = message
 
     def end_if_stopped(self) -> None:
-        """End an episode whose process was stopped by a signal: its clock runs on, and nothing measures in time."""
+        """Kill an episode whose process was suspended by a signal: its measurements have a gap."""
         if self.outcome is None and is_stopped(self.process.pid):
-            failure = "the episode's process was stopped by a signal, which spoils what it measures; let it run"
+            failure = "the episode's process was stopped by a signal, so its data is invalid. Let it run"
             self.outcome = EpisodeOutcome(episode=self.plan.episode, failure=failure, spoiled_by_host=True)
             self.process.kill()
 
     def finish(self, remove_lost: Callable[[str], None]) -> EpisodeResult:
-        """Wait for the end of the process and return what came of the episode.
+        """Wait until the process has ended and return the result of the episode.
 
-        `remove_lost` undoes and removes what an episode has left whose process was killed.
+        Parameters
+        ----------
+        remove_lost
+            Called with the id of an episode whose process was killed; undoes its changes and removes its folder.
         """
         self._await_end()
         for stream in (self.process.stdin, self.process.stdout):
@@ -192,18 +210,22 @@ class RunningEpisode:
             try:
                 remove_lost(self.plan.episode)
             except FaultsetError as error:
-                failure = f"{outcome.failure}; not all is undone ({error}): run 'faultset recover' on the dataset"
-                outcome = replace(outcome, failure=failure, retriable=False, exit_code=error.exit_code)
+                failure = (
+                    f"{outcome.failure}; not all changes are undone ({error}): run 'faultset recover' on the dataset"
+                )
+                outcome = replace(
+                    outcome, failure=failure, retriable=False, needs_recovery=True, exit_code=error.exit_code
+                )
         return EpisodeResult(
             plan=self.plan, outcome=outcome, attempts=self.attempt, wall_s=time.monotonic() - self.started
         )
 
     def end_orphans(self) -> bool:
-        """Kill what the process has started once it was killed itself; say whether it was."""
+        """Kill the children of a process that was itself killed; return whether it was killed."""
         process = self.process
         if process.returncode is not None:
             return process.returncode < 0
-        # until it is waited for, nobody else gets its number, so that the group is the episode's for sure
+        # the kernel does not reuse the process id before the wait, so the group is surely the episode's
         ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         was_killed = ended is not None and ended.si_code != os.CLD_EXITED
         if was_killed:
@@ -211,7 +233,7 @@ class RunningEpisode:
         return was_killed
 
     def _await_end(self) -> None:
-        """Wait for the end of the process, and of those that it has started if it was killed."""
+        """Wait until the process has ended; if it was killed, also its children."""
         process = self.process
         if process.returncode is None:
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
@@ -222,17 +244,26 @@ class RunningEpisode:
         process.wait()
 
 
+def split_cores(episodes: int) -> list[tuple[int, ...]]:
+    """Divide this process's cores into one group per episode, or one group per core if there are more episodes."""
+    cores = sorted(os.sched_getaffinity(0))
+    count = max(1, min(episodes, len(cores)))
+    return [tuple(cores[first::count]) for first in range(count)]
+
+
 class EpisodeHost:
-    """Runs episodes on this machine while it has room; several threads may use it at once.
+    """Runs episodes on this machine while it has room; threads may share it.
+
+    Episodes are pinned to groups of cores, so that those on different cores do not slow each other.
 
     Parameters
     ----------
     most
         Maximum number of concurrent episodes.
     use
-        Returns how much of this machine's processors was used in the last seconds, so many; measured when left out.
+        Returns the CPU use of this machine over the given number of seconds; measured by default.
     stagger_s
-        Seconds between the beginnings of two episodes.
+        Seconds between the starts of two episodes.
     """
 
     def __init__(
@@ -240,21 +271,22 @@ class EpisodeHost:
     ) -> None:
         self.most, self._stagger_s = most, stagger_s
         self._limit = HostLimit(most)
+        self._core_groups = split_cores(most)
         self._use = use or CpuPressure().use
         self._running: dict[int, RunningEpisode] = {}
         self._last_start = 0.0
         self._lock = threading.RLock()
 
     def find_room(self) -> Room:
-        """Return whether one more episode may begin now."""
+        """Return whether one more episode may start now."""
         with self._lock:
             now_s = time.monotonic()
-            state = HostState.of([one.current_phase for one in self._running.values()], self._use, now_s)
+            state = HostState.measure([episode.current_phase for episode in self._running.values()], self._use, now_s)
             reason = self._limit.reason_to_wait(state)
             has_paused = not self._running or now_s - self._last_start >= self._stagger_s
-            # the first half second, in which nothing is known yet, is nothing to report
-            is_told = state.running < self.most and state.use is not None
-            return Room(is_free=has_paused and not reason, held_back=reason if is_told else "", use=state.use)
+            # before the first measurement, waiting is normal and not reported
+            is_reported = state.running < self.most and state.use is not None
+            return Room(is_free=has_paused and not reason, held_back=reason if is_reported else "", use=state.use)
 
     def start(
         self,
@@ -265,11 +297,14 @@ class EpisodeHost:
         lock: int | None = None,
         program: Sequence[str] = PROGRAM,
     ) -> RunningEpisode | None:
-        """Start the process of an episode, which `follow` must end; return None if there is no room."""
+        """Start an episode for which the caller must call `follow`; return None without room for it."""
         with self._lock:
             if not self.find_room().is_free:
                 return None
-            episode = RunningEpisode.start(waiting, root, self.most, settings, lock, program)
+            cores = min(
+                self._core_groups, key=lambda group: sum(episode.cores == group for episode in self._running.values())
+            )
+            episode = RunningEpisode.start(waiting, root, self.most, settings, lock, program, cores)
             self._running[id(episode)] = episode
             self._last_start = time.monotonic()
             return episode
@@ -281,12 +316,12 @@ class EpisodeHost:
         is_stopped: Callable[[], bool],
         report: Callable[[str], None] = lambda phase: None,
     ) -> EpisodeResult:
-        """Listen to a started episode until it has ended, and return its result.
+        """Read the messages of a started episode until it ends, and return its result.
 
         Parameters
         ----------
         remove_lost
-            Called with the id of an episode whose process was killed, to undo and remove what it has left.
+            Called with the id of an episode whose process was killed; undoes its changes and removes its folder.
         is_stopped
             Once it returns True, the episode undoes its changes and ends.
         report
@@ -337,7 +372,7 @@ def _has_others(session: int) -> bool:
 
 
 def _exit_of(code: int) -> str:
-    """Say how a process ended.
+    """Describe how a process ended.
 
     >>> _exit_of(-9), _exit_of(3)
     ('killed by SIGKILL', 'exit code 3')

@@ -1,6 +1,6 @@
-"""The episodes of a campaign that are still to be run: which is next, whether it may begin, whether it is repeated.
+"""The queue of a campaign: which episode is next, whether it may start, whether it is repeated.
 
-Nothing here runs anything; campaigns of this machine and of the workers of a dask scheduler follow the same rules.
+Campaigns on this machine and on dask workers share these rules. This module runs nothing itself.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from faultset.collector.plans.plan import Plan
 from faultset.core.printable import brief
 
 OWN_ATTEMPTS = 2
-"""How often an episode is run whose failures are its own."""
+"""Maximum number of attempts when the episode itself fails."""
 HOST_ATTEMPTS = 6
-"""How often an episode is run at most when the host spoils it."""
+"""Maximum number of attempts when the host disturbs the episode."""
 PAUSE_S = 20.0
-"""How long an episode that the host has spoiled waits for a host that is free, times its attempts."""
+"""Pause before a disturbed episode is repeated on a busy host, per attempt so far."""
 
 _LEAST_SUCCESSES_FOR_ONE_MORE = 2
 _DEPLOYED = frozenset({Phase.NEW, Phase.DEPLOY})
@@ -32,7 +32,7 @@ _STARTING = _DEPLOYED | {Phase.WARMUP}
 
 
 class EpisodePhase(NamedTuple):
-    """The phase of an episode under way, and when it began, in monotonic seconds."""
+    """Phase of a running episode and its start in monotonic seconds."""
 
     name: str
     began_s: float
@@ -40,16 +40,16 @@ class EpisodePhase(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class HostState:
-    """What decides whether one more episode may begin on a host.
+    """State of a host that decides whether one more episode may start on it.
 
     Attributes
     ----------
     running
-        How many run there.
+        Number of episodes that run there.
     without_load
-        How many of them were without load in a part of the time in which `use` was measured.
+        Number of them that had no load during part of the measurement of `use`.
     use
-        How much of the host's processors is used; None when it is not known yet.
+        CPU use of the host; None before the first measurement.
     """
 
     running: int
@@ -57,15 +57,17 @@ class HostState:
     use: CpuUse | None
 
     @classmethod
-    def of(cls, phases: Collection[EpisodePhase], use: Callable[[float], CpuUse | None], now_s: float) -> HostState:
-        """Measure a host for as long as it must have had room before one more episode begins.
+    def measure(
+        cls, phases: Collection[EpisodePhase], use: Callable[[float], CpuUse | None], now_s: float
+    ) -> HostState:
+        """Measure a host over the time for which it must have had room.
 
         Parameters
         ----------
         phases
-            Of the episodes that run there.
+            Phases of the episodes that run there.
         use
-            Returns what was used in the last seconds, as many as it is told.
+            Returns the CPU use over the given number of seconds.
         now_s
             Monotonic seconds.
         """
@@ -79,19 +81,40 @@ class HostState:
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """Whether one more episode may begin now.
+    """Whether one more episode may start now.
 
     Attributes
     ----------
     held_back
-        Why none may begin, unless that is too obvious to tell: all slots are taken, or another has just begun.
+        Why none may start; empty for obvious reasons: all slots are taken, or another has just started.
     use
-        How much of the host's processors is used; None when it is unknown.
+        CPU use of the host; None when unknown.
     """
 
     is_free: bool
     held_back: str = ""
     use: CpuUse | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoidAttempt:
+    """A failed run of an episode.
+
+    Attributes
+    ----------
+    attempt
+        Number of the run, from 1.
+    cause
+        Kind of the failure, such as "host too busy".
+    reason
+        The whole message.
+    """
+
+    episode: str
+    has_fault: bool
+    attempt: int
+    cause: str
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,13 +124,15 @@ class WaitingEpisode:
     Attributes
     ----------
     attempt
-        Which of its runs comes next, from 1.
+        Number of the next run, from 1.
     own_failures
-        How many of its runs failed for another reason than the host.
+        Number of runs that failed for reasons other than the host.
     begin_s
-        Until when it waits for a host that is free, in monotonic seconds.
+        Monotonic time until which it waits for a free host.
     repairs
-        What is done about its fault; an episode with repairs is not written.
+        Repairs of its fault; an episode with repairs is not written.
+    voids
+        Failed runs so far.
     """
 
     plan: Plan
@@ -115,19 +140,32 @@ class WaitingEpisode:
     attempt: int = 1
     own_failures: int = 0
     begin_s: float = 0.0
+    voids: tuple[VoidAttempt, ...] = ()
+
+    def add_void(self, outcome: EpisodeOutcome) -> WaitingEpisode:
+        """Return the episode with this run among its void attempts, if the run failed."""
+        if not outcome.failure or outcome.interrupted:
+            return self
+        void = VoidAttempt(
+            episode=self.plan.episode,
+            has_fault=bool(self.plan.faults),
+            attempt=self.attempt,
+            cause=outcome.void_cause,
+            reason=outcome.failure,
+        )
+        return replace(self, voids=(*self.voids, void))
 
 
 class HostLimit:
-    """How many episodes may run at a time on one host.
+    """Adaptive limit of concurrent episodes on one host.
 
-    A quarter less run at a time after the host has spoiled one, one less at least, and one more after as many that
-    succeed as run at a time, two at least, so that few of them are spoiled in the long run. What spoils several that
-    run beside each other is one event, and counts once.
+    After an episode disturbed by the host, the limit falls by 25 %, and by 1 at least. After as many successes in a
+    row as the limit, and 2 at least, it rises by 1. A disturbance of several concurrent episodes counts once.
 
     Parameters
     ----------
     most
-        How many run at a time at most.
+        Largest limit.
     clock
         Returns monotonic seconds.
     """
@@ -137,19 +175,19 @@ class HostLimit:
         self._clock, self._lowered_s = clock, -math.inf
 
     def reason_to_wait(self, host: HostState) -> str:
-        """Say why no further episode may begin on the host now; empty when one may."""
+        """Return why no further episode may start on the host now; empty when one may."""
         if host.running >= self._most:
-            return f"{host.running} run already"
+            return f"{host.running} episodes already run"
         if host.running >= self._limit:
             return f"the host was too busy for more than {self._limit} at a time"
         if host.running and host.use is None:
-            return "how busy the host is has not been measured yet"
+            return "the host's CPU use has not been measured yet"
         if host.running and host.use and not host.use.has_room(host.without_load):
             return f"the host is short of CPU: {host.use}"
         return ""
 
     def take(self, outcome: EpisodeOutcome, started_s: float) -> None:
-        """Take in how a run on the host has ended that started at that monotonic time."""
+        """Adapt the limit to the outcome of a run that started at a monotonic time."""
         if outcome.spoiled_by_host:
             self._succeeded = 0
             if started_s > self._lowered_s:
@@ -161,16 +199,16 @@ class HostLimit:
 
 
 _LONGEST_REASON = 240
-"""How many characters of a reason a notice tells: a void episode names endpoint and numbers at its end."""
+"""Maximum length of a reason in a notice; endpoint and numbers come at its end."""
 
 
 class EpisodeQueue:
-    """Episodes that wait, in the order in which they are run.
+    """Waiting episodes in the order in which they run.
 
     Attributes
     ----------
     notices
-        Sentences on what was repeated, and why in short.
+        Sentences on repeated episodes, with a short reason.
     """
 
     def __init__(
@@ -189,23 +227,23 @@ class EpisodeQueue:
         return len(self._waiting)
 
     def reason_to_wait(self, use: CpuUse | None) -> str:
-        """Say why no episode should begin on a host that is used so; empty when one may."""
-        if use and use.is_busy and all(self._clock() < one.begin_s for one in self._waiting):
+        """Return why no episode should start on a host with this CPU use; empty when one may."""
+        if use and use.is_busy and all(self._clock() < episode.begin_s for episode in self._waiting):
             return f"the host is short of CPU: {use}"
         return ""
 
     def next(self) -> WaitingEpisode:
-        """Remove and return the episode that begins now: the first whose pause is over, or else the first."""
+        """Remove and return the first episode whose pause is over, or else the first."""
         now = self._clock()
-        place = next((place for place, one in enumerate(self._waiting) if now >= one.begin_s), 0)
-        return self._waiting.pop(place)
+        index = next((index for index, episode in enumerate(self._waiting) if now >= episode.begin_s), 0)
+        return self._waiting.pop(index)
 
     def extend(self, episodes: Iterable[WaitingEpisode]) -> None:
-        """Add further episodes, which run after the others."""
+        """Append episodes."""
         self._waiting.extend(episodes)
 
     def repeat(self, episode: WaitingEpisode, outcome: EpisodeOutcome) -> bool:
-        """Take in how a run ended and say whether it is repeated, which it is after all others."""
+        """Append an episode again if its run failed and may succeed the next time; return whether it is repeated."""
         if not outcome.failure:
             return False
         own_failures = episode.own_failures + (not outcome.spoiled_by_host)
@@ -215,9 +253,9 @@ class EpisodeQueue:
         pause_s = self._pause_s * episode.attempt if outcome.spoiled_by_host else 0.0
         begin_s = self._clock() + pause_s
         self._waiting.append(replace(episode, attempt=episode.attempt + 1, own_failures=own_failures, begin_s=begin_s))
-        cause = ", which is put down to the host" if outcome.spoiled_by_host else ""
+        cause = ", probably because of the host" if outcome.spoiled_by_host else ""
         self.notices.append(
             f"{episode.plan.episode}  {episode.plan.title}: attempt {episode.attempt} is void "
-            f"({brief(outcome.failure, _LONGEST_REASON)}){cause}; it is repeated after the others"
+            f"({brief(outcome.failure, _LONGEST_REASON)}){cause}; it will be repeated after the others"
         )
         return True

@@ -1,11 +1,11 @@
-"""How a campaign runs its episodes: one loop, whatever executor runs them."""
+"""The loop that runs the episodes of a campaign on any executor."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -22,21 +22,21 @@ _log = logging.getLogger(__name__)
 
 
 class EpisodeInProgress(Protocol):
-    """An episode that runs, here or elsewhere."""
+    """A running episode, on this machine or on a worker."""
 
     @property
     def plan(self) -> Plan:
-        """What is run."""
+        """Plan of the episode."""
         ...
 
     @property
     def phase(self) -> str:
-        """The phase that it was last known to be in."""
+        """The last phase that it reported."""
         ...
 
     @property
     def started(self) -> float:
-        """When it began, in monotonic seconds."""
+        """Start in monotonic seconds."""
         ...
 
 
@@ -45,19 +45,19 @@ class Executor(Protocol):
 
     @property
     def location(self) -> str:
-        """Path or URL of the folder that gets the episodes."""
+        """Path or URL of the target folder."""
         ...
 
     def find_room(self) -> Room:
-        """Return whether one more episode may begin now."""
+        """Return whether one more episode may start now."""
         ...
 
     def start(self, waiting: WaitingEpisode) -> EpisodeInProgress:
-        """Start an episode, for which there must be room."""
+        """Start an episode; the executor must have room for it."""
         ...
 
     def wait(self, timeout_s: float) -> Sequence[tuple[WaitingEpisode, EpisodeResult]]:
-        """Wait until an episode has ended; return all that have ended since the last call, none after the timeout."""
+        """Wait until an episode ends or the timeout expires; return all that ended since the last call."""
         ...
 
     def stop(self) -> None:
@@ -66,19 +66,19 @@ class Executor(Protocol):
 
 
 class ExecutorLost(PlatformError):
-    """The executor is gone with the episodes that it ran; the message names the executor."""
+    """The executor disappeared together with its running episodes; the message names it."""
 
 
 class CampaignHost(Protocol):
-    """Where the episodes of a campaign run, before any of them is started."""
+    """The machines on which the episodes of a campaign run."""
 
     @property
     def here(self) -> PlatformHost:
-        """This machine as host of the platform; it undoes what killed runs have left."""
+        """This machine as host of the platform; it undoes the changes of killed runs."""
         ...
 
     def check(self) -> list[str]:
-        """Return sentences for the user; raise PlatformError when episodes cannot run."""
+        """Return sentences for the user; raise PlatformError if episodes cannot run."""
         ...
 
     def episode_capacity(self) -> int:
@@ -86,45 +86,45 @@ class CampaignHost(Protocol):
         ...
 
     def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
-        """Return the capabilities among `needs` that are missing, with the reason."""
+        """Return the missing capabilities among `needs`, with the reasons."""
         ...
 
     def machines(self) -> dict[str, Any]:
-        """Return what a version's provenance says of the machines."""
+        """Describe the machines for a version's provenance."""
         ...
 
     def open_executor(self, *, campaign: str, jobs: int, lock: int) -> AbstractContextManager[Executor]:
-        """Return an executor for a campaign; when it is closed, no episode runs any more.
+        """Return an executor for a campaign; closing it ends all episodes.
 
         Parameters
         ----------
         campaign
-            Id of the campaign, whose file the dataset has.
+            Id of the campaign; its file is in the dataset.
         jobs
-            Maximum number of concurrent episodes of this machine.
+            Maximum number of concurrent episodes on this machine.
         lock
-            Descriptor of the dataset's lock. Episodes of this machine inherit it, so that the dataset stays locked
-            until they have undone their changes, should this process be killed.
+            Descriptor of the dataset's lock. Episodes on this machine inherit it. If this process is killed, the
+            dataset stays locked until they have undone their changes.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignProgress:
-    """State of a campaign under way.
+    """State of a running campaign.
 
     Attributes
     ----------
     running
-        Episodes under way, by id.
+        Running episodes by id.
     finished
         Results in the order in which episodes ended.
     waiting
-        How many episodes are still to be begun.
+        Number of episodes that have not started.
     held_back
-        Why no further episode begins although some wait and more might run at a time; empty when there is no reason.
+        Why no waiting episode starts although fewer than the maximum run; empty otherwise.
     notices
-        Sentences on episodes that are repeated, oldest first; whole reasons are logged.
+        Sentences on repeated episodes, oldest first; the log has the complete reasons.
     """
 
     running: Mapping[str, EpisodeInProgress]
@@ -145,9 +145,9 @@ def run_episodes(
 ) -> list[EpisodeResult]:
     """Run plans and return their results in the order in which they ended.
 
-    An episode that fails is run once more, unless its failure is certain to repeat. One that the host has spoiled is
-    repeated several times, after the others. When `should_stop` returns True, no more are begun, and those under way
-    undo their changes and end.
+    A failed episode is run once more, unless it would fail again. An episode disturbed by the host is repeated several
+    times, after the others. When `should_stop` returns True, no more episodes start, and running ones undo their
+    changes and end.
 
     Parameters
     ----------
@@ -156,13 +156,12 @@ def run_episodes(
     take
         Called with each final result; returns further episodes to run.
     repairs
-        What is done about the fault of an episode, by its id, one after the other until one has repaired the
-        application; episodes with a repair are not written.
+        By episode id, repairs to try in order until one succeeds; episodes with repairs are not written.
 
     Raises
     ------
     PlatformError
-        The executor is gone; episodes that were finished stay.
+        The executor disappeared; finished episodes are kept.
     """
     queue = EpisodeQueue(plans, repairs)
     results: list[EpisodeResult] = []
@@ -192,21 +191,23 @@ def run_episodes(
                 del running[result.episode]
                 if result.failure:
                     _log.info("episode %s, attempt %d is void: %s", result.episode, result.attempts, result.failure)
-                if should_stop() or not queue.repeat(waiting, result.outcome):
+                tried = waiting.add_void(result.outcome)
+                if should_stop() or not queue.repeat(tried, result.outcome):
+                    result = replace(result, voids=tried.voids)
                     results.append(result)
                     queue.extend(take(result))
             report()
     except ExecutorLost as error:
         done = sum(not result.failure for result in results)
         raise PlatformError(
-            f"{error}; {done} of {len(plans)} episodes that were to be run are in {executor.location}, run the same "
-            "command again to go on"
+            f"{error}; {done} of {len(plans)} episodes are in {executor.location}. Run the same command again to "
+            "continue"
         ) from error
     return results
 
 
 def _start_episodes(queue: EpisodeQueue, executor: Executor, running: dict[str, EpisodeInProgress]) -> str:
-    """Start episodes while there is room; return why the others wait, or nothing if that need not be said."""
+    """Start episodes while there is room; return why the others wait, empty for obvious reasons."""
     while queue:
         room = executor.find_room()
         reason = room.held_back or queue.reason_to_wait(room.use)

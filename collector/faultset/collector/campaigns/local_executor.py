@@ -1,4 +1,4 @@
-"""Episodes of a campaign as processes of this machine."""
+"""Run the episodes of a campaign as processes of this machine."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from typing import Any
 from faultset.collector.campaigns.episode_processes import PROGRAM, EpisodeHost, EpisodeResult, RunningEpisode
 from faultset.collector.campaigns.episode_queue import Room, WaitingEpisode
 from faultset.collector.campaigns.output_folder import remove_lost_episode
-from faultset.collector.campaigns.records import this_machine
+from faultset.collector.campaigns.provenance import describe_machine
 from faultset.collector.plans.chosen_stores import check_planned_stores
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.hosts import PlatformHost
 
 
 class LocalExecutor:
-    """Runs episodes on this machine; each is followed by a thread.
+    """Runs episodes on this machine, with one thread for each.
 
     Parameters
     ----------
     host
-        Says how many run at a time.
+        Limits the number of concurrent episodes.
     root
-        Folder that gets the episodes.
+        Target folder.
     settings
-        Settings of the platform's host, which each process opens anew.
+        Settings of the platform's host, which every process opens for itself.
     lock
         Descriptor of the folder's lock, which episodes inherit; see `CampaignHost.open_executor`.
     remove_lost
-        Called with the id of an episode whose process was killed, to undo and remove what it has left.
+        Called with the id of an episode whose process was killed; undoes its changes and removes its folder.
     program
-        What runs an episode, as arguments of the interpreter.
+        Interpreter arguments that run an episode.
     """
 
     def __init__(
@@ -57,16 +57,16 @@ class LocalExecutor:
 
     @property
     def location(self) -> str:
-        """Path of the folder that gets the episodes."""
+        """Path of the target folder."""
         return str(self.root)
 
     def find_room(self) -> Room:
-        """Return whether one more episode may begin now."""
+        """Return whether one more episode may start now."""
         return self._host.find_room()
 
     def start(self, waiting: WaitingEpisode) -> RunningEpisode:
-        """Start an episode, for which there must be room."""
-        # the kernel ends an episode with the thread that started it, so that this one must start it
+        """Start an episode; the machine must have room for it."""
+        # an episode dies with the thread that started it, so the campaign's own thread must start it
         episode = self._host.start(waiting, self.root, self._settings, lock=self._lock, program=self._program)
         assert episode is not None
         follow = partial(self._host.follow, episode, self._remove_lost, self._stopping.is_set)
@@ -74,7 +74,7 @@ class LocalExecutor:
         return episode
 
     def wait(self, timeout_s: float) -> list[tuple[WaitingEpisode, EpisodeResult]]:
-        """Wait until an episode has ended; return all that have ended since the last call."""
+        """Wait until an episode ends or the timeout expires; return all that ended since the last call."""
         if not self._running:
             self._stopping.wait(timeout_s)
         done = wait(self._running, timeout=timeout_s, return_when=FIRST_COMPLETED).done
@@ -85,24 +85,24 @@ class LocalExecutor:
         self._stopping.set()
 
     def close(self) -> None:
-        """Stop all running episodes and wait for their end."""
+        """Stop all running episodes and wait until they have ended."""
         self.stop()
         self._threads.shutdown(wait=True)
 
 
 class ThisMachine:
-    """This machine as the place where a campaign's episodes run.
+    """Runs a campaign's episodes on this machine.
 
     Parameters
     ----------
     here
         This machine as host of the platform.
     root
-        Folder that gets the episodes.
+        Target folder.
     plans
-        The episodes; their stores must be there.
+        Planned episodes; `check` looks for the servers of their stores.
     jobs
-        Maximum number of concurrent episodes; as many as the machine can carry when left out.
+        Maximum number of concurrent episodes; by default, the capacity of the machine.
     """
 
     def __init__(self, here: PlatformHost, root: Path, plans: Sequence[Plan], jobs: int | None = None) -> None:
@@ -110,7 +110,7 @@ class ThisMachine:
         self._root, self._plans, self._jobs = root, plans, jobs
 
     def check(self) -> list[str]:
-        """Return sentences for the user; raise PlatformError when episodes cannot run."""
+        """Return sentences for the user; raise PlatformError if episodes cannot run."""
         return [*self.here.check(), *check_planned_stores(self.here, self._plans)]
 
     def episode_capacity(self) -> int:
@@ -118,12 +118,12 @@ class ThisMachine:
         return self._jobs or self.here.episode_capacity()
 
     def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
-        """Return the capabilities among `needs` that are missing, with the reason."""
+        """Return the missing capabilities among `needs`, with the reasons."""
         return self.here.unsupported_needs(needs)
 
     def machines(self) -> dict[str, Any]:
-        """Return what a version's provenance says of this machine."""
-        return {"host": this_machine()}
+        """Describe this machine for a version's provenance."""
+        return {"host": describe_machine()}
 
     @contextmanager
     def open_executor(self, *, campaign: str, jobs: int, lock: int) -> Iterator[LocalExecutor]:

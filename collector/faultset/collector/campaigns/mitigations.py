@@ -1,4 +1,4 @@
-"""Mitigation campaigns: each planned fault met with each repair, every attempt in an episode of its own."""
+"""Mitigation campaigns: try each repair on each planned fault."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Mitigation:
-    """One attempt to repair an application after one injection, as its file holds it.
+    """One attempt to repair an application after one injection, as stored in its file.
 
     Attributes
     ----------
     id
-        Follows from everything else that is planned and from the code, so that the same attempt is made once.
+        Hash of plan, order and code, so that the same attempt runs only once.
     plan
-        What was injected; its `episode` is the attempt's id.
+        Plan of the injection; its `episode` is the attempt's id.
     order
-        What was done about it.
+        The repair.
     code
-        Which code was run.
+        Code that was run; see `campaign_code`.
     result
-        What came of it; None while it was not made, or when it failed for another reason.
+        Result of the repair; None before the attempt, or if the attempt failed.
     failure
-        Why there is no result; empty when there is one.
+        Why the attempt failed; empty otherwise.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -73,7 +73,7 @@ class Mitigation:
     failure: str = ""
 
     def to_record(self) -> dict[str, Any]:
-        """Return the attempt as JSON objects, as its file holds it."""
+        """Return the attempt as the JSON object in its file."""
         from pydantic import TypeAdapter
 
         return TypeAdapter(Mitigation).dump_python(self, mode="json")
@@ -81,7 +81,7 @@ class Mitigation:
 
 @dataclass(frozen=True, kw_only=True)
 class MitigationCampaign:
-    """What came of a mitigation campaign."""
+    """Result of a mitigation campaign."""
 
     root: Path
     mitigations: tuple[Mitigation, ...]
@@ -89,12 +89,12 @@ class MitigationCampaign:
     wall_s: float
 
     def raise_for_failures(self) -> None:
-        """Raise PlatformError that names the first attempt that could not be made, if there is one."""
-        failed = [one for one in self.mitigations if one.failure]
+        """Raise PlatformError that names the first failed attempt, if there is one."""
+        failed = [attempt for attempt in self.mitigations if attempt.failure]
         if failed:
             raise PlatformError(
-                f"{len(failed)} of {len(self.mitigations)} attempts could not be made; first, {failed[0].plan.title}: "
-                f"{failed[0].failure}; run the same command again to retry them"
+                f"{len(failed)} of {len(self.mitigations)} attempts failed; first, {failed[0].plan.title}: "
+                f"{failed[0].failure}. Run the same command again to retry them"
             )
 
 
@@ -106,23 +106,23 @@ def plan_mitigations(plans: Sequence[Plan], orders: Callable[[Plan], Sequence[Re
     UsageError
         A plan has no fault.
     """
-    made = []
+    attempts = []
     for plan in plans:
         if plan.fault is None or plan.target is None:
-            raise UsageError(f"episode {plan.episode} has no fault to repair; name one with a fault")
+            raise UsageError(f"episode {plan.episode} has no fault to repair. Name one with a fault")
         if plan.further:
             raise UsageError(
-                f"episode {plan.episode} has several faults at once ({plan.title}), and repairs are judged of one; "
-                "name an episode with one fault"
+                f"an episode to repair must have one fault, but {plan.episode} has several ({plan.title}). "
+                "Name an episode with one fault"
             )
         base = campaign_code([get_fault(plan.fault)], (plan.app_file or plan.app,), plan.platform, plan.sources)
         for order in orders(plan):
-            # where files of the commands lie is no part of what is done
+            # the folder of the commands' files does not change the repair
             text = encode(replace(order, folder=None)).decode()
-            known = [replace(plan, episode="").to_json(), text, canonical_json(base), version("faultset")]
-            name = hashlib.sha256("\n".join(known).encode()).hexdigest()[:12]
-            made.append(Mitigation(id=name, plan=replace(plan, episode=name), order=order, code=base))
-    return tuple(made)
+            identity = [replace(plan, episode="").to_json(), text, canonical_json(base), version("faultset")]
+            name = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:12]
+            attempts.append(Mitigation(id=name, plan=replace(plan, episode=name), order=order, code=base))
+    return tuple(attempts)
 
 
 def mitigate(
@@ -136,37 +136,36 @@ def mitigate(
     notify: Callable[[str], None] = _log.info,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> MitigationCampaign:
-    """Make the attempts that a folder does not have yet: deploy, inject, repair, judge, undo, remove.
+    """Run the attempts that a folder lacks: deploy, inject, repair, judge, undo, remove.
 
     Parameters
     ----------
     planned
-        What `plan_mitigations` returned; all on one platform.
+        Attempts from `plan_mitigations`, all for one platform.
     out
-        Folder of the results, one file each in `mitigations/`; made when it does not exist.
+        Folder of the results, one file each in `mitigations/`; need not exist.
     in_turn
-        Whether the repairs of a plan are tried one after the other on the same live fault, in the order in which they
-        are planned, until one has repaired the application; those after that one meet the fault anew. Otherwise each
-        has an episode of its own.
+        Whether to try the repairs of a plan in order on the same live fault until one succeeds. The remaining ones
+        start again with a new injection. By default, each repair has a separate episode.
     jobs, settings, progress, notify, should_stop
         As in `collect`.
 
     Raises
     ------
     UsageError
-        The attempts are planned for several platforms, or there are none.
+        The attempts are for several platforms, or there are none.
     DataError
-        `out` holds something else, or a result in it is damaged.
+        `out` contains other files, or a result in it is damaged.
     PlatformError
         Episodes cannot run here, or a fault cannot be injected.
     """
     root = Path(out)
-    host = ThisMachine(_host_of(planned, settings or {}), root, [one.plan for one in planned], jobs)
+    host = ThisMachine(_open_host(planned, settings or {}), root, [attempt.plan for attempt in planned], jobs)
     _check_folder(root)
     for sentence in host.check():
         notify(sentence)
-    refused = unsupported_faults(host, {one.plan.fault: get_fault(one.plan.fault or "") for one in planned}.values())
-    for fault, reason in refused.items():
+    faults = {attempt.plan.fault: get_fault(attempt.plan.fault or "") for attempt in planned}
+    for fault, reason in unsupported_faults(host, faults.values()).items():
         raise PlatformError(f"fault {fault} cannot be injected here: {reason}")
     began = time.monotonic()
     with translate_resource_errors(root):
@@ -174,22 +173,22 @@ def mitigate(
         with locked(root, "mitigate", notify=notify) as lock:
             for sentence in remove_abandoned(root, lambda platform: host.here).left:
                 notify(sentence)
-            made = {one.id: attempt for one in planned if (attempt := _read(root, one)) is not None}
-            due = [one for one in planned if one.id not in made]
+            done = {name.id: attempt for name in planned if (attempt := _read(root, name)) is not None}
+            due = [attempt for attempt in planned if attempt.id not in done]
             jobs = host.episode_capacity()
-            notify(f"{len(due)} attempts to make, {len(made)} there already, at most {jobs} at a time, into {root}")
-            groups = _in_groups(due, in_turn)
+            notify(f"{len(due)} attempts to run, {len(done)} already done, at most {jobs} at a time, into {root}")
+            groups = _group_by_episode(due, in_turn)
 
             def take(result: EpisodeResult) -> list[WaitingEpisode]:
                 group = groups[result.episode]
-                tried = _tried(group, result.outcome)
-                for one in tried:
-                    made[one.id] = one
-                    if not one.failure:
-                        _write(root, one)
-                left = _in_groups(group[len(tried) :] if tried else [], in_turn)
-                groups.update(left)
-                return [WaitingEpisode(plan=one[0].plan, repairs=_repairs(one)) for one in left.values()]
+                tried = _apply_outcome(group, result.outcome)
+                for attempt in tried:
+                    done[attempt.id] = attempt
+                    if not attempt.failure:
+                        _write(root, attempt)
+                rest = _group_by_episode(group[len(tried) :] if tried else [], in_turn)
+                groups.update(rest)
+                return [WaitingEpisode(plan=group[0].plan, repairs=_repairs(group)) for group in rest.values()]
 
             with host.open_executor(campaign="", jobs=jobs, lock=lock) as executor:
                 run_episodes(
@@ -200,70 +199,74 @@ def mitigate(
                     take=take,
                     repairs={episode: _repairs(group) for episode, group in groups.items()},
                 )
-            await_removal_or_notify(host.here, [one.id for one in planned], notify)
+            await_removal_or_notify(host.here, [attempt.id for attempt in planned], notify)
     return MitigationCampaign(
         root=root,
-        mitigations=tuple(made[one.id] for one in planned if one.id in made),
+        mitigations=tuple(done[attempt.id] for attempt in planned if attempt.id in done),
         interrupted=should_stop(),
         wall_s=time.monotonic() - began,
     )
 
 
-def _host_of(planned: Sequence[Mitigation], settings: Mapping[str, Any]) -> PlatformHost:
-    """Return the host of the one platform and injector that the attempts are planned for."""
-    platforms = {one.plan.platform for one in planned}
+def _open_host(planned: Sequence[Mitigation], settings: Mapping[str, Any]) -> PlatformHost:
+    """Return the host of the platform and injector that all attempts share."""
+    platforms = {attempt.plan.platform for attempt in planned}
     if len(platforms) != 1:
-        raise UsageError(f"mitigations run on one platform; found {', '.join(sorted(platforms)) or 'nothing to do'}")
-    injectors = {one.plan.injector: one.plan.settings for one in planned}
+        names = ", ".join(sorted(platforms)) or "none"
+        raise UsageError(f"mitigations must be for one platform, but are for {names}. Run them separately")
+    injectors = {attempt.plan.injector: attempt.plan.settings for attempt in planned}
     if len(injectors) != 1:
         names = ", ".join(sorted(name or OWN_INJECTOR for name in injectors))
-        raise UsageError(f"mitigations run with one injector; found {names}; plan them apart")
+        raise UsageError(f"mitigations must be for one injector, but are for {names}. Run them separately")
     return open_host(platforms.pop(), {**settings, **next(iter(injectors.values()))})
 
 
 def _repairs(group: Sequence[Mitigation]) -> tuple[RepairOrder, ...]:
-    return tuple(one.order for one in group)
+    return tuple(attempt.order for attempt in group)
 
 
 def read_mitigations(root: str | Path) -> tuple[Mitigation, ...]:
-    """Return all attempts whose results a folder holds; raise DataError when one is damaged."""
-    return tuple(_document(path, Path(root)) for path in sorted((Path(root) / MITIGATIONS).glob("*.json")))
+    """Return all attempts with results in a folder; raise DataError if one is damaged."""
+    return tuple(_read_attempt(path, Path(root)) for path in sorted((Path(root) / MITIGATIONS).glob("*.json")))
 
 
-def _in_groups(due: Sequence[Mitigation], in_turn: bool) -> dict[str, list[Mitigation]]:
-    """Return the attempts that share an episode, by its id, which is the first one's."""
+def _group_by_episode(due: Sequence[Mitigation], in_turn: bool) -> dict[str, list[Mitigation]]:
+    """Group attempts that share an episode, by its id: the id of the first attempt."""
     groups: dict[str, list[Mitigation]] = {}
-    for one in due:
-        alone = one.order.mitigator is not None or not in_turn
-        groups.setdefault(one.id if alone else replace(one.plan, episode="").to_json(), []).append(one)
+    for attempt in due:
+        is_alone = attempt.order.mitigator is not None or not in_turn
+        key = attempt.id if is_alone else replace(attempt.plan, episode="").to_json()
+        groups.setdefault(key, []).append(attempt)
     return {group[0].id: group for group in groups.values()}
 
 
-def _tried(group: Sequence[Mitigation], outcome: EpisodeOutcome) -> list[Mitigation]:
-    """Return what came of the attempts of an episode; those after the first success were not made."""
+def _apply_outcome(group: Sequence[Mitigation], outcome: EpisodeOutcome) -> list[Mitigation]:
+    """Return the attempts of an episode with their results, without those after the first success."""
     if outcome.failure:
-        return [replace(one, failure=outcome.failure) for one in group]
-    return [replace(one, result=result) for one, result in zip(group, outcome.mitigations, strict=False)]
+        return [replace(attempt, failure=outcome.failure) for attempt in group]
+    return [replace(attempt, result=result) for attempt, result in zip(group, outcome.mitigations, strict=False)]
 
 
 def _check_folder(root: Path) -> None:
     if root.exists() and not root.is_dir():
-        raise DataError(f"--out must be a folder, but {root} is a file; name another")
+        raise DataError(f"--out must be a folder, but {root} is a file. Choose another")
     content = {path.name for path in root.iterdir()} if root.exists() else set()
     if content - _OURS:
         other = min(content - _OURS)
-        raise DataError(f"{root} holds {other!r} and is no folder of mitigations; name an empty or new one with --out")
+        raise DataError(
+            f"--out must be empty or contain mitigations only, but {root} contains {other!r}. Choose another"
+        )
 
 
 def _read(root: Path, planned: Mitigation) -> Mitigation | None:
     path = root / MITIGATIONS / f"{planned.id}.json"
-    return _document(path, root) if path.exists() else None
+    return _read_attempt(path, root) if path.exists() else None
 
 
-def _document(path: Path, root: Path) -> Mitigation:
+def _read_attempt(path: Path, root: Path) -> Mitigation:
     return read_document(path, Mitigation, below=root)
 
 
-def _write(root: Path, made: Mitigation) -> None:
-    text = json.dumps(made.to_record(), indent=1, ensure_ascii=False)
-    replace_text(root / MITIGATIONS / f"{made.id}.json", text)
+def _write(root: Path, attempt: Mitigation) -> None:
+    text = json.dumps(attempt.to_record(), indent=1, ensure_ascii=False)
+    replace_text(root / MITIGATIONS / f"{attempt.id}.json", text)

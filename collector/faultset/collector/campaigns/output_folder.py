@@ -1,4 +1,4 @@
-"""The output folder of a campaign, the folders of its workers' runs, and the removal of what killed runs left."""
+"""The output folder of a campaign, its workers' folders, and the cleanup after killed runs."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ class WorkerFolder:
 
     @staticmethod
     def make(root: Path, episode: str) -> WorkerFolder:
-        """Make a folder for a run of an episode that this process cares for."""
+        """Create a folder for a run of an episode by this process."""
         owner = ProcessIdentity.current()
         path = root / WORKERS / f"{episode}-{secrets.token_hex(8)}"
         new = path.with_name(f"{_NEW}-{path.name}")
         new.mkdir(parents=True)
-        # a folder is seen by others with its owner in it, or not at all
+        # other processes must never see a folder without its owner
         write_text(new / _OWNER, owner.model_dump_json())
         new.rename(path)
         return WorkerFolder(path=path, owner=owner)
 
     def hand_over(self, root: Path, episode: str) -> bool:
-        """Rename the finished episode into the dataset; say False when the dataset has it already."""
+        """Move the finished episode into the dataset; return False if the dataset already has it."""
         target = root / EPISODES / episode
         target.parent.mkdir(exist_ok=True)
         try:
@@ -69,24 +69,24 @@ class WorkerFolder:
         return True
 
     def keep_logs(self, root: Path, logs: Path | None) -> Path | None:
-        """Move what a failed episode has left for a diagnosis to the dataset's folder, and return where it is."""
+        """Move the logs of a failed episode to the dataset's folder and return their new path."""
         if logs is None:
             return None
-        kept = root / FAILED / logs.name
-        kept.parent.mkdir(exist_ok=True)
-        shutil.rmtree(kept, ignore_errors=True)
+        target = root / FAILED / logs.name
+        target.parent.mkdir(exist_ok=True)
+        shutil.rmtree(target, ignore_errors=True)
         with suppress(OSError):
-            logs.rename(kept)
-        return kept if kept.exists() else None
+            logs.rename(target)
+        return target if target.exists() else None
 
     def remove(self) -> None:
-        """Remove the folder, unless an episode in it is still to be undone."""
+        """Remove the folder, unless changes of its episode must still be undone."""
         if not any((self.path / RUNNING).glob("*.json")):
             shutil.rmtree(self.path, ignore_errors=True)
 
 
 def worker_folders(root: Path) -> Iterator[WorkerFolder]:
-    """Yield the folders of runs that a dataset has, those that are going on among them."""
+    """Yield the folders of all workers' runs in a dataset, including running ones."""
     for path in sorted((root / WORKERS).glob("*/")):
         if path.name.startswith(_NEW) or path.is_symlink():
             continue
@@ -100,48 +100,52 @@ _TORN = re.compile(r"\.[A-Za-z0-9.-]{1,80}\.[0-9a-f]{8}\.tmp")
 
 
 def check_output_folder(root: Path) -> None:
-    """Refuse an output folder that holds something else.
+    """Raise DataError unless a path can be a dataset's folder.
 
     Raises
     ------
     DataError
-        The path is a file, cannot be looked at, or is a folder with content that is no dataset.
+        The path is a file, cannot be read, or is a folder with other files.
     """
     try:
         if not root.exists():
             return
         if not root.is_dir():
-            raise DataError(f"--out must be a folder, but {root} is a file; name another")
+            raise DataError(f"--out must be a folder, but {root} is a file. Choose another")
         content = {path.name for path in root.iterdir()}
     except OSError as error:
-        raise DataError(f"--out cannot be {root} ({error.strerror}); name another folder") from None
+        raise DataError(
+            f"--out must be a readable folder, but {root} is not ({error.strerror}). Choose another"
+        ) from None
     if content and not content & {*_FOLDERS, LOCK}:
         raise DataError(
-            f"{root} holds {sorted(content)[0]!r} and is not a faultset dataset; name an empty or new folder with --out"
+            f"--out must be a dataset or an empty folder, but {root} contains {min(content)!r}. Choose another folder"
         )
     for name in _FOLDERS:
         if (root / name).is_symlink() or (name in content and not (root / name).is_dir()):
-            raise DataError(f"{root / name} must be a folder, not a link or a file; move the whole dataset instead")
+            raise DataError(f"{root / name} must be a folder, but is a link or a file. Move the whole dataset instead")
 
 
 def make_output_folder(path: Path) -> None:
-    """Make an output folder, or one below it, unless it is there; raise DataError where that is not possible."""
+    """Create an output folder or one below it if missing; raise DataError if that fails."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"--out cannot be {path} ({error.strerror}); name another folder") from None
+        raise DataError(
+            f"--out must be a writable folder, but {path} is not ({error.strerror}). Choose another"
+        ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemovalResult:
-    """What was done about the rests of killed runs.
+    """Result of the cleanup after killed runs.
 
     Attributes
     ----------
     episodes
-        Episodes that were undone and removed.
+        Episodes whose changes were undone and whose folders were removed.
     left
-        A sentence for everything that was left alone although no run owns it for sure.
+        A sentence for everything that was not removed because it may still be in use.
     """
 
     episodes: list[str] = field(default_factory=list)
@@ -151,32 +155,32 @@ class RemovalResult:
 def remove_abandoned(
     root: Path, host_of: Callable[[str], PlatformHost | None], *, take_over: bool = False
 ) -> RemovalResult:
-    """Undo and remove what killed runs left, and nothing that is not ours for sure.
+    """Undo the changes of killed runs and remove their folders; touch nothing else.
 
     Parameters
     ----------
     root
         The dataset's folder, locked by this process.
     host_of
-        Returns the host of a platform, or None to leave its episodes alone this time.
+        Returns the host of a platform, or None to skip its episodes.
     take_over
-        Also what runs on other machines and in other containers have left.
+        Whether to clean up after other machines and containers too.
 
     Raises
     ------
     PlatformError
-        Something could not be undone; what leads to it stays, so that it can be tried again.
+        Some changes could not be undone; their journal is kept for another attempt.
     """
     removal = RemovalResult()
-    for found in working_folders(root):
-        if isinstance(found, DataError):
-            removal.left.append(f"{found}; left alone: remove it if no episode runs")
-        elif _is_abandoned(found, take_over, removal):
-            host = host_of(found.note.platform)
+    for working in working_folders(root):
+        if isinstance(working, DataError):
+            removal.left.append(f"{working}; left alone: remove it if no episode runs")
+        elif _is_abandoned(working, take_over, removal):
+            host = host_of(working.note.platform)
             if host is not None:
-                host.undo_abandoned(found.journal)
-                found.release()
-                removal.episodes.append(found.note.episode)
+                host.undo_abandoned(working.journal)
+                working.release()
+                removal.episodes.append(working.note.episode)
     remove_torn_notes(root)
     for folder in (root, root / CAMPAIGNS, root / VERSIONS):
         for torn in folder.glob(".*.tmp"):
@@ -190,7 +194,9 @@ def remove_abandoned(
         if _is_unfinished_episode(unfinished):
             shutil.rmtree(unfinished, ignore_errors=True)
         else:
-            removal.left.append(f"{unfinished} is no unfinished episode; left alone: move it elsewhere")
+            removal.left.append(
+                f"{unfinished} contains other files than an unfinished episode; not removed: move it away"
+            )
     remove_abandoned_runs(root, host_of, removal, take_over=take_over)
     return removal
 
@@ -198,68 +204,68 @@ def remove_abandoned(
 def remove_abandoned_runs(
     root: Path, host_of: Callable[[str], PlatformHost | None], removal: RemovalResult, *, take_over: bool = False
 ) -> None:
-    """Undo and remove runs of episodes whose worker has ended; see `remove_abandoned`, whose result is added to."""
+    """Clean up after workers that have ended and add to `removal`; see `remove_abandoned`."""
     for folder in worker_folders(root):
         state = folder.owner.state()
         if state == "alive":
             continue
         if state == "unknown" and not take_over:
             removal.left.append(
-                f"{folder.path} is of {folder.owner}, another machine or container, and may still be used; left alone: "
-                "it goes when a worker begins an episode there, or with 'faultset recover --break-lock'"
+                f"{folder.path} belongs to {folder.owner}, another machine or container, and may still be in use; not "
+                "removed: a worker there will remove it, or run 'faultset recover --break-lock'"
             )
             continue
-        found = remove_abandoned(folder.path, host_of, take_over=take_over)
-        removal.episodes.extend(found.episodes)
-        removal.left.extend(found.left)
+        inner = remove_abandoned(folder.path, host_of, take_over=take_over)
+        removal.episodes.extend(inner.episodes)
+        removal.left.extend(inner.left)
         folder.remove()
 
 
 def remove_lost_episode(root: Path, episode: str, host: PlatformHost) -> None:
-    """Undo and remove what an episode has left whose process was killed.
+    """Undo the changes of an episode whose process was killed, and remove its folders.
 
     Raises
     ------
     PlatformError
-        Something could not be undone; what leads to it stays, so that `recover` tries again.
+        Some changes could not be undone; their journal is kept, so that `recover` can try again.
     """
-    for found in working_folders(root):
-        if isinstance(found, DataError) or found.note.episode != episode:
+    for working in working_folders(root):
+        if isinstance(working, DataError) or working.note.episode != episode:
             continue
-        if _is_abandoned(found, False, RemovalResult()):
-            host.undo_abandoned(found.journal)
-            found.release()
+        if _is_abandoned(working, False, RemovalResult()):
+            host.undo_abandoned(working.journal)
+            working.release()
     unfinished = root / EPISODES / f"{episode}{INCOMPLETE}"
     if not (root / RUNNING / f"{episode}.json").exists() and _is_unfinished_episode(unfinished):
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def await_removal_or_notify(host: PlatformHost, episodes: Collection[str], notify: Callable[[str], None]) -> None:
-    """Wait until what episodes had is gone from their host, and tell what stays; their results are there anyway."""
+    """Wait until the host has removed everything of the episodes; notify the user of what remains."""
     try:
         host.await_removal(episodes)
     except PlatformError as error:
         notify(str(error))
 
 
-def _is_abandoned(found: WorkingFolder, take_over: bool, removal: RemovalResult) -> bool:
-    state, owner = found.note.owner.state(), found.note.owner
+def _is_abandoned(working: WorkingFolder, take_over: bool, removal: RemovalResult) -> bool:
+    state, owner = working.note.owner.state(), working.note.owner
     if state == "alive":
         return False
     if state == "unknown" and not take_over:
         removal.left.append(
-            f"episode {found.note.episode} was run by {owner}, another machine or container, and may still run; left "
-            "alone: run 'faultset recover --break-lock' once it has ended"
+            f"episode {working.note.episode} belongs to {owner}, another machine or container, and may still run; not "
+            "removed: run 'faultset recover --break-lock' once it has ended"
         )
         return False
-    if objection := found.objection():
-        removal.left.append(f"{found.path}: {objection}; left alone")
+    if objection := working.objection():
+        removal.left.append(f"{working.path}: {objection}; not removed")
         return False
     return True
 
 
 def _is_unfinished_episode(folder: Path) -> bool:
-    """Say whether a folder holds nothing but what is written of an episode before it is whole."""
+    """Return whether a folder contains only files of an unfinished episode."""
     if folder.is_symlink() or not folder.is_dir() or folder.parent.is_symlink():
         return False
     for path in folder.rglob("*"):

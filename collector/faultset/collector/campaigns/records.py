@@ -1,19 +1,17 @@
-"""The result of a campaign, and its file in the dataset."""
+"""The result of a campaign and its file in the dataset."""
 
 from __future__ import annotations
 
 import json
-import os
-import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 from pydantic import BaseModel
 
 from faultset.collector.campaigns.episode_processes import EpisodeResult
+from faultset.collector.campaigns.episode_queue import VoidAttempt
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.options import campaign_options
 from faultset.collector.plans.plan import Plan
@@ -27,19 +25,21 @@ from faultset.datasets.format.labels import read_label
 
 CAMPAIGNS = "campaigns"
 LIMIT_BYTES = 64 << 20
-"""Size of a campaign's file, which holds about 600 bytes for each plan."""
+"""Largest size of a campaign's file, which holds about 600 bytes per plan."""
 
 
 class _CampaignRecord(BaseModel):
-    """What a campaign's file must hold."""
+    """Content of a campaign's file."""
 
     campaign: str
-    request: CampaignRequest
+    request: CampaignRequest | None
+    as_in: str | None
     settings: dict[str, Any]
     plans: list[Plan]
     refused: dict[str, str]
     failures: dict[str, str]
     code: dict[str, str]
+    void_attempts: list[VoidAttempt]
 
 
 def campaign_file(root: Path, campaign: str) -> Path:
@@ -48,90 +48,107 @@ def campaign_file(root: Path, campaign: str) -> Path:
 
 
 def campaign_ids(root: Path) -> list[str]:
-    """Return the ids of the campaigns that have added to a dataset."""
+    """Return the ids of all campaigns of a dataset."""
     return sorted(path.stem for path in (root / CAMPAIGNS).glob("*.json"))
 
 
-def recorded_outcome(root: Path, episode: str) -> EpisodeOutcome:
-    """Return the outcome of an episode that the dataset has."""
+def read_outcome(root: Path, episode: str) -> EpisodeOutcome:
+    """Return the outcome of an episode in the dataset."""
     return EpisodeOutcome(episode=episode, verdict=read_label(root / EPISODES / episode).verdict)
 
 
 def write_campaign(
     root: Path,
     campaign: str,
-    request: CampaignRequest,
+    request: CampaignRequest | None,
     plans: Sequence[Plan],
     *,
+    as_in: str | None = None,
     unsupported: Mapping[str, str],
     settings: Mapping[str, Any],
     code: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a campaign's file, whole or not at all; a file that exists stays as it is.
+    """Write a campaign's file atomically, unless it exists.
 
     Parameters
     ----------
+    request
+        None when the plans are those of an earlier campaign.
+    as_in
+        Where the plans of an earlier campaign were read.
     unsupported
         Faults that were requested and that the platform cannot inject, with the reason.
     settings
-        Settings of the platform that were given.
+        Settings of the platform.
     code
-        Which code the campaign runs.
+        Code that the campaign runs; see `campaign_code`.
     """
     path = campaign_file(root, campaign)
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         record = {
             "campaign": campaign,
-            "request": asdict(request),
+            "request": None if request is None else asdict(request),
+            "as_in": as_in,
             "settings": dict(settings),
             "code": dict(code or {}),
             "plans": [json.loads(plan.to_json()) for plan in plans],
             "refused": dict(unsupported),
             "failures": {},
+            "void_attempts": [],
         }
         _replace(path, record)
 
 
-def code_changes(root: Path, request: CampaignRequest, code: Mapping[str, str]) -> list[str]:
-    """Name what has other code than in every campaign of the same request that the dataset has."""
+def _has_request(record: Mapping[str, Any], request: CampaignRequest | None) -> bool:
+    recorded = record["request"]
+    return (None if recorded is None else checked(recorded, CampaignRequest, "a request")) == request
+
+
+def code_changes(root: Path, request: CampaignRequest | None, code: Mapping[str, str]) -> list[str]:
+    """Return names of code that differs from all earlier campaigns of the same request."""
     earlier = [
         record["code"]
         for record in (_read(root, name) for name in campaign_ids(root))
-        if record["code"] and checked(record["request"], CampaignRequest, "a request") == request
+        if record["code"] and _has_request(record, request)
     ]
     if not earlier or dict(code) in earlier:
         return []
-    return sorted(what for what in code if all(one.get(what) != code[what] for one in earlier))
+    return sorted(name for name in code if all(other.get(name) != code[name] for other in earlier))
 
 
-def record_failures(root: Path, campaign: str, failures: Mapping[str, str]) -> None:
-    """Note in a campaign's file which episodes failed, and why."""
-    _replace(campaign_file(root, campaign), {**_read(root, campaign), "failures": dict(failures)})
+def record_failures(
+    root: Path, campaign: str, failures: Mapping[str, str], voids: Iterable[VoidAttempt] = ()
+) -> tuple[VoidAttempt, ...]:
+    """Write failed episodes and further void attempts into a campaign's file; return all its void attempts."""
+    record = _read(root, campaign)
+    attempts = [*record["void_attempts"], *(asdict(void) for void in voids)]
+    _replace(campaign_file(root, campaign), {**record, "failures": dict(failures), "void_attempts": attempts})
+    return tuple(VoidAttempt(**attempt) for attempt in attempts)
 
 
 def read_campaign(root: Path, campaign: str) -> dict[str, Any]:
-    """Return what a campaign's file holds.
+    """Return the content of a campaign's file.
 
     Raises
     ------
     DataError
         The dataset has no such campaign, or its file is damaged.
     """
-    known = campaign_ids(root)
-    if campaign not in known:
-        raise DataError(f'{root} has no campaign "{campaign}"; {suggest(campaign, known)}')
+    ids = campaign_ids(root)
+    if campaign not in ids:
+        raise DataError(f'{root} has no campaign "{campaign}"; {suggest(campaign, ids)}')
     return _read(root, campaign)
 
 
 def as_options(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a campaign as the options of `collect` that repeat it: option name to value, names without dashes."""
-    request = dict(record["request"])
-    phases = request.pop("phases")
-    if request["profile"] == "custom":
+    """Return the options of `collect` that repeat a campaign, by name without dashes."""
+    options: dict[str, Any] = {"as-in": record["as_in"]}
+    request = dict(record["request"] or {})
+    phases = request.pop("phases", {})
+    if request.get("profile") == "custom":
         del request["profile"]
         request |= phases
-    options = {}
     for option in campaign_options().values():
         value = request.get(option.name)
         options[option.flag] = f"{value:.12g}s" if option.is_length and value is not None else value
@@ -150,36 +167,38 @@ def _replace(path: Path, record: Mapping[str, Any]) -> None:
     text = json.dumps(record, indent=1, sort_keys=True)
     if len(text.encode()) > LIMIT_BYTES:
         raise DataError(
-            f"a campaign of {len(record['plans'])} episodes has a file of {len(text) / 2**20:.0f} MiB, and at most "
-            f"{LIMIT_BYTES >> 20} MiB are read again; collect them in several campaigns, with another --seed each"
+            f"a campaign's file must have at most {LIMIT_BYTES >> 20} MiB, but {len(record['plans'])} episodes need "
+            f"{len(text) / 2**20:.0f} MiB. Collect them in several campaigns, each with another --seed"
         )
     replace_text(path, text)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignResult:
-    """What came of a campaign.
+    """Result of a campaign.
 
     Attributes
     ----------
     root
-        The dataset's folder; of a dataset behind a URL its local part, in which episodes have no telemetry.
+        The dataset's folder; for a dataset at a URL, its local copy, in which episodes have no telemetry.
     location
-        What people call the dataset: a path or a URL.
+        Path or URL of the dataset.
     campaign
         Id of the campaign; its file is `campaigns/<id>.json` in the dataset.
     version
-        The dataset's newest version; empty when there is none.
+        Newest version of the dataset; empty when there is none.
     plans
-        The planned episodes, in the order in which they were begun.
+        Planned episodes in their order.
     episodes
-        A result for each planned episode that has ended, in any run of the campaign.
+        Results of all planned episodes that have ended, in any run of the campaign.
     unsupported
-        Faults that the platform cannot inject and that were left out, with the reason.
+        Faults left out because the platform cannot inject them, with the reasons.
     interrupted
         Whether the campaign was stopped before its end; no version was written then.
     wall_s
         Length of this run in seconds.
+    voids
+        Failed attempts in all runs of the campaign.
     """
 
     root: Path
@@ -191,6 +210,7 @@ class CampaignResult:
     unsupported: Mapping[str, str]
     interrupted: bool
     wall_s: float
+    voids: tuple[VoidAttempt, ...] = ()
 
     @property
     def failures(self) -> dict[str, str]:
@@ -215,16 +235,6 @@ class CampaignResult:
         logs = f" (logs in {first.outcome.logs})" if first.outcome.logs else ""
         raise error(
             f"{len(failed)} of {len(self.plans)} episodes failed after {first.attempts} "
-            f"{'attempt' if first.attempts == 1 else 'attempts'}; first: {first.failure}{logs}; "
-            f"run the same command again to retry them"
+            f"{'attempt' if first.attempts == 1 else 'attempts'}; first: {first.failure}{logs}. "
+            f"Run the same command again to retry them"
         )
-
-
-def this_machine() -> dict[str, Any]:
-    """Return what a version's provenance says of a machine on which episodes ran."""
-    return {
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-    }

@@ -1,6 +1,6 @@
-"""A worker of a campaign: runs single episodes on its machine, as many at a time as the machine can carry.
+"""A dask worker of a campaign: runs single episodes within the capacity of its machine.
 
-An order is run in a folder of its own and handed over to the dataset when it is finished; see
+Each episode runs in a separate folder and moves into the dataset once it is finished; see
 `faultset.collector.campaigns.output_folder` and `faultset.collector.campaigns.destinations`.
 """
 
@@ -29,9 +29,9 @@ from faultset.core.errors import DataError, FaultsetError
 from faultset.core.files import translate_resource_errors
 
 RESOURCE = "episode"
-"""Resource of dask workers: how many episodes a worker runs at a time."""
+"""Resource of dask workers: maximum number of concurrent episodes."""
 TOPIC = "faultset-episodes"
-"""Topic of dask on which workers say in which phase their episodes are."""
+"""Dask topic on which workers report the phases of their episodes."""
 _LOOK_EVERY_S = 0.25
 
 
@@ -41,42 +41,42 @@ class WorkerAssignment:
 
     waiting: WaitingEpisode
     destination: Destination
-    """Where the episode goes."""
+    """Dataset of the episode."""
     campaign: str
-    """Id of the campaign, whose file the dataset has."""
+    """Id of the campaign; its file is in the dataset."""
     run: str
-    """Id of the command that wants the episode; it can stop all that it wanted."""
+    """Id of the `collect` command, which can stop all its episodes at once."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the platform's host."""
     program: Sequence[str] = PROGRAM
-    """What runs the episode, as arguments of the interpreter."""
+    """Interpreter arguments that run the episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeRun:
-    """How an order ended."""
+    """How an assignment ended."""
 
     outcome: EpisodeOutcome
     wall_s: float
 
 
 Report = Callable[[str], None]
-"""Told the phase that an episode enters; the first is `waiting`."""
+"""Called with each phase that an episode enters; the first is `waiting`."""
 
 
 class EpisodeWorker:
-    """Runs orders, each in the thread that brings it and in a folder of its own."""
+    """Runs assignments, each in its caller's thread and in a separate folder."""
 
     def __init__(self, host: EpisodeHost) -> None:
         self._host = host
         self._stopped: set[str] = set()
 
     def stop(self, run: str) -> None:
-        """Let the episodes of a command undo their changes and end, and begin no more of them."""
+        """Make the episodes of a command undo their changes and end, and start no more of them."""
         self._stopped.add(run)
 
     def run(self, order: WorkerAssignment, report: Report = lambda phase: None) -> EpisodeRun:
-        """Run an order to its end; whatever goes wrong is in the outcome."""
+        """Run an assignment; errors are reported in the outcome."""
         began = time.monotonic()
         try:
             with translate_resource_errors(order.destination.folder):
@@ -95,13 +95,13 @@ class EpisodeWorker:
         root = destination.folder
         if not destination.has_campaign(order.campaign):
             raise DataError(
-                f"the worker does not see {destination.location}, or not what is in it; put it on storage that all "
-                "share, or behind a URL"
+                f"the worker must see the dataset in {destination.location}, but found no file of the campaign there. "
+                "Use storage that all machines share, or a URL"
             )
-        if there := destination.outcome(episode):
-            return there
+        if outcome := destination.outcome(episode):
+            return outcome
         platform = order.waiting.plan.platform
-        # what cannot be undone now stays and is tried again; it must not spoil this episode
+        # a later run tries again to undo what cannot be undone now; this episode goes on
         with suppress(FaultsetError, OSError):
             remove_abandoned_runs(
                 root, lambda name: open_host(name, order.settings) if name == platform else None, RemovalResult()
@@ -110,8 +110,8 @@ class EpisodeWorker:
         try:
             outcome = self._run_in(folder, order, report)
             if outcome.failure or outcome.interrupted:
-                place = "" if destination.is_shared or not outcome.logs else f" (on the machine {node()})"
-                return replace(outcome, failure=outcome.failure + place, logs=folder.keep_logs(root, outcome.logs))
+                machine = "" if destination.is_shared or not outcome.logs else f" (on the machine {node()})"
+                return replace(outcome, failure=outcome.failure + machine, logs=folder.keep_logs(root, outcome.logs))
             is_new = destination.hand_over(folder, episode)
             return outcome if is_new else destination.outcome(episode) or outcome
         finally:
@@ -131,34 +131,34 @@ class EpisodeWorker:
                     report,
                 ).outcome
             time.sleep(_LOOK_EVERY_S)
-        return EpisodeOutcome(episode=plan.episode, failure="stopped before it began", interrupted=True)
+        return EpisodeOutcome(episode=plan.episode, failure="stopped before it started", interrupted=True)
 
 
 _worker: EpisodeWorker | None = None
-_making = threading.Lock()
+_creation = threading.Lock()
 
 
 def this_worker(most: int = 1) -> EpisodeWorker:
-    """Return the worker that this process is, made with `most` the first time."""
+    """Return the worker of this process; the first call creates it for `most` concurrent episodes."""
     global _worker
-    with _making:
+    with _creation:
         if _worker is None:
             _worker = EpisodeWorker(EpisodeHost(most))
         return _worker
 
 
 def run_on_dask(order: WorkerAssignment) -> EpisodeRun:
-    """Run an order as a task of dask: the worker's resource, not its threads, says how many run at a time."""
+    """Run an assignment as a dask task; the worker's resource, not its threads, limits the concurrency."""
     from distributed import get_worker, secede
 
     worker = get_worker()
-    here = this_worker(int(worker.state.total_resources.get(RESOURCE, 1)))
-    # the thread is given back, the resource is kept until the end
+    episodes = this_worker(int(worker.state.total_resources.get(RESOURCE, 1)))
+    # release the thread, but keep the resource until the episode ends
     secede()
     key = (order.run, order.waiting.plan.episode)
-    return here.run(order, lambda phase: worker.log_event(TOPIC, (*key, worker.address, phase)))
+    return episodes.run(order, lambda phase: worker.log_event(TOPIC, (*key, worker.address, phase)))
 
 
 def stop_here(run: str) -> None:
-    """Stop what this process runs for a command."""
+    """Stop all episodes that this process runs for a command."""
     this_worker().stop(run)

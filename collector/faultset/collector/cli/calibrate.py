@@ -35,7 +35,7 @@ def calibrate(datasets: tuple[Path, ...], out: Path | None, as_json: bool) -> No
     from faultset.core.files import replace_text
     from faultset.datasets.dataset import open_dataset
 
-    found = latent.measured(open_dataset(path) for path in datasets)
+    found = latent.measure_calibrations(open_dataset(path) for path in datasets)
     if not found:
         raise DataError(
             "these datasets have no plain episode without a fault; collect some with "
@@ -43,7 +43,9 @@ def calibrate(datasets: tuple[Path, ...], out: Path | None, as_json: bool) -> No
         )
     if out is not None:
         groups = {(one.app, one.platform, one.step_s, one.load) for one in found}
-        kept = [one for one in latent.shipped() if (one.app, one.platform, one.step_s, one.load) not in groups]
+        kept = [
+            one for one in latent.load_calibrations() if (one.app, one.platform, one.step_s, one.load) not in groups
+        ]
         replace_text(out, latent.to_json([*found, *kept]))
     if as_json:
         show_json([_record(one) for one in found])

@@ -34,7 +34,7 @@ def list_campaigns(dataset: Path, as_json: bool) -> None:
     rows = []
     for campaign in campaign_ids(dataset):
         record = read_campaign(dataset, campaign)
-        request = record["request"]
+        request = record["request"] or _request_of(record["plans"])
         rows.append(
             {
                 "campaign": campaign,
@@ -51,6 +51,17 @@ def list_campaigns(dataset: Path, as_json: bool) -> None:
         rows = [row | {"faults": _first_of(row["faults"]), "apps": _first_of(row["apps"])} for row in rows]
     columns = ["campaign", "faults", "apps", "platform", "profile", "seed", "plans", "failures"]
     show_records(rows, columns=columns, as_json=as_json, wrap_at=100)
+
+
+def _request_of(plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Describe repeated plans as a request would."""
+    return {
+        "faults": sorted({plan["fault"] for plan in plans if plan["fault"]}),
+        "apps": sorted({plan["app"] for plan in plans}),
+        "platform": plans[0]["platform"],
+        "profile": plans[0]["profile"],
+        "seed": "as recorded",
+    }
 
 
 def _first_of(names: Sequence[str]) -> str:

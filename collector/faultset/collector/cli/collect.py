@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from faultset.collector.cli.cluster import (
     CLUSTER_FLAGS,
@@ -67,7 +68,12 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     callback=_use_config,
     help="YAML file with these options; the command line overrides it.",
 )
-@campaign_options()
+@click.option(
+    "--as-in",
+    type=click.Path(path_type=Path, exists=True),
+    help="Dataset, card or campaign file whose plans to run again, instead of --faults and --apps.",
+)
+@campaign_options(required=False)
 @click.option(
     "--out",
     type=click.Path(),
@@ -91,7 +97,14 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
 @click.option("--fresh", is_flag=True, help="Start a new campaign instead of resuming.")
 @json_option
 def collect(
-    out: str, jobs: int | None, scheduler: str | None, dry_run: bool, fresh: bool, as_json: bool, **options: Any
+    out: str,
+    as_in: Path | None,
+    jobs: int | None,
+    scheduler: str | None,
+    dry_run: bool,
+    fresh: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Run fault-injection episodes on live applications and write their telemetry and truth into a dataset.
     Repeat the command to resume an interrupted campaign; finished episodes are kept.
@@ -102,19 +115,28 @@ def collect(
       collect --faults target-port,revoke-auth --apps hotel --profile quick -j 4 --out data/
       collect --faults all --apps hotel --platform kubernetes --injector chaos-mesh
     """
+    _check_source(as_in, options)
     from faultset.collector.campaigns.collection import collect as collect_campaign
     from faultset.collector.cli.output import default_jobs, print_summary, show_plans, show_progress
     from faultset.collector.plans.campaign_plans import plan_campaign
+    from faultset.collector.plans.recorded_plans import read_recorded_plans, select_repeatable
     from faultset.collector.plans.requests import make_request
 
-    request = make_request(**request_options(options))
+    campaign = request_options(options)
+    request = None if as_in else make_request(**campaign)
     if dry_run:
-        show_plans(plan_campaign(request), jobs or default_jobs(request.platform, scheduler), as_json=as_json)
+        plans, objections = (
+            select_repeatable(read_recorded_plans(as_in)) if as_in else (plan_campaign(make_request(**campaign)), ())
+        )
+        for sentence in objections:
+            click.echo(sentence, err=True)
+        show_plans(plans, jobs or default_jobs(plans[0].platform, scheduler), as_json=as_json)
         return
     with interrupts() as received, show_progress() as progress:
         result = collect_campaign(
             request,
             out=out,
+            as_in=as_in,
             jobs=jobs,
             scheduler=scheduler,
             fresh=fresh,
@@ -126,8 +148,26 @@ def collect(
     if result.interrupted:
         finished = sum(not one.failure for one in result.episodes)
         click.echo(
-            f"stopped with {finished} of {len(result.plans)} episodes; run the same command again to go on", err=True
+            f"stopped with {finished} of {len(result.plans)} episodes. Run the same command again to continue", err=True
         )
         raise KeyboardInterrupt
     print_summary(result, as_json=as_json)
     result.raise_for_failures()
+
+
+def _check_source(as_in: Path | None, options: dict[str, Any]) -> None:
+    """Raise UsageError unless a campaign is described by --as-in, or else by its own options."""
+    from faultset.collector.plans.options import campaign_options as declared_options
+    from faultset.core.errors import UsageError
+
+    context, declared = click.get_current_context(), declared_options()
+    if as_in is None:
+        missing = [name for name, option in declared.items() if option.is_required and not options[name]]
+        if missing:
+            raise UsageError(f"--{missing[0]} is missing. Name some, or repeat a campaign with --as-in")
+        return
+    for name, option in declared.items():
+        if context.get_parameter_source(name) in (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP):
+            raise UsageError(
+                f"--as-in repeats a campaign as it was, but --{option.flag} changes it. Leave one of them out"
+            )

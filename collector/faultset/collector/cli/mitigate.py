@@ -117,7 +117,7 @@ def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_j
         )
     if campaign.interrupted:
         done = sum(not one.failure for one in campaign.mitigations)
-        click.echo(f"stopped with {done} of {len(planned)} attempts; run the same command again to go on", err=True)
+        click.echo(f"stopped with {done} of {len(planned)} attempts. Run the same command again to continue", err=True)
         raise KeyboardInterrupt
     _show(campaign, as_json)
     campaign.raise_for_failures()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -103,10 +104,14 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
     done, total = len(labels), len(result.plans)
     version = f"version {result.version}" if result.version else "without a version"
     click.echo(f"{done} of {total} episodes in {result.wall_s / 60:.1f} min; dataset {result.location}, {version}")
+    if causes := Counter(void.cause for void in result.voids):
+        counts = ", ".join(f"{count} {cause}" for cause, count in causes.most_common())
+        click.echo(f"{causes.total()} attempts were void: {counts}", err=True)
     for sentence in _source_failures(result):
         click.echo(sentence, err=True)
     if done:
-        click.echo(f"next: evaluate {shlex.quote(str(result.location))}")
+        location = shlex.quote(str(result.location))
+        click.echo(f"next: faultset dataset verify {location} --shortcuts, then evaluate {location}")
 
 
 def _source_failures(result: CampaignResult) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the commands of the state machine do: the steps of one episode on its platform."""
+"""Actions of the state machine's commands: the steps of one episode on its platform."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from faultset.collector.episodes.health import (
     SETTLE_NS,
     EpisodeWatchdog,
     HostTooBusy,
+    RequestsMoved,
     health_problem,
     requests_between,
     unready_workloads,
-    void_by_host,
 )
 from faultset.collector.episodes.host_pressure import CpuPressure
-from faultset.collector.episodes.live_faults import live_fault
+from faultset.collector.episodes.live_faults import build_live_fault
 from faultset.collector.episodes.recording import LiveRecording, read_early, write_episode
 from faultset.collector.episodes.records import EpisodeClock, EpisodeRecord, FaultRecord, ViewBounds
 from faultset.collector.episodes.state_machine import EpisodeMachine, Phase
@@ -48,22 +48,24 @@ _log = logging.getLogger(__name__)
 
 
 class FaultNotConfirmed(PlatformError):
-    """Nothing showed that a fault took effect; the same plan would end the same way."""
+    """A fault's check never saw the fault; the same plan would fail again."""
+
+    void_cause = "fault not confirmed"
 
 
 class EpisodeActions:
-    """Deploys, checks, injects, undoes and collects, as the runner asks for it.
+    """Deploys, checks, injects, undoes and collects.
 
-    Every action raises a FaultsetError that says why it failed.
+    Failed actions raise a FaultsetError with the reason.
 
     Attributes
     ----------
     record
-        What happened so far.
+        Events of the episode so far.
     judgement
-        The verdict and its evidence; None before the episode is written.
+        Verdict and evidence; None before the episode is written.
     mitigations
-        What came of each repair that was tried; empty without one, or before the first was made.
+        Results of the repairs tried so far.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class EpisodeActions:
         )
 
     def deploy(self) -> None:
-        """Deploy the application and return once it is ready."""
+        """Deploy the application and wait until it is ready."""
         self.platform.deploy()
         _log.info("%s is deployed", self.plan.app)
 
@@ -126,9 +128,9 @@ class EpisodeActions:
         self._must_be_healthy(end_ns - int(window_s * SECOND_NS), end_ns, "after the warm-up")
 
     def check_reference(self) -> None:
-        """Raise PlatformError unless the application was healthy in the reference.
+        """Raise PlatformError unless the application was healthy and steady in the reference.
 
-        Requests that have moved too much already would make the episode void at its end; what is left of it is saved.
+        Requests that moved too much would make the episode void at its end, so it ends now.
         """
         start_ns = self.machine.view_start_ns
         self._must_be_healthy(start_ns, self.machine.reference_end_ns, "before the injection")
@@ -138,7 +140,7 @@ class EpisodeActions:
             requests = with_load(requests)
         reason = unsteady_reason(earlier_changes(requests, start_ns=start_ns, onset_ns=end_ns))
         if reason:
-            raise void_by_host(self.plan.title, reason)
+            raise RequestsMoved(self.plan.title, reason)
 
     def _must_be_healthy(self, start_ns: int, end_ns: int, when: str) -> None:
         wrong = health_problem(
@@ -164,52 +166,52 @@ class EpisodeActions:
             _log.info("harmless change: %s of %s", step["decoy"], step["service"])
 
     def inject(self) -> None:
-        """Inject the faults, again those that repeat, or make the change of an episode without a fault."""
+        """Inject the faults that are due, or make the change of an episode without a fault."""
         record = self.record
         if self._attempt and record.inject_start_ns is None:
             self._attempt.note_healthy()
-        for one in record.faults:
-            if not one.injections:
-                one.before = one.spec.state_before(self.platform, one.target)
+        for fault in record.faults:
+            if not fault.injections:
+                fault.before = fault.spec.state_before(self.platform, fault.target)
         record.inject_start_ns = record.inject_start_ns or self._clock.time_ns()
         if not record.faults:
             changes = {"disturbed": disturb, "sham": imitate_fault}
             change = changes.get(self.plan.no_fault_kind or "")
             record.change = change(self.platform, self.draws.fault) if change else {}
-        for one in record.faults:
-            if one.is_due(self._clock.time_ns(), self.machine.onset_ns):
-                self._inject(one)
+        for fault in record.faults:
+            if fault.is_due(self._clock.time_ns(), self.machine.onset_ns):
+                self._inject(fault)
         if record.inject_done_ns is None:
             record.inject_done_ns = self._clock.time_ns()
             _log.info("injected: %s", self.plan.title)
         self.confirm()
 
-    def _inject(self, one: FaultRecord) -> None:
-        one.inject_start_ns = one.inject_start_ns or self._clock.time_ns()
-        # every repetition draws the same, and what the first one did is what the label says
-        parameters = one.spec.inject_with(self.platform, one.target, copy.deepcopy(one.rng), one.course)
-        one.parameters = one.parameters or parameters
-        one.injections += 1
-        one.inject_done_ns = one.inject_done_ns or self._clock.time_ns()
+    def _inject(self, fault: FaultRecord) -> None:
+        fault.inject_start_ns = fault.inject_start_ns or self._clock.time_ns()
+        # repetitions draw the same values; the label describes the first injection
+        parameters = fault.spec.inject_with(self.platform, fault.target, copy.deepcopy(fault.rng), fault.course)
+        fault.parameters = fault.parameters or parameters
+        fault.injections += 1
+        fault.inject_done_ns = fault.inject_done_ns or self._clock.time_ns()
 
     def confirm(self) -> None:
-        """Look whether the faults are in effect, unless that is known."""
-        for one in self.record.unconfirmed:
-            if not one.injections:
+        """Check whether faults that are not yet confirmed are in effect."""
+        for fault in self.record.unconfirmed:
+            if not fault.injections:
                 continue
-            seen = one.spec.check(self.platform, one.target, one.parameters, one.before)
-            if seen:
-                one.effective_ns = self._clock.time_ns()
-                self.record.add_evidence("injection", one.target, True, seen)
-                _log.info("%s on %s is in effect: %s", one.spec.name, one.target, seen)
+            evidence = fault.spec.check(self.platform, fault.target, fault.parameters, fault.before)
+            if evidence:
+                fault.effective_ns = self._clock.time_ns()
+                self.record.add_evidence("injection", fault.target, True, evidence)
+                _log.info("%s on %s is in effect: %s", fault.spec.name, fault.target, evidence)
 
     def mitigate(self) -> None:
-        """Carry out the repairs until one succeeds, and judge whether the application is healthy for good."""
+        """Try the repairs until the application stays healthy."""
         assert self._attempt is not None
         if self.record.unconfirmed:
             raise self._unconfirmed(self.record.unconfirmed[0])
         recording = LiveRecording(self.record, self.platform, self._bounds, self.journal.path.parent)
-        live = live_fault(
+        live = build_live_fault(
             self.record,
             self.machine,
             self.platform,
@@ -228,15 +230,15 @@ class EpisodeActions:
             _log.info("the repair %s %s", result.repair, "has succeeded" if result.success else "has failed")
 
     def undo(self) -> None:
-        """Undo every change, and wait for the application to recover when the episode has come so far."""
+        """Undo every change; at the end of the view, also wait until the application has recovered."""
         record, was_injected = self.record, self.record.inject_start_ns is not None
         record.recover_start_ns = self._clock.time_ns()
         if self.machine.phase is Phase.RECOVER:
             if self._attempt is None:
                 read_early(self.platform, self._bounds(self.machine.view_end_ns), record.inject_start_ns)
             self.confirm()
-            for one in record.unconfirmed:
-                record.add_evidence("injection", one.target, False, "nothing showed that the fault took effect")
+            for fault in record.unconfirmed:
+                record.add_evidence("injection", fault.target, False, "the check never saw the fault")
         self.platform.step_load(1.0)
         self.platform.undo()
         record.recover_done_ns = self._clock.time_ns()
@@ -254,11 +256,11 @@ class EpisodeActions:
             start_ns=self.machine.view_start_ns, reference_end_ns=self.machine.reference_end_ns, end_ns=end_ns
         )
 
-    def _unconfirmed(self, one: FaultRecord) -> FaultNotConfirmed:
-        beside = ", or choose --targets of which no other fault keeps requests away" if self.plan.further else ""
+    def _unconfirmed(self, fault: FaultRecord) -> FaultNotConfirmed:
+        advice = ". If the other fault blocks requests to it, choose other --targets" if self.plan.further else ""
         return FaultNotConfirmed(
-            f"fault {one.spec.name} on {one.target} could not be confirmed: its check found nothing in "
-            f"{self.plan.phases.fault_s:g} s; give it more time with --fault, or correct the check{beside}"
+            f"fault {fault.spec.name} on {fault.target} must take effect within {self.plan.phases.fault_s:g} s, but "
+            f"its check found nothing. Raise --fault, or correct the check{advice}"
         )
 
     def _await_recovery(self) -> None:
@@ -290,16 +292,16 @@ class EpisodeActions:
         )
 
     def collect(self) -> None:
-        """Write the episode; raise HostTooBusy when the host spoiled it."""
+        """Write the episode; raise HostTooBusy if the host disturbed it."""
         late_ms = self.platform.host_load().worst_ms
         if late_ms is None:
-            self.record.add_evidence("host", "host", False, "how late the host was is not measured on this platform")
+            self.record.add_evidence("host", "host", False, "this platform does not measure delays of the host")
         else:
             self.record.add_evidence("host", "host", late_ms <= LARGEST_DELAY_MS, f"{late_ms:.0f} ms late at worst")
         if late_ms is not None and late_ms > LARGEST_DELAY_MS:
             raise HostTooBusy(
-                f"the host was too busy: {late_ms:.0f} ms late at worst, {LARGEST_DELAY_MS:.0f} ms are allowed; "
-                "run fewer episodes at a time with --jobs, or end other programs"
+                f"the host may be late by {LARGEST_DELAY_MS:.0f} ms at most, but was by {late_ms:.0f} ms. "
+                "Lower --jobs, or end other programs"
             )
         self.judgement = write_episode(
             self.root,

@@ -22,12 +22,18 @@ SETTLE_NS = 1_500_000_000
 
 
 class HostTooBusy(PlatformError):
-    """The host was too busy for the episode to mean anything; the same plan may succeed at another time."""
+    """The host disturbed the episode; the same plan may succeed at another time."""
+
+    void_cause = "host too busy"
 
 
-def void_by_host(title: str, reason: str) -> HostTooBusy:
-    """Return the error of an episode whose client requests did what its fault cannot have caused."""
-    return HostTooBusy(f"the episode says nothing about {title}: {reason}; end other programs, or run fewer at a time")
+class RequestsMoved(HostTooBusy):
+    """Client requests did what the fault cannot have caused."""
+
+    void_cause = "requests moved without the fault"
+
+    def __init__(self, title: str, reason: str):
+        super().__init__(f"the episode says nothing about {title}: {reason}. End other programs, or lower --jobs")
 
 
 def requests_between(platform: Platform, start_ns: int, end_ns: int) -> pd.DataFrame:
@@ -39,20 +45,19 @@ def requests_between(platform: Platform, start_ns: int, end_ns: int) -> pd.DataF
 
 
 def unready_workloads(platform: Platform, rolling_out: Collection[str] = ()) -> str:
-    """Name the workloads that are not rolled out with all their replicas; empty when there are none.
+    """Return a sentence on workloads without all their replicas; empty when there are none.
 
-    A custom resource is one of them until its operator has made what it asks for, and says so. Services that are
-    `rolling_out` are not asked for.
+    A custom resource is unready until its operator reports that it is. Services in `rolling_out` are ignored.
     """
     names = [
-        found["metadata"]["name"]
+        workload["metadata"]["name"]
         for kind in WORKLOADS
-        for found in platform.list(kind)
-        if found["metadata"]["name"] not in rolling_out and not is_rolled_out(found)
+        for workload in platform.list(kind)
+        if workload["metadata"]["name"] not in rolling_out and not is_rolled_out(workload)
     ]
     if platform.app.operator is not None and {*platform.app.components}.isdisjoint(rolling_out):
         resource = platform.app.operator.resource
-        names += [resource.name for found in platform.list(resource.kind) if not is_as_wanted(found)]
+        names += [resource.name for state in platform.list(resource.kind) if not is_as_wanted(state)]
     return f"{', '.join(sorted(names))} not ready" if names else ""
 
 
@@ -65,11 +70,10 @@ def health_problem(
     now_ns: int,
     rolling_out: Collection[str] = (),
 ) -> str:
-    """Say what is wrong with the application in `[start_ns, end_ns)`; empty when it is healthy.
+    """Describe the application's problem in `[start_ns, end_ns)`; empty when it is healthy.
 
-    Requests that were sent in the last second and a half before `now_ns` may still be under way and do not count.
-    Fewer requests than `rate_rps`, below which the load never falls on average, mean that the load has failed.
-    Services that are `rolling_out` may be unready.
+    Requests from the last 1.5 s before `now_ns` may be unanswered and do not count. Much fewer requests than
+    `rate_rps`, the smallest mean of the load, mean that the load has failed. Services in `rolling_out` may be unready.
     """
     return unready_workloads(platform, rolling_out) or unhealthy_requests(
         platform, start_ns, end_ns, rate_rps, now_ns=now_ns
@@ -77,14 +81,14 @@ def health_problem(
 
 
 def unhealthy_requests(platform: Platform, start_ns: int, end_ns: int, rate_rps: float, *, now_ns: int) -> str:
-    """Say what is wrong with the client requests of `[start_ns, end_ns)`; see `health_problem`."""
+    """Describe the problem of client requests in `[start_ns, end_ns)`; see `health_problem`."""
     end_ns = min(end_ns, now_ns - SETTLE_NS)
     if end_ns <= start_ns:
         return "no requests are due yet"
     requests = requests_between(platform, start_ns, end_ns)
     planned = rate_rps * (end_ns - start_ns) / 1e9
     if len(requests) < min(0.5 * planned, planned - 4 * planned**0.5):
-        return f"only {len(requests)} of about {planned:.0f} requests that were due were sent"
+        return f"only {len(requests)} of about {planned:.0f} planned requests were sent"
     outcome = requests["outcome"].astype(str)
     failed = requests[outcome.isin(["http_error", "refused", "timeout"])]
     if len(failed) > LARGEST_ERROR_RATE * len(requests):
@@ -94,7 +98,7 @@ def unhealthy_requests(platform: Platform, start_ns: int, end_ns: int, rate_rps:
         return f"only {answered} of {len(requests)} requests were answered"
     p95_ns = requests["latency_ns"].dropna().astype("float64").quantile(0.95)
     if p95_ns > LARGEST_P95_NS:
-        return f"one request in twenty took more than {p95_ns / 1e9:.1f} s; the host may have too much to do"
+        return f"one request in twenty took more than {p95_ns / 1e9:.1f} s; the host may be too busy"
     return ""
 
 
@@ -112,14 +116,14 @@ _PAUSE_S = 1.0
 
 
 class EpisodeWatchdog:
-    """Looks whether an episode can still come to a good end, at processes once a second at most.
+    """Checks whether an episode can still succeed; checks processes at most once a second.
 
     Parameters
     ----------
     platform
-        Its processes are checked.
+        Platform whose processes are checked.
     clock
-        Ends the episode when it is set.
+        Clock that must not be adjusted during the episode.
     """
 
     def __init__(self, platform: EpisodePlatform, clock: EpisodeClock = SYSTEM_CLOCK):
@@ -128,15 +132,17 @@ class EpisodeWatchdog:
         self._next_look_ns = 0
 
     def check(self) -> None:
-        """Raise PlatformError when the clock was set, or a process has ended or was stopped."""
+        """Raise PlatformError if the clock was adjusted, or a process has ended or was suspended."""
         step_s = (self._offset_ns() - self._clock_offset_ns) / SECOND_NS
         if abs(step_s) > LARGEST_CLOCK_STEP_S:
-            raise PlatformError(f"the machine's clock was set by {step_s:+.1f} s during the episode, which spoils it")
+            raise PlatformError(
+                f"the machine's clock must not change during an episode, but was set by {step_s:+.1f} s"
+            )
         if self._clock.monotonic_ns() < self._next_look_ns:
             return
         self._next_look_ns = self._clock.monotonic_ns() + round(_PAUSE_S * SECOND_NS)
         self._platform.check_processes()
 
     def _offset_ns(self) -> int:
-        # by how much the clock that may be set is ahead of the one that never is
+        # distance of the adjustable clock from the monotonic one
         return self._clock.time_ns() - self._clock.monotonic_ns()

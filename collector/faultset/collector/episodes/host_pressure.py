@@ -1,4 +1,4 @@
-"""How short of CPU this machine is, and what follows from it for deadlines."""
+"""CPU shortage of this machine, and deadlines that allow for it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pathlib import Path
 import psutil
 
 BUSY_SHARE = 0.8
-"""Share of the time in which some process waits for a processor, from which on the machine counts as busy."""
+"""A machine is busy if processes wait for CPU for this share of the time."""
 LEAST_FREE_CORES = 0.1
-"""How much of one core is free at least on a machine that does not count as busy."""
+"""A machine is busy if fewer cores are free."""
 CORES_OF_AN_EPISODE = 0.4
-"""What has to be free for one more episode beside others: it needs a quarter of a core, and more in bursts."""
+"""Free cores that one more episode requires; it needs 0.25 on average, and more in bursts."""
 ROOM_WINDOW_S = 15.0
-"""For how long that has to be free."""
+"""How long these cores must have been free."""
 START_WINDOW_S = 5.0
-"""For how long while all episodes still start: what slows them down then is over before their baselines begin."""
+"""How long they must have been free while all episodes are starting, before any baseline."""
 CORES_OF_A_STARTING_EPISODE = 0.3
-"""What must be free besides for each that starts, whose load is not felt yet."""
+"""Additional free cores for each episode whose load has not started."""
 LONGEST_FACTOR = 4.0
-"""How many times as long as planned a deadline becomes at most."""
+"""Largest factor by which a deadline is extended."""
 
 _PRESSURE = Path("/proc/pressure/cpu")
 _TOTAL = re.compile(r"^some .*total=(\d+)", re.MULTILINE)
@@ -36,14 +36,14 @@ _STEP_S = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class CpuUse:
-    """What of the machine's processors was used and missed in the last seconds.
+    """CPU use of a machine over some seconds.
 
     Attributes
     ----------
     waiting_share
-        Share of the time in which some process waited for a processor.
+        Share of the time in which some process waited for CPU.
     free_cores
-        Cores that nothing used.
+        Idle cores on average.
     """
 
     waiting_share: float
@@ -51,16 +51,16 @@ class CpuUse:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the machine counts as short of CPU."""
+        """Whether the machine is short of CPU."""
         return self.waiting_share >= BUSY_SHARE or self.free_cores < LEAST_FREE_CORES
 
     def has_room(self, without_load: int = 0) -> bool:
-        """Say whether one more episode finds enough CPU beside those that run.
+        """Return whether there is enough CPU for one more episode.
 
         Parameters
         ----------
         without_load
-            How many of them had no load yet.
+            Number of running episodes whose load has not started.
         """
         needed = CORES_OF_AN_EPISODE + without_load * CORES_OF_A_STARTING_EPISODE
         return self.waiting_share < BUSY_SHARE and self.free_cores >= needed
@@ -70,18 +70,18 @@ class CpuUse:
 
 
 class CpuPressure:
-    """Measures how much of the processors is free and how long processes waited for one, since it was made.
+    """Measures idle CPU and the time in which processes wait for CPU.
 
-    The kernel's pressure stall information says how long; where it has none, a thread measures how late it is woken.
+    Waiting is measured by the kernel's pressure stall information, or else by how late a thread wakes up.
 
     Parameters
     ----------
     waited_s
-        Returns for how many seconds processes have waited so far; the machine's own measure when left out.
+        Returns the total waiting time; by default, of this machine.
     idle_s
-        Returns for how many seconds processors were idle so far, all added up; the machine's own when left out.
+        Returns the total idle time of all cores; by default, of this machine.
     clock
-        Monotonic seconds.
+        Returns monotonic seconds.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class CpuPressure:
         self.sample()
 
     def sample(self) -> None:
-        """Take a measurement; to be called at least every few seconds."""
+        """Take a measurement; call this every few seconds."""
         now = self._clock()
         if self._samples and now - self._samples[-1][0] < _SAMPLE_S:
             return
@@ -106,10 +106,10 @@ class CpuPressure:
             self._samples.popleft()
 
     def use(self, window_s: float = 10.0) -> CpuUse | None:
-        """Return what was used in the last `window_s`; None while too little has been measured."""
+        """Return the CPU use of the last `window_s`; None before enough measurements."""
         self.sample()
         end, waited_s, idle_s = self._samples[-1]
-        begin, waited_before_s, idle_before_s = next(one for one in self._samples if one[0] >= end - window_s)
+        begin, waited_before_s, idle_before_s = next(sample for sample in self._samples if sample[0] >= end - window_s)
         if end - begin < _SAMPLE_S:
             return None
         return CpuUse(
@@ -118,12 +118,12 @@ class CpuPressure:
         )
 
     def is_busy(self, window_s: float = 10.0) -> bool:
-        """Say whether the machine is known to be short of CPU."""
+        """Return whether the machine was measured to be short of CPU."""
         use = self.use(window_s)
         return use is not None and use.is_busy
 
     def scaled_s(self, deadline_s: float) -> float:
-        """Return a deadline that allows for how much longer everything takes at present.
+        """Extend a deadline by the current CPU shortage.
 
         >>> CpuPressure(lambda: 0.0).scaled_s(60.0)
         60.0
@@ -140,18 +140,18 @@ def _has_stall_information() -> bool:
 
 
 def _stalled_s() -> float:
-    found = _TOTAL.search(_PRESSURE.read_text())
-    return int(found[1]) / 1e6 if found else 0.0
+    match = _TOTAL.search(_PRESSURE.read_text())
+    return int(match[1]) / 1e6 if match else 0.0
 
 
 def _idle_s() -> float:
     times = psutil.cpu_times()
-    # a processor whose processes all wait for a disk is free for others
+    # a core whose processes all wait for a disk is free
     return times.idle + getattr(times, "iowait", 0.0)
 
 
 class _Lag:
-    """Adds up how late a thread is woken that wants to run every few milliseconds."""
+    """Adds up the wake-up delays of a thread."""
 
     def __init__(self) -> None:
         self._late_s = 0.0
@@ -165,6 +165,6 @@ class _Lag:
             before = time.monotonic()
             time.sleep(_STEP_S)
             late_s = time.monotonic() - before - _STEP_S
-            # what the timer itself needs is no wait for a processor
+            # smaller delays come from the timer itself
             if late_s > 0.1 * _STEP_S:
                 self._late_s += late_s

@@ -1,4 +1,4 @@
-"""The fault of an episode under way, as an attempt to repair the application meets it."""
+"""The live fault of a running episode, for attempts to repair it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from faultset.core.times import SECOND_NS
 _LONGEST_PAUSE_S = 0.25
 
 
-def live_fault(
+def build_live_fault(
     record: EpisodeRecord,
     machine: EpisodeMachine,
     platform: EpisodePlatform,
@@ -28,16 +28,16 @@ def live_fault(
     clock: EpisodeClock,
     recording: LiveRecording,
 ) -> LiveFault:
-    """Return the fault that an episode has injected, at the end of its view.
+    """Return the injected fault at the end of an episode's view.
 
     Parameters
     ----------
     inject
-        Makes the injection again, as a fault that is repeated wants it until it is undone.
+        Injects a repeating fault again.
     interrupted
-        Whether the episode is to end.
+        Returns whether the episode must end.
     recording
-        Of the episode so far.
+        Recording of the episode so far.
     """
     (fault,) = record.faults
     assert record.inject_start_ns is not None
@@ -86,7 +86,7 @@ def live_fault(
 
 
 class _Repetition:
-    """When an injection that is made again and again is due, until it is undone."""
+    """Schedule of a repeating injection."""
 
     def __init__(self, clock: EpisodeClock, repeat_s: float | None):
         self._clock, self._pause_ns = clock, round((repeat_s or 0.0) * SECOND_NS)

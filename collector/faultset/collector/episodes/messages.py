@@ -10,10 +10,13 @@ from faultset.collector.ipc.channel import Message, decode_value, encode
 from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
 from faultset.collector.plans.plan import Plan
 
+OTHER_FAILURE = "other failure"
+"""Default cause of a void attempt."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeAssignment(Message):
-    """What the process of an episode is given.
+    """Input of an episode's process.
 
     Attributes
     ----------
@@ -22,12 +25,11 @@ class EpisodeAssignment(Message):
     parent
         Process id of the campaign; the episode ends with it.
     parallel
-        How many episodes the campaign runs at a time.
+        Maximum number of concurrent episodes of the campaign.
     settings
         Settings of the platform's host.
     repairs
-        What is done about the fault at the end of the view, one after the other until one has repaired the application,
-        instead of writing the episode.
+        Repairs to try in order at the end of the view until one succeeds; the episode is not written then.
     """
 
     plan: Plan
@@ -48,16 +50,20 @@ class PhaseReport(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeOutcome(Message):
-    """How an episode ended: its verdict, or why there is none.
+    """How an episode ended: its verdict, or the reason for its failure.
 
     Attributes
     ----------
     failure
-        Why the episode came to nothing; empty when it did not.
+        Why the episode failed; empty on success.
     retriable
-        Whether the same plan may succeed when it is run again.
+        Whether the same plan may succeed next time.
     spoiled_by_host
-        Whether the failure is put down to a host that was too busy.
+        Whether a busy host probably caused the failure.
+    void_cause
+        Kind of the failure, for counts of void attempts.
+    needs_recovery
+        Whether `faultset recover` must undo remaining changes, as `failure` says.
     exit_code
         The command's exit code for this kind of failure.
     logs
@@ -65,7 +71,7 @@ class EpisodeOutcome(Message):
     source_failures
         Name of each added source that failed, with the reason.
     mitigations
-        What came of each repair that was tried.
+        Result of each repair that was tried.
     """
 
     episode: str
@@ -74,6 +80,8 @@ class EpisodeOutcome(Message):
     interrupted: bool = False
     retriable: bool = True
     spoiled_by_host: bool = False
+    void_cause: str = OTHER_FAILURE
+    needs_recovery: bool = False
     exit_code: int = 0
     durations_s: dict[str, float] = field(default_factory=dict)
     sli_fires: bool = False
@@ -85,7 +93,7 @@ class EpisodeOutcome(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class LogReport(Message):
-    """A line that the process of an episode has logged; `level` is a number of `logging`."""
+    """A log line of an episode's process; `level` is a level of `logging`."""
 
     level: int
     text: str
@@ -95,10 +103,10 @@ EpisodeMessage = PhaseReport | LogReport | EpisodeOutcome
 
 
 def write_message(message: EpisodeAssignment | EpisodeMessage) -> str:
-    """Return a message as one line, with its line end."""
+    """Encode a message as one line."""
     return encode(message).decode() + "\n"
 
 
 def read_message(line: str) -> EpisodeMessage:
-    """Return the message that an episode's process has written as one line; raise InvalidMessage when it is none."""
+    """Decode a line from an episode's process; raise InvalidMessage if that fails."""
     return decode_value(EpisodeMessage, line)

@@ -1,4 +1,4 @@
-"""The process of one episode: an assignment on standard input, phases and the outcome on standard output."""
+"""The process of one episode: assignment on standard input, phases and outcome on standard output."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ REASON = "reason.txt"
 TRACEBACK = "traceback.txt"
 LEAST_FREE_BYTES = 64 * 2**20
 BEHIND_CLIENTS = 5
-"""Niceness of what watches an application; a third of the share of what answers its clients."""
+"""Niceness of monitoring processes; gives them a third of the CPU share of services."""
 
 
 def main() -> None:
-    """Run the assigned plan; exit with 0 whenever an outcome could be reported."""
-    # clients of other episodes must not feel that this one starts
+    """Run the assigned plan; exit with 0 if an outcome was reported."""
+    # the start must not slow other episodes
     set_session_nice(BEHIND_OTHERS)
     assignment = decode(EpisodeAssignment, sys.stdin.readline())
     send = _sender()
@@ -59,7 +59,7 @@ def main() -> None:
     try:
         working = WorkingFolder.claim(assignment.root, plan.episode, plan.platform)
     except (FaultsetError, OSError) as error:
-        send(_not_begun(plan.episode, error))
+        send(_failed_start(plan.episode, error))
         return
     journal = Journal(working.journal)
     try:
@@ -80,30 +80,30 @@ def main() -> None:
         outcome = replace(outcome, interrupted=True)
     if outcome.failure and not outcome.interrupted:
         outcome = replace(outcome, logs=_keep_for_diagnosis(working, assignment.root, outcome.failure))
-    send(_released(assignment, working, journal, outcome))
+    send(_release(assignment, working, journal, outcome))
 
 
-def _let_clients_go_first() -> None:
-    """Let what answers clients go beside the other programs of this machine; what watches it can wait a little."""
-    me = psutil.Process()
-    for process in (me, *me.children(recursive=True)):
+def _prioritise_services() -> None:
+    """Run services at normal priority and monitoring at a lower one."""
+    this_process = psutil.Process()
+    for process in (this_process, *this_process.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
-            waits = process == me or process.name() == "telemetry"
+            is_monitoring = process == this_process or process.name() == "telemetry"
             if session_nice(process.pid):
-                set_session_nice(BEHIND_CLIENTS if waits else 0, process.pid)
+                set_session_nice(BEHIND_CLIENTS if is_monitoring else 0, process.pid)
 
 
 def _log_by(send: Callable[[EpisodeMessage], None]) -> None:
-    """Send what is logged from level INFO on as messages."""
+    """Send log records of level INFO and above as messages."""
 
     class Sender(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             send(LogReport(level=record.levelno, text=record.getMessage()))
 
-    ours = logging.getLogger("faultset")
-    ours.addHandler(Sender())
-    ours.setLevel(logging.INFO)
-    ours.propagate = False
+    logger = logging.getLogger("faultset")
+    logger.addHandler(Sender())
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
 
 
 def _run(
@@ -127,9 +127,9 @@ def _run(
 
     def report(phase: Phase, end_ns: int | None) -> None:
         if phase is Phase.WARMUP:
-            _let_clients_go_first()
+            _prioritise_services()
         elif phase is Phase.COLLECT:
-            # what is left is files to be written, for which clients of other episodes must not wait
+            # writing files must not slow other episodes
             give_way()
         send(PhaseReport(phase=str(phase), end_ns=end_ns))
 
@@ -153,17 +153,17 @@ def _run(
         platform.teardown()
 
 
-def _not_begun(episode: str, error: Exception) -> EpisodeOutcome:
+def _failed_start(episode: str, error: Exception) -> EpisodeOutcome:
     if isinstance(error, FaultsetError):
         return EpisodeOutcome(episode=episode, failure=str(error), retriable=False, exit_code=error.exit_code)
-    failure = f"its working folder cannot be made ({error}); free space, or set TMPDIR to another disk"
+    failure = f"its working folder cannot be created ({error}). Free disk space, or set TMPDIR to another disk"
     return EpisodeOutcome(episode=episode, failure=failure, retriable=False, exit_code=DataError.exit_code)
 
 
-def _released(
+def _release(
     assignment: EpisodeAssignment, working: WorkingFolder, journal: Journal, outcome: EpisodeOutcome
 ) -> EpisodeOutcome:
-    """Remove the working folder unless its journal is still needed to undo something."""
+    """Undo remaining changes and remove the working folder; return the outcome with any failure."""
     try:
         if journal.open_undo_operations():
             plan = assignment.plan
@@ -171,20 +171,20 @@ def _released(
         working.release()
     except FaultsetError as error:
         failure = outcome.failure or str(error)
-        if "faultset recover" not in failure:
-            failure += f"; not all is undone ({error}): run 'faultset recover --out {assignment.root}'"
+        if not outcome.needs_recovery:
+            failure += f"; not all changes are undone ({error}): run 'faultset recover --out {assignment.root}'"
         exit_code = outcome.exit_code or error.exit_code
-        return replace(outcome, failure=failure, retriable=False, exit_code=exit_code)
+        return replace(outcome, failure=failure, retriable=False, needs_recovery=True, exit_code=exit_code)
     return outcome
 
 
 def _sender() -> Callable[[EpisodeMessage], None]:
-    """Return what sends messages; whatever else is printed from now on goes to standard error."""
+    """Return a function that sends messages; redirect all other output to standard error."""
     output = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
     def send(message: EpisodeMessage) -> None:
-        # without a campaign nobody listens, and what was changed is undone all the same
+        # the campaign may be gone; the episode must still undo its changes
         with suppress(BrokenPipeError):
             output.write(write_message(message))
             output.flush()
@@ -193,10 +193,7 @@ def _sender() -> Callable[[EpisodeMessage], None]:
 
 
 def _keep_for_diagnosis(working: WorkingFolder, root: Path, failure: str) -> Path | None:
-    """Copy logs and journal of a failed episode, and say why it failed, beside the versioned part of the dataset.
-
-    Return the folder; None when that fails.
-    """
+    """Copy logs, journal and failure of an episode into the dataset; return the folder, or None if that fails."""
     failed = root / FAILED / working.note.episode
     shutil.rmtree(failed, ignore_errors=True)
     try:
@@ -214,7 +211,7 @@ def _keep_for_diagnosis(working: WorkingFolder, root: Path, failure: str) -> Pat
 
 
 def _is_plain(path: Path) -> bool:
-    """Say whether a file may be kept: what containers mount holds passwords and data."""
+    """Return whether a file may be copied; mounted files hold passwords and data."""
     return (
         path.name not in (MARKER, "mounts", "volumes") and not path.is_symlink() and (path.is_dir() or path.is_file())
     )

@@ -1,10 +1,10 @@
-"""Recording an episode: what a method may know of it, its label, and its folder in the dataset."""
+"""Record an episode: its context for methods, its label, and its folder in the dataset."""
 
 from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.collector.episodes.harmless_changes import clients_may_notice
-from faultset.collector.episodes.health import void_by_host
+from faultset.collector.episodes.health import RequestsMoved
 from faultset.collector.episodes.records import EpisodeRecord, FaultRecord, ViewBounds
 from faultset.collector.faults.registry import FaultyObject
 from faultset.collector.plans.plan import Plan
@@ -40,10 +39,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def episode_context(
+def build_context(
     record: EpisodeRecord, platform: EpisodePlatform, bounds: ViewBounds, added: Sequence[SourceRows] = ()
 ) -> EpisodeContext:
-    """Return what is known beforehand of an episode with the given view; `added` is of added sources."""
+    """Return the context of an episode with a given view.
+
+    Parameters
+    ----------
+    added
+        Rows of added sources.
+    """
     plan, app = record.plan, platform.app
     return EpisodeContext(
         episode=plan.episode,
@@ -53,50 +58,50 @@ def episode_context(
         view_end_ns=bounds.end_ns,
         reference_end_ns=bounds.reference_end_ns,
         source_intervals_s={name: source.interval_s for name, source in platform.sources.items()}
-        | {one.spec.table: one.interval_s for one in added if one.spec.added_table},
+        | {rows.spec.table: rows.interval_s for rows in added if rows.spec.added_table},
         services=tuple(app.services),
         calls=tuple(app.calls),
         workload_entry=app.entry[0],
-        metric_roles=tuple(asdict(role) for one in added for role in one.spec.metric_roles),
-        added_tables=tuple(one.spec.added_table for one in added if one.spec.added_table),
-        workload=workload(plan),
+        metric_roles=tuple(asdict(role) for rows in added for role in rows.spec.metric_roles),
+        added_tables=tuple(rows.spec.added_table for rows in added if rows.spec.added_table),
+        workload=describe_workload(plan),
         stores=record.store_servers,
     )
 
 
-def workload(plan: Plan) -> dict[str, Any]:
-    """Return what the load of an episode is."""
+def describe_workload(plan: Plan) -> dict[str, Any]:
+    """Describe the load of an episode."""
     return {"mix": plan.mix, "rate_rps": plan.rate_rps, **plan.traffic.as_record()}
 
 
 def recorded_rows(platform: EpisodePlatform, table: str, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a table that were known at the end of a window."""
+    """Yield the rows of a table as known at the end of a window."""
     for batch in platform.sources[table].snapshot(start_ns, end_ns) if table in platform.sources else ():
-        yield finished(batch, end_ns) if table == "spans" else batch
+        yield drop_open_spans(batch, end_ns) if table == "spans" else batch
 
 
 def read_early(platform: EpisodePlatform, bounds: ViewBounds, fault_ns: int | None) -> None:
-    """Begin to read what was recorded before the fault; within the view nothing else may use the platform."""
+    """Start reading rows from before the fault; nothing else may use the platform within the view."""
     for source in platform.sources.values():
         if isinstance(source, EarlyReader):
             source.read_early(bounds.start_ns, bounds.end_ns, fault_ns or bounds.end_ns)
 
 
-def finished(batch: pa.RecordBatch, end_ns: int) -> pa.RecordBatch:
-    """Keep the spans that had ended by the end of the view: a later end would tell when the fault was undone."""
+def drop_open_spans(batch: pa.RecordBatch, end_ns: int) -> pa.RecordBatch:
+    """Drop spans that end after the view: their end would reveal when the fault was undone."""
     ends = batch["time"].cast(pa.int64()).to_numpy() + batch["duration_ns"].to_numpy()
     return batch.filter(pa.array(ends < end_ns))
 
 
 class LiveRecording:
-    """What has been recorded of an episode that goes on.
+    """Telemetry of a running episode.
 
     Parameters
     ----------
     bounds
-        Returns the view's bounds, given its end.
+        Returns the view's bounds for a given end.
     folder
-        Where tables lie while somebody looks at them; a new one at the first look when None.
+        Parent of the temporary folder for tables; the system's default if None.
     """
 
     def __init__(
@@ -111,18 +116,18 @@ class LiveRecording:
         self._writer: EpisodeWriter | None = None
 
     def up_to(self, now_ns: int) -> EpisodeView:
-        """Return the view that ends now; the one before can no longer be read."""
+        """Return the view that ends now; invalidates the view before it."""
         self.close()
         self._scratch = tempfile.TemporaryDirectory(prefix="faultset-live-", dir=self._folder)
         self._writer = EpisodeWriter(self._scratch.name, self._record.plan.episode, quick=True).__enter__()
         bounds = self._bounds(now_ns)
-        self._writer.write_context(episode_context(self._record, self._platform, bounds))
+        self._writer.write_context(build_context(self._record, self._platform, bounds))
         return _LazyView(
             self._writer, lambda table: recorded_rows(self._platform, table, bounds.start_ns, bounds.end_ns)
         )
 
     def close(self) -> None:
-        """Remove what the last view read from."""
+        """Remove the files of the last view."""
         if self._writer is not None:
             self._writer.__exit__(None, None, None)
         if self._scratch is not None:
@@ -131,12 +136,12 @@ class LiveRecording:
 
 
 class _LazyView(EpisodeView):
-    """A view whose tables are written when they are asked for."""
+    """A view that writes each table at its first use."""
 
     def __init__(self, writer: EpisodeWriter, rows: Callable[[str], Iterable[pa.RecordBatch]]):
         super().__init__(writer.folder)
         self._writer, self._rows = writer, rows
-        self._made: set[str] = set()
+        self._written: set[str] = set()
 
     def table(
         self,
@@ -145,23 +150,23 @@ class _LazyView(EpisodeView):
         filters: pc.Expression | list[Any] | None = None,
     ) -> pa.Table:
         self._schema(name)
-        self._make(name)
+        self._write(name)
         return super().table(name, columns, filters)
 
     def wide(self, step_s: float | str = 1.0, roles: Iterable[str] | None = None) -> pd.DataFrame:
-        self._make("metrics")
+        self._write("metrics")
         return self._made_wide(step_seconds(step_s), None if roles is None else known_roles(roles))
 
-    def _make(self, name: str) -> None:
-        if name not in self._made:
+    def _write(self, name: str) -> None:
+        if name not in self._written:
             self._writer.write_table(name, self._rows(name))
-            self._made.add(name)
+            self._written.add(name)
 
 
-def label_of(
+def build_label(
     record: EpisodeRecord, bounds: ViewBounds, platform: EpisodePlatform, judgement: Judgement
 ) -> dict[str, Any]:
-    """Return the row of an episode's label, as `EpisodeWriter.write_truth` takes it."""
+    """Return the row of an episode's label for `EpisodeWriter.write_truth`."""
     plan, faults = record.plan, record.faults
     instants = {
         "inject_start": record.inject_start_ns,
@@ -172,12 +177,12 @@ def label_of(
         "healthy_again": record.healthy_again_ns,
         "first_manifest": judgement.first_manifest_ns,
     }
-    specs = [one.spec for one in faults]
+    specs = [fault.spec for fault in faults]
     return {
         "fault": joined(spec.name for spec in specs) or None,
         "no_fault_kind": plan.no_fault_kind,
-        "targets": [one.target for one in faults],
-        "root_causes": [_cause(one, platform.app) for one in faults],
+        "targets": [fault.target for fault in faults],
+        "root_causes": [_build_cause(fault, platform.app) for fault in faults],
         "system_level": joined(spec.system_level for spec in specs) or None,
         "fault_type": joined(spec.fault_type for spec in specs) or None,
         "paper_number": specs[0].paper_number if len(specs) == 1 else None,
@@ -189,36 +194,36 @@ def label_of(
         "reference_end": bounds.reference_end_ns,
         "verdict": judgement.verdict if faults else "none",
         "profile": plan.profile,
-        "workload": workload(plan),
+        "workload": describe_workload(plan),
         "seed": plan.seed,
         "host": {**platform.host_load().as_record(), "parallel": record.parallel, "durations_s": record.durations_s},
         "clock_offsets": {table: round(1e9 * offset_s) for table, offset_s in platform.clock_offsets_s().items()},
-        "faults": [_labelled(one, record.recover_start_ns or bounds.end_ns) for one in faults] or None,
+        "faults": [_describe_fault(fault, record.recover_start_ns or bounds.end_ns) for fault in faults] or None,
     }
 
 
-def _cause(one: FaultRecord, app: AppSpec) -> dict[str, Any]:
-    cause = one.spec.object_at_fault(app, one.target)
-    if one.spec.at_one_pod and "pod" in one.parameters:
-        cause = FaultyObject("Pod", one.parameters["pod"])
-    accepted = one.spec.accepted_names(app, one.target)
-    return {**cause._asdict(), "service": one.target, "accepted": [*accepted]}
+def _build_cause(fault: FaultRecord, app: AppSpec) -> dict[str, Any]:
+    cause = fault.spec.object_at_fault(app, fault.target)
+    if fault.spec.at_one_pod and "pod" in fault.parameters:
+        cause = FaultyObject("Pod", fault.parameters["pod"])
+    accepted = fault.spec.accepted_names(app, fault.target)
+    return {**cause._asdict(), "service": fault.target, "accepted": [*accepted]}
 
 
-def _labelled(one: FaultRecord, end_ns: int) -> dict[str, Any]:
-    course = course_of(one.parameters) if one.spec.schedules else Course()
-    begin_ns = one.inject_done_ns if course.changes else one.inject_start_ns
+def _describe_fault(fault: FaultRecord, end_ns: int) -> dict[str, Any]:
+    course = course_of(fault.parameters) if fault.spec.schedules else Course()
+    begin_ns = fault.inject_done_ns if course.changes else fault.inject_start_ns
     return {
-        "fault": one.spec.name,
-        "target": one.target,
-        "system_level": one.spec.system_level,
-        "fault_type": one.spec.fault_type,
-        "paper_number": one.spec.paper_number,
-        "category": one.spec.category,
-        "parameters": one.parameters,
-        "inject_start": one.inject_start_ns,
-        "inject_done": one.inject_done_ns,
-        "effective": one.effective_ns,
+        "fault": fault.spec.name,
+        "target": fault.target,
+        "system_level": fault.spec.system_level,
+        "fault_type": fault.spec.fault_type,
+        "paper_number": fault.spec.paper_number,
+        "category": fault.spec.category,
+        "parameters": fault.parameters,
+        "inject_start": fault.inject_start_ns,
+        "inject_done": fault.inject_done_ns,
+        "effective": fault.effective_ns,
         "intervals": [
             {
                 "begin": interval.begin_ns,
@@ -234,11 +239,11 @@ def _labelled(one: FaultRecord, end_ns: int) -> dict[str, Any]:
 _log = logging.getLogger(__name__)
 
 
-def _added(added: Sequence[SourceRows], name: str, end_ns: int) -> Iterator[pa.RecordBatch]:
-    for one in added:
-        if one.spec.table == name:
-            for batch in one.rows.to_batches():
-                yield finished(batch, end_ns) if name == "spans" else batch
+def _added_rows(added: Sequence[SourceRows], name: str, end_ns: int) -> Iterator[pa.RecordBatch]:
+    for rows in added:
+        if rows.spec.table == name:
+            for batch in rows.rows.to_batches():
+                yield drop_open_spans(batch, end_ns) if name == "spans" else batch
 
 
 def _seen_requests(requests: pa.Table, end_ns: int) -> pa.Table:
@@ -259,7 +264,7 @@ def write_episode(
 ) -> Judgement:
     """Write the episode's telemetry, context and truth into the dataset and return the verdict.
 
-    The view holds what was known at its end: later answers to requests and spans that were still open are left out.
+    The view excludes later answers to requests and open spans.
 
     Parameters
     ----------
@@ -268,39 +273,26 @@ def write_episode(
     journal
         The episode's journal, which becomes part of the truth.
     sources
-        The sources that the campaign adds; what failed of them is part of the evidence.
+        Sources that the campaign adds; their failures become evidence.
     is_busy
         Whether the host was short of CPU during the view.
 
     Raises
     ------
     HostTooBusy
-        Client requests moved by what the fault cannot have caused; nothing is written.
+        The fault cannot have caused what client requests did; the episode is not written.
     """
     plan = record.plan
     added = sources.read(bounds.start_ns, bounds.end_ns)
-    for one in added:
-        record.add_evidence("source", one.spec.name, not one.failure, one.failure or f"{len(one.rows)} rows")
-    added_tables = [one.spec.added_table for one in added if one.spec.added_table]
+    for rows in added:
+        record.add_evidence("source", rows.spec.name, not rows.failure, rows.failure or f"{len(rows.rows)} rows")
+    added_tables = [rows.spec.added_table for rows in added if rows.spec.added_table]
     with EpisodeWriter(root, plan.episode, added_tables=added_tables) as writer:
-        schema = without_episode(TABLES["requests"])
-        answered = recorded_rows(platform, "requests", bounds.start_ns, bounds.end_ns)
-        requests = pa.Table.from_batches(answered, schema=schema)
-        platform.stop_load()
-        written = {"requests": writer.write_table("requests", [_seen_requests(requests, bounds.end_ns)])}
-        # samples come last: a cluster's exporters are late, and the other tables are read meanwhile
-        for name in ("spans", "logs", "events", "objects", "metrics"):
-            own = recorded_rows(platform, name, bounds.start_ns, bounds.end_ns)
-            written[name] = writer.write_table(name, chain(own, _added(added, name, bounds.end_ns)))
-        for table in added_tables:
-            written[table.name] = writer.write_table(table.name, _added(added, table.name, bounds.end_ns))
+        times = _write_telemetry(writer, bounds, platform, added)
         for table, source in platform.sources.items():
             for note in source.notes if isinstance(source, NotingSource) else ():
                 record.add_evidence("source", table, False, note)
-        _log.info("telemetry is read: %s", ", ".join(f"{len(rows)} {name}" for name, rows in written.items()))
-        times = {name: rows[time_column(name)] for name, rows in written.items()}
-        del written
-        writer.write_context(episode_context(record, platform, bounds, added))
+        writer.write_context(build_context(record, platform, bounds, added))
         view = EpisodeView(root / EPISODES / f"{plan.episode}{INCOMPLETE}")
         judgement = judge_episode(
             view,
@@ -310,8 +302,9 @@ def write_episode(
             rolled_out=record.rolled_out_services,
             services_reached=services_reached(platform.app),
         )
-        _must_be_valid(plan, judgement, is_busy=is_busy, made=record.parameters)
-        label = label_of(record, bounds, platform, judgement)
+        if reason := reason_to_discard(judgement, is_busy=is_busy):
+            raise RequestsMoved(plan.title, reason)
+        label = build_label(record, bounds, platform, judgement)
         digest = run_digest(times, view_start_ns=bounds.start_ns, inject_start_ns=label["inject_start"])
         journal.note(WRITTEN, digest=digest)
         writer.write_truth(label, [*record.evidence, *judgement.evidence], journal.path)
@@ -320,10 +313,32 @@ def write_episode(
     return judgement
 
 
-def _must_be_valid(plan: Plan, judgement: Judgement, *, is_busy: bool, made: Mapping[str, Any]) -> None:
-    reason = judgement.void_reason
-    is_felt = plan.no_fault_kind == "disturbed" or clients_may_notice(made)
-    if not reason and is_busy and judgement.impact.is_manifest and plan.no_fault_kind and not is_felt:
-        reason = "client requests moved without a fault while the host was short of CPU"
-    if reason:
-        raise void_by_host(plan.title, reason)
+def _write_telemetry(
+    writer: EpisodeWriter, bounds: ViewBounds, platform: EpisodePlatform, added: Sequence[SourceRows]
+) -> dict[str, pa.ChunkedArray]:
+    """Write all tables, stop the load, and return the times of each table's rows."""
+    answered = recorded_rows(platform, "requests", bounds.start_ns, bounds.end_ns)
+    requests = pa.Table.from_batches(answered, schema=without_episode(TABLES["requests"]))
+    platform.stop_load()
+    written = {"requests": writer.write_table("requests", [_seen_requests(requests, bounds.end_ns)])}
+    # metrics come last, because a cluster's exporters are late
+    for name in ("spans", "logs", "events", "objects", "metrics"):
+        rows = recorded_rows(platform, name, bounds.start_ns, bounds.end_ns)
+        written[name] = writer.write_table(name, chain(rows, _added_rows(added, name, bounds.end_ns)))
+    for table in (rows.spec.added_table for rows in added if rows.spec.added_table):
+        written[table.name] = writer.write_table(table.name, _added_rows(added, table.name, bounds.end_ns))
+    _log.info("telemetry is read: %s", ", ".join(f"{len(rows)} {name}" for name, rows in written.items()))
+    return {name: rows[time_column(name)] for name, rows in written.items()}
+
+
+def reason_to_discard(judgement: Judgement, *, is_busy: bool) -> str:
+    """Return why an episode is void, with or without a fault; empty when it is valid.
+
+    Parameters
+    ----------
+    is_busy
+        Whether the host was short of CPU during the view.
+    """
+    if not judgement.void_reason and is_busy and judgement.impact.is_latency_alone:
+        return "only latencies moved, while the host was short of CPU"
+    return judgement.void_reason

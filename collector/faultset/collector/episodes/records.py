@@ -1,4 +1,4 @@
-"""What is recorded of an episode while it runs: instants, parameters, evidence, durations."""
+"""Records of a running episode: times, parameters, evidence, durations."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from faultset.core.times import SECOND_NS
 
 
 class EpisodeClock(Protocol):
-    """What an episode asks of a clock; the module `time` is one."""
+    """Clock of an episode; the module `time` is one."""
 
     def time_ns(self) -> int:
         """Return UTC nanoseconds since 1970."""
         ...
 
     def monotonic_ns(self) -> int:
-        """Return nanoseconds of a clock that is never set."""
+        """Return nanoseconds of a clock that is never adjusted."""
         ...
 
     def sleep(self, seconds: float, /) -> None:
-        """Return after so many seconds."""
+        """Wait for a number of seconds."""
         ...
 
 
@@ -39,7 +39,7 @@ SYSTEM_CLOCK: EpisodeClock = time
 
 @dataclass(frozen=True, kw_only=True)
 class ViewBounds:
-    """Bounds of an episode's view in UTC nanoseconds, half-open; the reference is its healthy begin."""
+    """Bounds of an episode's view and of its healthy reference, in UTC nanoseconds, half-open."""
 
     start_ns: int
     reference_end_ns: int
@@ -48,22 +48,22 @@ class ViewBounds:
 
 @dataclass(kw_only=True)
 class FaultRecord:
-    """What happened of one fault, and when.
+    """History of one fault.
 
     Attributes
     ----------
     target
         Service that it is applied to.
     rng
-        What its injection draws from; every repetition draws the same.
+        Generator of its injection; every repetition uses a copy.
     course
-        How it acts over time; None for what it does by itself.
+        How it acts over time; None for the fault's default.
     before
-        What its `observe` returned before the injection.
+        Result of its `observe` before the injection.
     parameters
-        What the first injection returned.
+        Result of the first injection.
     injections
-        How often it was injected.
+        Number of injections so far.
     """
 
     spec: FaultSpec
@@ -78,7 +78,7 @@ class FaultRecord:
     effective_ns: int | None = None
 
     def is_due(self, now_ns: int, onset_ns: int) -> bool:
-        """Tell whether it is to be injected, for the first time or again."""
+        """Return whether the fault must be injected now, for the first time or again."""
         if not self.injections:
             return True
         repeat_s = self.spec.repeat_s
@@ -87,24 +87,24 @@ class FaultRecord:
 
 @dataclass
 class EpisodeRecord:
-    """What happened in an episode, and when.
+    """History of an episode.
 
-    All instants are UTC nanoseconds, None for what did not happen.
+    All times are UTC nanoseconds; None for events that did not happen.
 
     Attributes
     ----------
     faults
-        In the order in which they are injected; none in an episode without a fault.
+        Faults in the order of their injection; empty in an episode without a fault.
     parallel
-        How many episodes the campaign runs at a time.
+        Maximum number of concurrent episodes of the campaign.
     change
-        What an episode without a fault has instead of one.
+        Change that replaces the fault in an episode without one.
     durations_s
         Seconds spent on each command of the state machine.
     clock
-        Gives the times of the evidence.
+        Clock of the evidence.
     store_servers
-        Which server runs each store, for the context; empty where it is Redis.
+        Server that runs each store, for the context; empty if Redis runs all.
     """
 
     plan: Plan
@@ -123,30 +123,30 @@ class EpisodeRecord:
 
     @property
     def effective_ns(self) -> int | None:
-        """When the last of the faults was confirmed; None without one, and while one is not."""
-        seen = [one.effective_ns for one in self.faults if one.effective_ns is not None]
-        return max(seen) if seen and not self.unconfirmed else None
+        """When the last fault was confirmed; None before that, and without a fault."""
+        times = [fault.effective_ns for fault in self.faults if fault.effective_ns is not None]
+        return max(times) if times and not self.unconfirmed else None
 
     @property
     def unconfirmed(self) -> tuple[FaultRecord, ...]:
-        """The faults of which nothing has shown yet that they are in effect."""
-        return tuple(one for one in self.faults if one.effective_ns is None)
+        """Faults that are not yet confirmed."""
+        return tuple(fault for fault in self.faults if fault.effective_ns is None)
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Parameters of the fault, of several by target, or of the change that is there instead of one."""
+        """Parameters of the fault, of several faults by target, or of the change without a fault."""
         if not self.faults:
             return self.change
-        return (
-            self.faults[0].parameters if len(self.faults) == 1 else {one.target: one.parameters for one in self.faults}
-        )
+        if len(self.faults) == 1:
+            return self.faults[0].parameters
+        return {fault.target: fault.parameters for fault in self.faults}
 
     @property
     def rolled_out_services(self) -> frozenset[str]:
-        """Services without a fault of which a healthy build was rolled out in the view."""
+        """Services without a fault that got a healthy build in the view."""
         return rolled_out_services(pd.DataFrame(self.evidence, columns=["check", "subject"]))
 
     def add_evidence(self, check: str, subject: str, passed: bool, detail: str) -> None:
-        """Add a row of evidence with the present time."""
+        """Add a row of evidence with the current time."""
         row = {"check": check, "subject": subject, "time": self.clock.time_ns(), "passed": passed, "detail": detail}
         self.evidence.append(row)

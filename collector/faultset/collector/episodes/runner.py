@@ -1,4 +1,4 @@
-"""Running one episode: hands the commands of the state machine to the actions, and reports their results to it."""
+"""Run one episode: pass the state machine's commands to the actions, and their results back to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from faultset.collector.episodes.actions import EpisodeActions, FaultNotConfirmed
 from faultset.collector.episodes.health import EpisodeWatchdog, HostTooBusy
 from faultset.collector.episodes.host_pressure import CpuPressure
-from faultset.collector.episodes.messages import EpisodeOutcome
+from faultset.collector.episodes.messages import OTHER_FAILURE, EpisodeOutcome
 from faultset.collector.episodes.records import SYSTEM_CLOCK, EpisodeClock, EpisodeRecord, FaultRecord
 from faultset.collector.episodes.state_machine import Command, EpisodeMachine, Event, Phase
 from faultset.collector.faults.registry import get_fault
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from faultset.collector.mitigation.attempts import MitigationAttempt
 
 FELT_S = 15
-"""How long a fault that is to be repaired is in effect before, so that clients have felt it."""
+"""Seconds between the effect of a fault and its repair, so that clients feel the fault."""
 
 
 class EpisodeRunner:
@@ -37,21 +37,21 @@ class EpisodeRunner:
     Parameters
     ----------
     sources
-        The sources that the campaign adds.
+        Sources that the campaign adds.
     report
-        Called with the phase and its expected end (ns) whenever they change.
+        Called with each new phase and its expected end (ns).
     interrupted
-        Called several times a second; the episode is undone and ended once it returns True.
+        Called several times a second; once it returns True, the episode undoes its changes and ends.
     parallel
-        How many episodes the campaign runs at a time.
+        Maximum number of concurrent episodes of the campaign.
     pressure
-        Measures how short of CPU this machine is; measured anew when left out.
-    repair
-        What is done about the fault, in an episode that is not written.
+        Measures CPU shortage; by default, of this machine.
+    repairs
+        Repairs of the fault, in an episode that is not written.
     clock
-        What gives the time and waits.
+        Clock of the episode.
     store_servers
-        Which server runs each store; not told without.
+        Server that runs each store, for the context.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class EpisodeRunner:
         self.sources = sources or SourceRecorder((), root)
         draws = random_draws(plan, has_decoys=not repairs)
         faults = tuple(
-            FaultRecord(spec=get_fault(one.fault), target=one.target, rng=rng, course=course)
-            for one, rng, course in zip(plan.faults, (draws.fault, *draws.further), draws.courses, strict=False)
+            FaultRecord(spec=get_fault(planned.fault), target=planned.target, rng=rng, course=course)
+            for planned, rng, course in zip(plan.faults, (draws.fault, *draws.further), draws.courses, strict=False)
         )
         self.record = EpisodeRecord(
             plan=plan, faults=faults, parallel=parallel, clock=clock, store_servers=store_servers or {}
         )
-        repeats_s = tuple(one.spec.repeat_s for one in faults if one.spec.repeat_s is not None)
+        repeats_s = tuple(fault.spec.repeat_s for fault in faults if fault.spec.repeat_s is not None)
         self.machine = EpisodeMachine(plan=plan, draws=draws, repeats_s=repeats_s)
         self.machine.mitigates = bool(repairs)
         self._report, self._interrupted, self._clock = report, interrupted, clock
@@ -97,13 +97,15 @@ class EpisodeRunner:
             interrupted=interrupted,
             pressure=self._pressure,
             watchdog=self._watchdog,
-            attempt=_attempt(repairs, platform) if repairs else None,
+            attempt=_create_attempt(repairs, platform) if repairs else None,
             clock=clock,
         )
         self._next_check_ns = 0
         self._exit_code = 0
         self._retriable = True
         self._spoiled_by_host = False
+        self._needs_recovery = False
+        self._void_cause = ""
         self._handlers: dict[Command, Callable[[], None]] = {
             Command.DEPLOY: actions.deploy,
             Command.START_LOAD: actions.start_load,
@@ -118,7 +120,7 @@ class EpisodeRunner:
         }
 
     def run(self) -> EpisodeOutcome:
-        """Run the episode to its end; an unexpected exception is raised after everything was undone and removed."""
+        """Run the episode; raise unexpected exceptions only after everything was undone and removed."""
         bug: BaseException | None = None
         phase, commands = Phase.NEW, deque(self.machine.handle(Event(now_ns=self._clock.time_ns())))
         while self.machine.phase is not Phase.DONE:
@@ -143,6 +145,8 @@ class EpisodeRunner:
             interrupted=self.machine.interrupted,
             retriable=self._retriable,
             spoiled_by_host=self._spoiled_by_host,
+            needs_recovery=self._needs_recovery,
+            void_cause=self._void_cause or OTHER_FAILURE,
             exit_code=self._exit_code,
             durations_s=self.record.durations_s,
             sli_fires=bool(judgement and judgement.impact.is_manifest),
@@ -159,6 +163,8 @@ class EpisodeRunner:
         except FaultsetError as error:
             ok, reason = False, str(error)
             self._exit_code = self._exit_code or error.exit_code
+            self._void_cause = self._void_cause or getattr(error, "void_cause", OTHER_FAILURE)
+            self._needs_recovery |= isinstance(error, UndoFailed)
             is_certain = isinstance(error, ObjectNotFound | CannotStart | UsageError | DataError)
             is_busy = self._pressure.is_busy(window_s=60.0) and not is_certain and not isinstance(error, UndoFailed)
             self._spoiled_by_host |= isinstance(error, HostTooBusy) or is_busy
@@ -179,7 +185,7 @@ class EpisodeRunner:
             if self._interrupted():
                 return Event(now_ns=now_ns, interrupt=True)
             try:
-                # before the deadline is looked at: a clock that is set forwards makes all of them pass at once
+                # before the deadline: setting the clock forwards would make all deadlines pass at once
                 self._watchdog.check()
             except PlatformError as error:
                 self._exit_code = self._exit_code or error.exit_code
@@ -195,8 +201,8 @@ class EpisodeRunner:
             self._clock.sleep(min(0.1, max(0.0, (deadline_ns - self._clock.time_ns()) / 1e9)))
 
 
-def _attempt(repairs: Sequence[RepairOrder], platform: EpisodePlatform) -> MitigationAttempt:
-    # Few episodes repair something, and the commands of a repair bring much.
+def _create_attempt(repairs: Sequence[RepairOrder], platform: EpisodePlatform) -> MitigationAttempt:
+    # few episodes need these slow imports
     from faultset.collector.mitigation.attempts import MitigationAttempt
 
     return MitigationAttempt(repairs, platform)

@@ -2,7 +2,7 @@
 
     deploy → warm-up → baseline → inject → fault → recover → cool-down → collect → teardown → done
 
-Whatever goes wrong, what was injected is undone and what was deployed is removed.
+After any failure, the machine undoes injections and removes the application.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from faultset.core.times import SECOND_NS
 
 
 class Phase(StrEnum):
-    """Where an episode is."""
+    """Phase of an episode."""
 
     NEW = "new"
     DEPLOY = "deploy"
@@ -32,7 +32,7 @@ class Phase(StrEnum):
 
 
 class Command(StrEnum):
-    """What the runner has to do; it reports the result of each with an event."""
+    """Command for the runner, which reports each result with an event."""
 
     DEPLOY = "deploy"
     START_LOAD = "start-load"
@@ -48,9 +48,9 @@ class Command(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """What happened: `ok` and `reason` say how a command ended; an event without a command only lets time pass.
+    """The end of a command, with `ok` and `reason`; without a command, the passing of time.
 
-    `enough` ends the view early, which only an episode that is not written may do.
+    `enough` ends the view early, in episodes that are not written.
     """
 
     now_ns: int
@@ -63,24 +63,24 @@ class Event:
 
 @dataclass
 class EpisodeMachine:
-    """The state of one episode, and what has to be done next.
+    """State of one episode.
 
     Attributes
     ----------
     phase
-        Where the episode is.
+        Current phase.
     repeats_s
-        Seconds after which faults are injected again, of those that are.
+        Intervals in seconds of faults that are injected repeatedly.
     warm_grace_s
-        How long after the planned warm-up the application may take to become healthy, in seconds.
+        Additional seconds after the warm-up in which the application may become healthy.
     mitigates
-        Whether the application is to be repaired at the end of the view; such an episode is not written.
+        Whether the application is repaired at the end of the view; such an episode is not written.
     view_start_ns, onset_ns
-        Beginning of the view and of the fault, known from the baseline on.
+        Beginning of the view and of the fault, set at the start of the baseline.
     deadline_ns
-        When the machine needs the next event at the latest; None while it waits for the result of a command.
+        Latest time of the next event; None while the machine waits for a command.
     failure
-        Why the episode is void; empty when it is not.
+        Why the episode is void; empty when it is valid.
     """
 
     plan: Plan
@@ -105,11 +105,11 @@ class EpisodeMachine:
 
     @property
     def reference_end_ns(self) -> int:
-        """End of the window that is healthy in every episode."""
+        """End of the reference, which is healthy in every episode."""
         return self.view_start_ns + int(self.plan.phases.reference_s * SECOND_NS)
 
     def handle(self, event: Event) -> list[Command]:
-        """Take one event and return what to do now, in order."""
+        """Process one event and return the next commands in order."""
         if event.interrupt and self.phase not in (Phase.TEARDOWN, Phase.DONE):
             self.interrupted = True
             return self._abandon("interrupted")

@@ -1,4 +1,4 @@
-"""A fault tried once on a real platform: injected, confirmed, undone, and looked at again. Nothing is recorded."""
+"""Try a fault once on a real platform without recording: inject, confirm, undo, check again."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ _FAILED = ("http_error", "refused", "timeout")
 
 @dataclass
 class FaultTrial:
-    """What was seen of a fault.
+    """Result of trying a fault.
 
     Attributes
     ----------
     evidence
-        What its check said; None when it said nothing in time.
-    confirmed_s, recovered_s
-        Seconds from the injection to that, and from the undo until the application was ready again.
+        Result of its check; None if the check did not see the fault in time.
+    confirmed_s
+        Seconds from the injection until the check saw the fault.
+    recovered_s
+        Seconds from the undo until the application was ready.
     failed
-        Requests that failed from the injection to the undo, and all of that time.
+        Failed requests and all requests between injection and undo.
     """
 
     target: str
@@ -54,14 +56,14 @@ def try_on_platform(
     confirm_s: float = CONFIRM_S,
     poll_s: float = 0.5,
 ) -> FaultTrial:
-    """Deploy the application, send load, inject the fault, wait for its check, undo it and wait for the application.
+    """Deploy the application, send load, inject the fault, wait for its check, undo it and wait for recovery.
 
-    The platform is torn down by the caller, also when this raises.
+    The caller must tear down the platform, even after an error.
 
     Raises
     ------
     PlatformError
-        The application does not become ready, before or after; or the check still sees the fault after the undo.
+        The application did not become ready before or after the fault, or the check still sees the fault.
     """
     trial = FaultTrial(target=target)
     platform.deploy()
@@ -72,17 +74,17 @@ def try_on_platform(
     say(f"{platform.app.name} is ready; {spec.name} on {target} follows in {warm_s:g} s")
     time.sleep(warm_s)
     before = spec.state_before(platform, target)
-    begun_ns, begun_s = time.time_ns(), time.monotonic()
+    began_ns, began_s = time.time_ns(), time.monotonic()
     trial.parameters = dict(spec.inject(platform, target, np.random.default_rng(seed)))
     say(f"injected: {trial.parameters}")
-    while trial.evidence is None and time.monotonic() < begun_s + confirm_s:
+    while trial.evidence is None and time.monotonic() < began_s + confirm_s:
         time.sleep(poll_s)
         trial.evidence = spec.check(platform, target, trial.parameters, before)
     if trial.evidence is not None:
-        trial.confirmed_s = round(time.monotonic() - begun_s, 1)
+        trial.confirmed_s = round(time.monotonic() - began_s, 1)
         say(f"in effect after {trial.confirmed_s:g} s: {trial.evidence}")
         time.sleep(min(warm_s, 5.0))
-    outcomes = requests_between(platform, begun_ns, time.time_ns())["outcome"].astype(str)
+    outcomes = requests_between(platform, began_ns, time.time_ns())["outcome"].astype(str)
     trial.failed = (int(outcomes.isin(_FAILED).sum()), len(outcomes))
     undone_s = time.monotonic()
     platform.undo()
@@ -109,4 +111,6 @@ def _wait_until_unseen(
     except PlatformError:
         if seen is None:
             raise
-        raise PlatformError(f"fault {spec.name} on {target} is not undone, its check still sees it: {seen}") from None
+        raise PlatformError(
+            f"fault {spec.name} on {target} must be gone after the undo, but its check still sees it: {seen}"
+        ) from None

@@ -1,8 +1,8 @@
-"""Working folders of running episodes, which are found again after a crash.
+"""Working folders of running episodes, which can be found again after a crash.
 
-A working folder lies in the system's folder for temporary files, because socket paths must be short. The dataset
-holds a note of it in `.running/`, with the process that owns it. A note is only believed when the folder that it leads
-to is one of ours: by its name, place, owner, and a marker inside that repeats the note.
+Socket paths must be short, so working folders are in the system's folder for temporary files. The dataset has a note
+for each in `.running/` that names the owning process. A note is valid only if name, parent and owner of its folder are
+right, and a marker in the folder repeats the note.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _LARGEST_NOTE_BYTES = 8192
 
 
 class WorkingFolderNote(BaseModel):
-    """What a dataset says of an episode's working folder; the folder's marker says the same.
+    """A dataset's note of an episode's working folder; the folder's marker has the same content.
 
     Attributes
     ----------
     token
-        Random, and part of the folder's name: nobody who has not seen the folder knows it.
+        Random token in the folder's name, so that it cannot be guessed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -53,7 +53,7 @@ class WorkingFolderNote(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkingFolder:
-    """Working folder of one episode and the note that leads to it."""
+    """Working folder of one episode and its note."""
 
     path: Path
     note: WorkingFolderNote
@@ -70,12 +70,12 @@ class WorkingFolder:
 
     @staticmethod
     def claim(root: Path, episode: str, platform: str) -> WorkingFolder:
-        """Make a working folder for an episode that this process runs.
+        """Create a working folder for an episode of this process.
 
         Raises
         ------
         PlatformError
-            An earlier run of the episode has left one that holds what undoes its changes.
+            A working folder of an earlier run still exists, and its changes are not undone.
         """
         token = secrets.token_hex(16)
         folder = Path(tempfile.gettempdir()).resolve() / f"{_PREFIX}{token[:16]}"
@@ -84,44 +84,44 @@ class WorkingFolder:
         path = notes / f"{episode}.json"
         if path.exists() or path.is_symlink():
             raise PlatformError(
-                f"an earlier run of episode {episode} is not undone (note {path}); run faultset recover"
+                f"the changes of an earlier run of episode {episode} are not undone (note {path}). Run faultset recover"
             )
         owner = ProcessIdentity.current()
         note = WorkingFolderNote(episode=episode, folder=str(folder), token=token, owner=owner, platform=platform)
-        # the note comes first: a process killed in between leaves a note without a folder, never the reverse
+        # the note comes first, so that a process killed in between never leaves a folder without a note
         replace_text(path, note.model_dump_json(), durable=False)
         folder.mkdir(mode=0o700)
         (folder / MARKER).write_text(note.model_dump_json(), encoding="utf-8")
         return WorkingFolder(path=path, note=note)
 
     def objection(self) -> str:
-        """Say why the folder is not known to be ours; empty when it is, or when it is gone."""
+        """Return why the folder may belong to another program; empty when it is ours or does not exist."""
         folder = self.folder
         if not _FOLDER_NAME.fullmatch(folder.name) or folder.name != f"{_PREFIX}{self.note.token[:16]}":
-            return f"{folder} is not named as a working folder is"
+            return f"{folder} does not have the name of a working folder"
         try:
-            found = folder.lstat()
+            status = folder.lstat()
         except FileNotFoundError:
             return ""
         except OSError as error:
-            return f"{folder} cannot be looked at ({error.strerror})"
-        place = Path(tempfile.gettempdir()).resolve()
-        if folder.parent != place:
-            return f"{folder} does not lie in {place}; set TMPDIR to {folder.parent} if it is right"
-        if not stat.S_ISDIR(found.st_mode):
-            return f"{folder} is no folder"
-        if found.st_uid != os.geteuid():
+            return f"{folder} cannot be read ({error.strerror})"
+        parent = Path(tempfile.gettempdir()).resolve()
+        if folder.parent != parent:
+            return f"{folder} is not in {parent}; set TMPDIR to {folder.parent} if it should be"
+        if not stat.S_ISDIR(status.st_mode):
+            return f"{folder} is not a folder"
+        if status.st_uid != os.geteuid():
             return f"{folder} belongs to another user"
         if not any(folder.iterdir()):
             return ""
         try:
             marker = _read_note(folder / MARKER)
         except DataError:
-            return f"{folder} has no marker of a working folder"
-        return "" if marker == self.note else f"the marker in {folder} is of another working folder"
+            return f"{folder} does not contain a valid {MARKER}"
+        return "" if marker == self.note else f"{folder / MARKER} is for another working folder"
 
     def release(self) -> None:
-        """Remove the folder and its note; raise DataError when the folder is not known to be ours."""
+        """Remove the folder and its note; raise DataError if the folder may belong to another program."""
         if objection := self.objection():
             raise DataError(objection)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -129,7 +129,7 @@ class WorkingFolder:
 
 
 def working_folders(root: Path) -> Iterator[WorkingFolder | DataError]:
-    """Yield the working folders that a dataset's notes lead to; for a note that is none of ours, what is wrong."""
+    """Yield the working folder of each note in a dataset; for an invalid note, an error."""
     for path in sorted((root / RUNNING).glob("*.json")):
         try:
             note = _read_note(path)
@@ -141,7 +141,7 @@ def working_folders(root: Path) -> Iterator[WorkingFolder | DataError]:
 
 
 def remove_torn_notes(root: Path) -> None:
-    """Remove notes that a killed process had not finished to write."""
+    """Remove notes that killed processes wrote only in part."""
     for path in (root / RUNNING).glob(".*.tmp"):
         if re.fullmatch(r"\.[A-Za-z0-9-]{1,64}\.json\.[0-9a-f]{8}\.tmp", path.name):
             with suppress(OSError):
@@ -149,8 +149,8 @@ def remove_torn_notes(root: Path) -> None:
 
 
 def _read_note(path: Path) -> WorkingFolderNote:
-    """Return a note; raise DataError when it is none."""
+    """Read a note; raise DataError if it is invalid."""
     try:
         return WorkingFolderNote.model_validate_json(read_regular(path, limit_bytes=_LARGEST_NOTE_BYTES))
     except ValidationError:
-        raise DataError(f"{path} is no note of a working folder") from None
+        raise DataError(f"{path} is not a note of a working folder") from None

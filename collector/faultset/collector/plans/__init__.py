@@ -1,1 +1,1 @@
-"""Plans: what a campaign and each of its episodes will be."""
+"""Plans of campaigns and episodes."""

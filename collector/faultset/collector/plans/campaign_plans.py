@@ -1,4 +1,4 @@
-"""The episodes of a campaign: targets balanced over services, no-fault episodes mixed in, ids that tell nothing."""
+"""Plan the episodes of a campaign: balanced targets, shuffled episodes without a fault, opaque ids."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from faultset.collector.load.schedule import mixes_of
 from faultset.collector.load.workloads.traffic import Traffic
 from faultset.collector.plans.chosen_stores import with_stores
 from faultset.collector.plans.code import campaign_code
-from faultset.collector.plans.fault_choice import faults_alone, faults_by_app, faults_in_pairs
+from faultset.collector.plans.fault_choice import choose_faults_by_app, draw_fault_pairs, draw_faults
 from faultset.collector.plans.options import NoFaultKind
 from faultset.collector.plans.plan import Plan, PlannedFault
-from faultset.collector.plans.requests import CampaignRequest, check_numbers, check_phases, traffic_of
+from faultset.collector.plans.requests import CampaignRequest, check_numbers, check_phases, parse_traffic
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.collector.runtime.app_code import is_folder
 from faultset.collector.sources.registry import check_together, load_source
@@ -30,7 +30,7 @@ from faultset.core.printable import size_text
 from faultset.core.times import duration_text
 
 MOST_PAIRED = 6
-"""Up to how many episodes with a fault each has one without a fault beside it."""
+"""Number of episodes with a fault up to which as many without a fault are planned."""
 
 _Draft = tuple[AppSpec, NoFaultKind | None, tuple[PlannedFault, ...]]
 
@@ -38,8 +38,8 @@ _Draft = tuple[AppSpec, NoFaultKind | None, tuple[PlannedFault, ...]]
 def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]:
     """Return the episodes of a campaign in the order in which they run.
 
-    The same request of the same code gives the same plans. Targets are balanced over services, no-fault episodes are
-    mixed in, ids tell nothing. A further `run` of the same request has other ids.
+    The same request and code give the same plans. Targets are balanced over services, episodes without a fault are
+    shuffled in, and ids reveal nothing. Another `run` of the same request has other ids.
 
     Raises
     ------
@@ -48,20 +48,20 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
     """
     check_numbers(request)
     check_phases(request.phases, request.step_s)
-    traffic = traffic_of(request)
+    traffic = parse_traffic(request)
     check_together([load_source(name) for name in request.sources])
     rng = np.random.default_rng(np.random.SeedSequence([request.seed, 1]))
     drafts: list[_Draft] = []
     files: dict[str, str] = {}
     apps = {name: with_stores(load_app(name), request.stores, request.platform) for name in request.apps}
-    chosen = faults_by_app(request, list(apps.values()), rng)
+    chosen = choose_faults_by_app(request, list(apps.values()), rng)
     for name, app in apps.items():
         if is_path(name):
             files[app.name] = str(Path(name).absolute())
         _check_platform(app, request.platform)
         mixes_of(request.mix or app.default_mix, app)
-        draw_faults = faults_in_pairs if request.concurrent > 1 else faults_alone
-        injected = draw_faults(chosen[app.name], app, request.targets, rng)
+        draw = draw_fault_pairs if request.concurrent > 1 else draw_faults
+        injected = draw(chosen[app.name], app, request.targets, rng)
         drafts += [(app, None, faults) for faults in injected]
         count = request.normal
         if count is None:
@@ -71,12 +71,12 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
         kinds: list[NoFaultKind] = [request.no_fault[number % len(request.no_fault)] for number in range(count)]
         drafts.extend((app, kind, ()) for kind in kinds)
     if not drafts:
-        raise UsageError("nothing to collect: name a fault with --faults, or no-fault episodes with --normal")
+        raise UsageError("a campaign must have episodes, but none are requested. Name --faults, or raise --normal")
     campaign = campaign_id(request)
     plans = []
     for index, position in enumerate(rng.permutation(len(drafts))):
         plan = _plan(request, drafts[position], index, traffic, files)
-        plans.append(replace(plan, episode=_opaque_id(campaign, index, run)))
+        plans.append(replace(plan, episode=opaque_id(campaign, index, run)))
     return tuple(plans)
 
 
@@ -114,24 +114,24 @@ def _check_platform(app: AppSpec, platform: str) -> None:
     host_class = load_host_class(platform)
     if app.code is not None and is_folder(app.code) and not host_class.runs_code_of_folders:
         raise UsageError(
-            f"app {app.name} has code in {app.code}, which services on platform {platform} cannot find; "
-            "build an image with the application as an installed package, or use --platform local"
+            f"services on platform {platform} need installed code, but app {app.name} has its code in {app.code}. "
+            "Build an image with the application as an installed package, or use --platform local"
         )
     if app.deployed is not None and not host_class.runs_deployed_apps:
         raise UsageError(
-            f"app {app.name} is deployed on a cluster, but the platform is {platform}; add --platform kubernetes"
+            f"app {app.name} is deployed on a cluster, but the platform is {platform}. Add --platform kubernetes"
         )
     if app.operator is not None and app.deployed is None and not host_class.deploys_operators:
         raise UsageError(
-            f"app {app.name} has an operator, which platform {platform} cannot deploy; use --platform "
-            "local, or deploy it and name an app file with deployed"
+            f"app {app.name} has an operator, which platform {platform} cannot deploy. Use --platform local, or deploy "
+            "it and name an app file with deployed"
         )
 
 
 def default_no_fault_count(faulty: int) -> int:
-    """Return how many episodes without a fault go with so many with one.
+    """Return the default number of episodes without a fault for a number of episodes with one.
 
-    As many up to six, then six until they are half as many; two at least, so that one can be trained on.
+    As many up to six, then six or half as many; two at least, so that one can be used for training.
 
     >>> [default_no_fault_count(faulty) for faulty in (0, 1, 4, 8, 12, 45)]
     [2, 2, 4, 6, 6, 23]
@@ -140,15 +140,15 @@ def default_no_fault_count(faulty: int) -> int:
 
 
 def campaign_id(request: CampaignRequest) -> str:
-    """Return an id that the same request of the same code always gets, so that running it again resumes it."""
-    rates = traffic_of(request).pattern.rates  # the content of a file that the request only names
-    text = canonical_json({"request": asdict(request), "rates": rates, "code": requested_code(request)})
+    """Return an id that depends only on request and code, so that running a request again resumes it."""
+    rates = parse_traffic(request).pattern.rates  # the content of a file that the request only names
+    text = canonical_json({"request": asdict(request), "rates": rates, "code": identify_requested_code(request)})
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def requested_code(request: CampaignRequest) -> dict[str, str]:
-    """Return which code a campaign runs; see `campaign_code`."""
-    chosen = faults_by_app(
+def identify_requested_code(request: CampaignRequest) -> dict[str, str]:
+    """Return the code that a campaign runs; see `campaign_code`."""
+    chosen = choose_faults_by_app(
         request,
         [with_stores(load_app(name), request.stores, request.platform) for name in request.apps],
         np.random.default_rng(0),
@@ -157,25 +157,26 @@ def requested_code(request: CampaignRequest) -> dict[str, str]:
     return campaign_code(list(specs.values()), request.apps, request.platform, request.sources)
 
 
-def _opaque_id(campaign: str, index: int, run: int) -> str:
+def opaque_id(campaign: str, index: int, run: int) -> str:
+    """Return an episode id that says nothing about the episode."""
     return hashlib.sha256(f"{campaign}/{index}/{run}".encode()).hexdigest()[:12]
 
 
 OVERHEAD_S = 10.0
-"""Time of an episode beside its phases: deployment, checks, undo and recovery.
+"""Time of an episode outside its phases: deployment, checks, undo and recovery.
 
 docs/results/costs.md: 83 s for phases of 73 s, by `benchmarks/collection/scale_costs.py`.
 """
 USED_SLOT_SHARE = 0.78
-"""Share of the time in which episodes that may run at once do.
+"""Mean number of running episodes as a share of the maximum.
 
 docs/results/costs.md: 257 episodes of 113 s, seven at once, took 89 minutes on two cores; 69 would
 keep all of them busy.
 """
 BYTES_PER_REQUEST = 508
-"""Disk that telemetry takes for each client request; see `BYTES_PER_SECOND`."""
+"""Disk space of telemetry per client request; see `BYTES_PER_SECOND`."""
 BYTES_PER_SECOND = 1_790
-"""Disk that telemetry takes for each second of the view, whatever the load.
+"""Disk space of telemetry per second of the view, independent of the load.
 
 docs/results/costs.md: 343 KiB for 60 s at 8 requests a second and 4.1 MiB for 360 s at 20. Both together
 give 1.1 MB for 90 s at 20, where 0.98 MB was measured.
@@ -183,12 +184,12 @@ give 1.1 MB for 90 s at 20, where 0.98 MB was measured.
 
 
 def episode_time_s(plan: Plan) -> float:
-    """Return how long one run of an episode takes."""
+    """Return the duration of one run of an episode."""
     return plan.phases.warmup_s + plan.phases.view_s + plan.phases.cooldown_s + OVERHEAD_S
 
 
 def campaign_time_s(plans: Sequence[Plan], jobs: int) -> float:
-    """Return how long a campaign takes with so many episodes at a time; none of them is repeated.
+    """Return the duration of a campaign with `jobs` concurrent episodes and without repetitions.
 
     >>> campaign_time_s([], 4)
     0.0
@@ -199,12 +200,12 @@ def campaign_time_s(plans: Sequence[Plan], jobs: int) -> float:
 
 
 def campaign_bytes(plans: Sequence[Plan]) -> float:
-    """Return how much disk the episodes of a campaign take, with the spans and log lines of all requests."""
+    """Return the disk space of a campaign's episodes, including spans and log lines of all requests."""
     return sum(plan.phases.view_s * (BYTES_PER_SECOND + BYTES_PER_REQUEST * plan.rate_rps) for plan in plans)
 
 
 def describe_campaign(plans: Sequence[Plan], jobs: int) -> str:
-    """Return the number of episodes of a campaign and its cost in one line."""
+    """Describe number of episodes and cost of a campaign in one line."""
     faults = sum(plan.fault is not None for plan in plans)
     together = "one at a time" if jobs == 1 else f"at most {jobs} at a time"
     return (

@@ -1,4 +1,4 @@
-"""The servers that run the stores of an application: Redis in their place, or their own; and those of plans."""
+"""Choose the servers that run an application's stores: Redis, or the original servers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from faultset.collector.spec.store_choices import StoreChoice, chosen_kinds
 from faultset.collector.spec.variation import LONGEST_START_S, SHORTEST_START_S, Variation
 
 _REDIS_BY_NAME = ("redis", "valkey")
-"""Roles that are Redis' own, or of a server with its protocol."""
+"""Kinds of stores that are Redis, or speak its protocol."""
 
 
 def with_stores(app: AppSpec, choice: StoreChoice | None, platform: str = "local") -> AppSpec:
-    """Return an application whose stores of the chosen kinds are their own servers, where the platform runs them."""
+    """Return an application with original servers for stores of the chosen kinds, if the platform supports them."""
     chosen = chosen_kinds(choice, ORIGINAL_DRIVERS)
     if not chosen:
         return app
@@ -40,7 +40,7 @@ def _with_original_server(service: ServiceSpec) -> ServiceSpec:
 
 
 def original_servers(host: PlatformHost, app: AppSpec) -> dict[str, str]:
-    """Return name and version of the original servers of an application on a host, by the drivers' names.
+    """Return name and version of an application's original servers on a host, by driver name.
 
     Raises
     ------
@@ -54,13 +54,19 @@ def original_servers(host: PlatformHost, app: AppSpec) -> dict[str, str]:
 
 
 def _originals_of(app: AppSpec) -> frozenset[str]:
-    """Return the drivers of an application's original servers."""
+    """Return the names of the drivers of an application's original servers."""
     drivers = {service.store_driver for service in app.services.values() if service.store_driver}
     return frozenset(drivers & {driver.name for driver in ORIGINAL_DRIVERS.values()})
 
 
 def store_servers(app: AppSpec, originals: Mapping[str, str]) -> dict[str, str]:
-    """Return which server each store of an application runs, by the store's name; see `original_servers`."""
+    """Return the server of each store of an application, by the store's name.
+
+    Parameters
+    ----------
+    originals
+        Result of `original_servers`.
+    """
     return {
         name: originals.get(service.store_driver, "redis")
         for name, service in app.services.items()
@@ -69,7 +75,7 @@ def store_servers(app: AppSpec, originals: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_stores(host: PlatformHost, apps: Iterable[AppSpec]) -> list[str]:
-    """See whether the original servers of applications can run on a host; return what is to be said of the others.
+    """Check that a host can run the original servers of applications; return sentences on replaced stores.
 
     Raises
     ------
@@ -79,16 +85,14 @@ def check_stores(host: PlatformHost, apps: Iterable[AppSpec]) -> list[str]:
         A server is missing.
     """
     apps = list(apps)
-    wanted = {name for app in apps for name in _originals_of(app)}
-    if wanted:
-        host.original_servers(sorted(wanted))
+    originals = {name for app in apps for name in _originals_of(app)}
+    if originals:
+        host.original_servers(sorted(originals))
     names = {service.store_driver for app in apps for service in app.services.values() if service.store_driver}
-    replaced = sorted((names & STORE_DRIVERS.keys()) - wanted - {*_REDIS_BY_NAME})
+    replaced = sorted((names & STORE_DRIVERS.keys()) - originals - {*_REDIS_BY_NAME})
     if not replaced:
         return []
-    return [
-        f"Redis runs the stores of the kind {' and '.join(replaced)}: their original server is not supported or chosen"
-    ]
+    return [f"Redis replaces the servers of the stores {' and '.join(replaced)}; see --stores"]
 
 
 def planned_app(plan: Plan) -> AppSpec:
@@ -104,6 +108,8 @@ def planned_app(plan: Plan) -> AppSpec:
 
 
 def check_planned_stores(host: PlatformHost, plans: Iterable[Plan]) -> list[str]:
-    """See whether the stores of plans can run on a host; see `check_stores`."""
-    asked = {(plan.app_file or plan.app, plan.stores, plan.platform): plan for plan in plans if plan.stores is not None}
-    return check_stores(host, (planned_app(plan) for plan in asked.values()))
+    """Check that a host can run the stores of plans; see `check_stores`."""
+    choices = {
+        (plan.app_file or plan.app, plan.stores, plan.platform): plan for plan in plans if plan.stores is not None
+    }
+    return check_stores(host, (planned_app(plan) for plan in choices.values()))

@@ -1,4 +1,4 @@
-"""Which code a campaign runs: its faults, applications, load drivers, platform and sources, by content."""
+"""Identify the code of a campaign: faults, applications, load drivers, platform and sources."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _FAULTS_PACKAGE = "faultset.collector.faults"
 def campaign_code(
     faults: list[FaultSpec], apps: tuple[str, ...], platform: str, sources: tuple[str, ...] = ()
 ) -> dict[str, str]:
-    """Return "fault NAME", "app NAME" and so on -> identity of its code.
+    """Return the identity of each piece of code, by "fault NAME", "app NAME" and so on.
 
-    Platforms, sources and load drivers that come with faultset are not named: its version says which they are.
+    Built-in platforms, sources and load drivers are left out, because the version of faultset identifies them.
 
     Parameters
     ----------
@@ -32,31 +32,31 @@ def campaign_code(
     sources
         Names of the sources that the campaign adds.
     """
-    announced = plugins(FAULTS)
-    found = {
-        f"fault {spec.name}": code_identity(spec.inject, announced.get(spec.name), within=_FAULTS_PACKAGE)
+    entries = plugins(FAULTS)
+    identities = {
+        f"fault {spec.name}": code_identity(spec.inject, entries.get(spec.name), within=_FAULTS_PACKAGE)
         for spec in faults
     }
     drivers, added = plugins(LOAD_DRIVERS), plugins(SOURCES)
     used = [plugins(PLATFORMS).get(platform), *(added.get(name) for name in sources)]
     for name in apps:
         app = load_app(name)
-        found[f"app {app.name}"] = app_identity(name)
+        identities[f"app {app.name}"] = identify_app(name)
         used.append(drivers.get(app.load.driver))
     kinds = {PLATFORMS: "platform", SOURCES: "source", LOAD_DRIVERS: "load driver"}
     for plugin in used:
         if plugin is not None and not plugin.built_in:
-            found[f"{kinds[plugin.group]} {plugin.name}"] = plugin_identity(plugin)
-    return {what: str(identity) for what, identity in sorted(found.items())}
+            identities[f"{kinds[plugin.group]} {plugin.name}"] = plugin_identity(plugin)
+    return {name: str(identity) for name, identity in sorted(identities.items())}
 
 
-def app_identity(name: str) -> CodeIdentity:
-    """Identify an application: the content of its folder or file, of an installed one with its distribution."""
+def identify_app(name: str) -> CodeIdentity:
+    """Identify an application by the content of its folder or file, and by its distribution if installed."""
     if is_path(name):
         return path_identity(Path(name))
     plugin = plugins(APPS)[name]
     loaded = plugin.load()
     if isinstance(loaded, ModuleType) and not plugin.built_in:
         return plugin_identity(plugin)
-    place = Path(str(loaded.__file__)).parent if isinstance(loaded, ModuleType) else Path(str(loaded))
-    return CodeIdentity(distribution=plugin.distribution, digest=path_identity(place).digest)
+    path = Path(str(loaded.__file__)).parent if isinstance(loaded, ModuleType) else Path(str(loaded))
+    return CodeIdentity(distribution=plugin.distribution, digest=path_identity(path).digest)

@@ -1,4 +1,4 @@
-"""Which faults a campaign injects into which application, on which targets, alone or in pairs."""
+"""Choose the faults of a campaign, their applications and targets, alone or in pairs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from faultset.core.suggestions import unknown_name
 
 _Targets = tuple[str, str]
 _SLACK = 2
-"""How much more often than the rarest a target may have been used and be drawn again."""
+"""How much more often than the rarest target a target may be used."""
 
 
-def faults_alone(
+def draw_faults(
     repetitions: Sequence[Sequence[FaultSpec]], app: AppSpec, targets: Sequence[str], rng: np.random.Generator
 ) -> list[tuple[PlannedFault, ...]]:
     """Return every fault of each repetition with its target.
 
-    Targets are used about equally often; as far as that allows, a fault that is repeated comes to other ones.
+    Targets are used about equally often. Within that limit, repetitions of a fault get different targets.
 
     Raises
     ------
     UsageError
-        One of `targets` is no service, or a fault cannot be applied to any of them.
+        `targets` has an unknown service, or none to which a fault can be applied.
     """
     used: Counter[str] = Counter()
     had: Counter[tuple[str, str]] = Counter()
@@ -52,62 +52,63 @@ def faults_alone(
     return drawn
 
 
-def faults_in_pairs(
+def draw_fault_pairs(
     repetitions: Sequence[Sequence[FaultSpec]], app: AppSpec, targets: Sequence[str], rng: np.random.Generator
 ) -> list[tuple[PlannedFault, ...]]:
-    """Return pairs of different faults, with every fault of each repetition, each pair on two targets.
+    """Return pairs of different faults on different targets that contain every fault of each repetition.
 
-    No name is a right answer for both faults of a pair. Where there is a choice, neither target calls the other,
-    directly or through others, and targets are used about equally often. An odd fault gets a partner that others had.
+    The correct answers for the two faults are disjoint. If possible, neither target calls the other, directly or
+    indirectly. Targets are used about equally often. With an odd number of faults, one partner is used twice.
 
     Raises
     ------
     UsageError
-        There is one fault only, or one that can be together with no other; or as `faults_alone` does.
+        There is only one fault, or a fault fits no other; or see `draw_faults`.
     """
     specs = list(dict.fromkeys(spec for repetition in repetitions for spec in repetition))
     if len(specs) == 1:
         raise UsageError(
-            f"--concurrent 2 injects two different faults at once, but of --faults only {specs[0].name} is for "
-            f"{app.name}; name another one"
+            f"--concurrent 2 needs two different faults, but of --faults only {specs[0].name} is for {app.name}. "
+            "Name another one"
         )
     possible = {spec.name: _possible_targets(spec, app, targets) for spec in specs}
-    called = {name: _called_by(app, name) for name in app.services}
+    callees = {name: _find_callees(app, name) for name in app.services}
 
     @cache
-    def places(first: FaultSpec, second: FaultSpec) -> list[_Targets]:
+    def target_pairs(first: FaultSpec, second: FaultSpec) -> list[_Targets]:
         return [
-            (one, other)
-            for one in possible[first.name]
+            (target, other)
+            for target in possible[first.name]
             for other in possible[second.name]
-            if _answers(first, app, one).isdisjoint(_answers(second, app, other))
+            if _answers(first, app, target).isdisjoint(_answers(second, app, other))
         ]
 
     def rank(pair: _Targets) -> tuple[bool, int]:
-        one, other = pair
-        return other in called[one] or one in called[other], used[one] + used[other]
+        target, other = pair
+        return other in callees[target] or target in callees[other], used[target] + used[other]
 
     used: Counter[str] = Counter()
     drawn: list[tuple[PlannedFault, ...]] = []
     for repetition in repetitions:
-        left = _scarce_first(repetition, app)
-        while left:
-            first = left.pop(0)
-            partners = [spec for spec in left if places(first, spec)]
-            partners = partners or [spec for spec in specs if spec is not first and places(first, spec)]
+        rest = _scarce_first(repetition, app)
+        while rest:
+            first = rest.pop(0)
+            partners = [spec for spec in rest if target_pairs(first, spec)]
+            partners = partners or [spec for spec in specs if spec is not first and target_pairs(first, spec)]
             if not partners:
                 raise UsageError(
-                    f"fault {first.name} can be together with none of the others on another target in {app.name}; "
-                    "name more with --faults or --targets, or leave it out"
+                    f"fault {first.name} needs a partner on another target in {app.name}, but no other fault fits. "
+                    "Name more --faults or --targets, or leave it out"
                 )
             second = partners[int(rng.integers(len(partners)))]
-            left = [spec for spec in left if spec is not second]
-            ranks = [rank(pair) for pair in places(first, second)]
-            best = [pair for pair, found in zip(places(first, second), ranks, strict=True) if found == min(ranks)]
+            rest = [spec for spec in rest if spec is not second]
+            pairs = target_pairs(first, second)
+            lowest = min(rank(pair) for pair in pairs)
+            best = [pair for pair in pairs if rank(pair) == lowest]
             chosen = best[int(rng.integers(len(best)))]
             used.update(chosen)
-            pair = [PlannedFault(fault=s.name, target=t) for s, t in zip((first, second), chosen, strict=True)]
-            drawn.append(tuple(sorted(pair, key=lambda one: one.fault)))
+            planned = [PlannedFault(fault=s.name, target=t) for s, t in zip((first, second), chosen, strict=True)]
+            drawn.append(tuple(sorted(planned, key=lambda fault: fault.fault)))
     return drawn
 
 
@@ -132,25 +133,25 @@ def _answers(spec: FaultSpec, app: AppSpec, target: str) -> frozenset[str]:
     return frozenset((target, *spec.also_accepted(app, target)))
 
 
-def _called_by(app: AppSpec, service: str) -> frozenset[str]:
-    """Return the services that a service calls, directly or through others."""
-    found: set[str] = set()
-    left = [service]
-    while left:
-        caller = left.pop()
-        callees = {callee for one, callee in app.calls if one == caller} - found
-        found |= callees
-        left += callees
-    return frozenset(found)
+def _find_callees(app: AppSpec, service: str) -> frozenset[str]:
+    """Return the services that a service calls directly or indirectly."""
+    callees: set[str] = set()
+    waiting = [service]
+    while waiting:
+        caller = waiting.pop()
+        new = {callee for other, callee in app.calls if other == caller} - callees
+        callees |= new
+        waiting += new
+    return frozenset(callees)
 
 
-def chosen_faults(names: Sequence[str], app: AppSpec) -> list[FaultSpec]:
-    """Return the faults that `names` mean for an application; `all` means all that apply to it.
+def choose_faults(names: Sequence[str], app: AppSpec) -> list[FaultSpec]:
+    """Return the named faults for an application; `all` selects every fault that applies to it.
 
     Raises
     ------
     UsageError
-        A name is unknown, or a fault that was named has no target in the application.
+        A name is unknown, or a named fault has no target in the application.
     """
     if ALL in names:
         return [spec for spec in faults().values() if not unavailable_reason(spec, app)]
@@ -162,31 +163,31 @@ def chosen_faults(names: Sequence[str], app: AppSpec) -> list[FaultSpec]:
     return chosen
 
 
-def faults_by_app(
+def choose_faults_by_app(
     request: CampaignRequest, apps: Sequence[AppSpec], rng: np.random.Generator
 ) -> dict[str, list[list[FaultSpec]]]:
-    """Return the faults that each repetition of a campaign injects, by the application's name.
+    """Return the faults of each repetition of a campaign, by the application's name.
 
-    Each application gets every fault that applies to it or, when they are spread, one application each, such that all
-    get about equally many; further repetitions go to other applications while there are any.
+    Each application gets every fault that applies to it. With --spread, each fault goes to one application. All
+    applications get about equally many, and repetitions of a fault go to different ones if possible.
 
     Raises
     ------
     UsageError
-        A name is unknown, a fault that was named has no target, or cannot act over time as asked for.
+        A name is unknown, or a named fault has no target or cannot follow the schedule.
     """
     if not request.spread:
-        chosen = {app.name: with_schedule(chosen_faults(request.faults, app), request) for app in apps}
+        chosen = {app.name: select_by_schedule(choose_faults(request.faults, app), request) for app in apps}
         return {name: [specs] * request.repeat for name, specs in chosen.items()}
     fitting = {
         spec: [app.name for app in apps if not unavailable_reason(spec, app)]
-        for spec in with_schedule(_faults_for_any(request.faults, apps), request)
+        for spec in select_by_schedule(_faults_for_any(request.faults, apps), request)
     }
     spread: dict[str, list[list[FaultSpec]]] = {app.name: [[] for _ in range(request.repeat)] for app in apps}
     had: Counter[tuple[FaultSpec, str]] = Counter()
     sizes: Counter[str] = Counter()
     for repetition in range(request.repeat):
-        for spec in sorted(fitting, key=lambda one: (len(fitting[one]), one.name)):
+        for spec in sorted(fitting, key=lambda spec: (len(fitting[spec]), spec.name)):
             ranks = {name: (had[spec, name], sizes[name]) for name in fitting[spec]}
             name = str(rng.choice([name for name, rank in ranks.items() if rank == min(ranks.values())]))
             had[spec, name] += 1
@@ -196,9 +197,9 @@ def faults_by_app(
 
 
 def _faults_for_any(names: Sequence[str], apps: Sequence[AppSpec]) -> list[FaultSpec]:
-    wanted = faults().values() if ALL in names else [get_fault(name) for name in names if name != NOOP]
-    possible = [spec for spec in wanted if any(not unavailable_reason(spec, app) for app in apps)]
-    for spec in wanted:
+    specs = faults().values() if ALL in names else [get_fault(name) for name in names if name != NOOP]
+    possible = [spec for spec in specs if any(not unavailable_reason(spec, app) for app in apps)]
+    for spec in specs:
         if spec not in possible and ALL not in names:
             raise UsageError(
                 f"fault {spec.name} has no possible target in {' or '.join(app.name for app in apps)}; "
@@ -207,13 +208,13 @@ def _faults_for_any(names: Sequence[str], apps: Sequence[AppSpec]) -> list[Fault
     return possible
 
 
-def with_schedule(specs: Sequence[FaultSpec], request: CampaignRequest) -> list[FaultSpec]:
-    """Return the faults that can act over time as a request says.
+def select_by_schedule(specs: Sequence[FaultSpec], request: CampaignRequest) -> list[FaultSpec]:
+    """Return the faults that can follow the schedule of a request.
 
     Raises
     ------
     UsageError
-        One that was named cannot, or there is no such schedule.
+        A named fault cannot follow it, or the schedule is unknown.
     """
     schedule = request.schedule
     if schedule is None:
@@ -223,14 +224,14 @@ def with_schedule(specs: Sequence[FaultSpec], request: CampaignRequest) -> list[
     for spec in specs:
         if spec.name in request.faults and not spec.follows(schedule):
             able = ", ".join(name for name, other in faults().items() if other.follows(schedule))
-            raise UsageError(f"fault {spec.name} cannot be {schedule}; {able} can; name some of them with --faults")
+            raise UsageError(f"fault {spec.name} cannot be {schedule}; choose --faults from {able}")
     return [spec for spec in specs if spec.follows(schedule)]
 
 
 def unavailable_reason(spec: FaultSpec, app: AppSpec) -> str:
     """Return why a fault cannot be applied to an application; empty when it can."""
     if app.deployed is not None and "runtime" in spec.needs:
-        return f"works on programs of ours only, and somebody else has deployed {app.name}"
+        return f"works only in services of faultset, but {app.name} is deployed without it"
     if spec.targets(app):
         return ""
     drivers = {service.store_driver for service in app.services.values() if service.store_driver}

@@ -1,4 +1,4 @@
-"""The options of a campaign, declared once for the command line, campaign files and Python."""
+"""Options of a campaign for the command line, campaign files and Python."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class NamedOption:
-    """An option with its names and its type."""
+    """An option with its names and type."""
 
     name: str
     """Keyword in Python; lengths of time end in `_s`."""
@@ -265,12 +265,12 @@ def campaign_options() -> Mapping[str, NamedOption]:
 
 
 def complete_options(**values: Unpack[CampaignOptions]) -> dict[str, Any]:
-    """Return a value for every option, with lists of names as tuples in which each is once.
+    """Return a value for every option, with lists of names as tuples without duplicates.
 
     Raises
     ------
     UsageError
-        There is no such option, or one is missing.
+        An option is unknown or missing.
     """
     known = campaign_options()
     for name in values:
@@ -288,7 +288,7 @@ def complete_options(**values: Unpack[CampaignOptions]) -> dict[str, Any]:
 
 
 def check_ranges(values: Mapping[str, Any]) -> None:
-    """Raise UsageError with the possible range when a number is out of it; None is in every range."""
+    """Raise UsageError if a number is outside its range; None is always allowed."""
     for name, option in campaign_options().items():
         least, most, value = option.option.least, option.option.most, values.get(name)
         if value is not None and least is not None and most is not None and not least <= value <= most:

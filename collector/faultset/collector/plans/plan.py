@@ -1,4 +1,4 @@
-"""What one episode will be: application, fault or none, target, lengths, load, seed."""
+"""The plan of one episode: application, fault, target, lengths, load, seed."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from faultset.datasets.format.episodes import JOURNAL_FILE
 from faultset.datasets.format.labels import joined
 
 OWN_INJECTOR = "agent"
-"""What disturbs pods of a cluster unless another injector is named; a plan does not say it."""
+"""Default injector on a cluster; None in plans."""
 
 
 def profile_phases(profile: str, platform: str) -> Phases:
-    """Return the lengths that a profile stands for on a platform.
+    """Return the phases of a profile on a platform.
 
     Raises
     ------
     UsageError
-        The platform has no such profile, or there is no such platform.
+        The platform or its profile is unknown.
     """
     profiles = load_host_class(platform).profiles
     if profile not in profiles:
@@ -74,7 +74,7 @@ class Plan:
     target: str | None
     """Service that the fault is applied to; None for an episode without one."""
     seed: int
-    """What everything random follows from."""
+    """Seed of everything random in the episode."""
     phases: Phases
     """Lengths of the phases."""
     profile: str
@@ -88,19 +88,19 @@ class Plan:
     trace_sampling: float = 1.0
     """Share of client requests whose spans are kept."""
     app_file: str | None = None
-    """Where the application's description lies when it does not come with the product."""
+    """Path of the application's description if it is not built in or installed."""
     sources: tuple[str, ...] = ()
-    """Names of the sources of telemetry that are added to those of the platform."""
+    """Names of additional sources of telemetry."""
     traffic: Traffic = CONSTANT_TRAFFIC
-    """How the rate of requests moves, and from where they come."""
+    """Changes of the request rate, and regions of clients."""
     further: tuple[PlannedFault, ...] = ()
-    """Faults that are injected together with `fault`, on other targets."""
+    """Further faults on other targets, injected together with `fault`."""
     schedule: Schedule | None = None
-    """How the faults act over time; None for what each does by itself."""
+    """How the faults act over time; None for each fault's default."""
     injector: str | None = None
-    """What disturbs pods, where that is not the platform's own."""
+    """Injector; None for the platform's default."""
     stores: StoreChoice | None = None
-    """Which servers the application's stores are, where that is not Redis."""
+    """Servers of the application's stores; None for Redis."""
     rollouts: int = 0
     """Mean number of harmless changes in the view; see `plans.decoys`."""
 
@@ -113,28 +113,29 @@ class Plan:
 
     @property
     def fault_name(self) -> str:
-        """Names of all faults as one; empty without a fault."""
-        return joined(one.fault for one in self.faults)
+        """Joined names of all faults; empty without a fault."""
+        return joined(planned.fault for planned in self.faults)
 
     @property
     def target_name(self) -> str:
-        """Names of all targets as one; empty without a fault."""
-        return joined(one.target for one in self.faults)
+        """Joined names of all targets; empty without a fault."""
+        return joined(planned.target for planned in self.faults)
 
     @property
     def settings(self) -> dict[str, str]:
-        """Settings of the platform that the plan asks for."""
+        """Settings of the platform for this plan."""
         return {} if self.injector is None else {"injector": self.injector}
 
     @property
     def least_rate_rps(self) -> float:
-        """Requests per second below which the load never falls on average."""
+        """Smallest mean request rate of the load."""
         return self.rate_rps * self.traffic.pattern.least_share
 
     @property
     def title(self) -> str:
-        """What is injected, in a few words for people."""
-        return " and ".join(f"{one.fault} on {one.target}" for one in self.faults) or f"no fault, {self.no_fault_kind}"
+        """Short description of the injection for people."""
+        faults = " and ".join(f"{planned.fault} on {planned.target}" for planned in self.faults)
+        return faults or f"no fault, {self.no_fault_kind}"
 
     def to_json(self) -> str:
         """Write the plan as one line of JSON."""
@@ -142,7 +143,7 @@ class Plan:
 
     @staticmethod
     def from_json(text: str | Mapping[str, Any]) -> Plan:
-        """Read a plan that `to_json` wrote; raise DataError when it is none."""
+        """Read a plan from `to_json`; raise DataError if it is invalid."""
         return checked(parse_object(text, "a plan") if isinstance(text, str) else dict(text), Plan, "a plan")
 
 
@@ -208,8 +209,8 @@ def read_plan(path: Path) -> Plan:
         return Plan.from_json(parse_object(text, str(path)))
     journal = path / JOURNAL_FILE
     if not journal.exists():
-        raise DataError(f"{path} is no episode that was collected here: it has no {JOURNAL_FILE}; give another")
+        raise DataError(f"{path} must be an episode collected by faultset, but has no {JOURNAL_FILE}. Name another")
     for record in read_json_lines(journal):
         if record.get("state") == "note" and record.get("verb") == "plan":
             return Plan.from_json(record.get("args") or {})
-    raise DataError(f"{journal} holds no plan; collect the episode with this release")
+    raise DataError(f"{journal} must contain a plan, but has none. Name an episode collected with this release")

@@ -1,4 +1,4 @@
-"""Requests for campaigns, and the numbers that one may have."""
+"""Requests for campaigns and the checks of their numbers."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ DECOYS = {"quick": 3, "standard": 4, "long": 10}
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignRequest:
-    """A complete request for a campaign; `make_request` makes one with defaults.
+    """A complete request for a campaign; `make_request` fills in defaults.
 
     Attributes
     ----------
     faults, apps, targets, platform, seed, repeat, normal, mix, step_s, trace_sampling, sources, regions
-        Options of `CampaignOptions`, in which each name is once; all applications stand for `all`.
+        Options of `CampaignOptions` without duplicate names; `all` is replaced by all applications.
     concurrent, schedule, spread, no_fault, injector, stores
         Options of `CampaignOptions`; None for the platform's own injector and for Redis.
     rate_rps, load, rollouts
-        Options of `CampaignOptions`; the profile's where they were left out.
+        Options of `CampaignOptions`; by default, those of the profile.
     phases
         Lengths of the phases of every episode.
     profile
@@ -77,17 +77,17 @@ class CampaignRequest:
 
 
 def make_request(**options: Unpack[CampaignOptions]) -> CampaignRequest:
-    """Return a request for a campaign, with defaults for the options that are left out.
+    """Return a request for a campaign, with defaults for missing options.
 
     Parameters
     ----------
     options
-        Those of `collect`, as `CampaignOptions` declares them; lengths are seconds with names such as `fault_s`.
+        Options of `CampaignOptions`; lengths are in seconds, with names such as `fault_s`.
 
     Raises
     ------
     UsageError
-        There is no such option or platform, or the platform has no such profile, or no choice of injectors or stores.
+        An option or platform is unknown, or the platform does not support the profile, injector or stores.
     """
     values = complete_options(**options)
     platform, profile, load = values["platform"], values["profile"], values["load"]
@@ -119,24 +119,24 @@ def make_request(**options: Unpack[CampaignOptions]) -> CampaignRequest:
 
 
 def parse_stores(name: str | None, platform: str) -> StoreChoice | None:
-    """Return a choice of stores as plans hold it.
+    """Parse `--stores` for a plan.
 
     Raises
     ------
     UsageError
-        There is no such choice, or the platform cannot run such stores.
+        The choice is unknown, or the platform cannot run such stores.
     """
     choice = parse_store_choice(name, ORIGINAL_DRIVERS)
     if choice is not None and not load_host_class(platform).original_store_kinds:
         raise UsageError(
-            f"--stores {name} is wanted, but platform {platform} runs Redis in the place of other stores only; "
-            "leave --stores out, or use --platform local"
+            f"--stores {name} needs original servers, but platform {platform} runs Redis only. "
+            "Leave --stores out, or use --platform local"
         )
     return choice
 
 
-def traffic_of(request: CampaignRequest) -> Traffic:
-    """Return what clients do in the episodes of a campaign; raise UsageError for what cannot be read."""
+def parse_traffic(request: CampaignRequest) -> Traffic:
+    """Return the client traffic of a campaign; raise UsageError if it cannot be parsed."""
     horizon_s = request.phases.warmup_s + request.phases.view_s
     return Traffic(
         pattern=replace(parse_pattern(request.load), horizon_s=horizon_s), regions=parse_regions(request.regions)
@@ -148,33 +148,29 @@ def _rate_of(load: str, rate_rps: float | None) -> float:
         return DEFAULT_RATE_RPS if rate_rps is None else float(rate_rps)
     mean_rps = round(read_rates(Path(load.partition(":")[2])).mean_rps, 9)
     if rate_rps is not None and rate_rps != mean_rps:
-        raise UsageError(f"a replayed load has the rate of its file, {mean_rps:g} on average; leave --rate out")
+        raise UsageError(
+            f"a replayed load has the mean rate of its file, {mean_rps:g}, but --rate is {rate_rps:g}. Leave --rate out"
+        )
     return mean_rps
 
 
 def _no_fault_kinds(names: Sequence[str]) -> tuple[NoFaultKind, ...]:
-    known: dict[str, NoFaultKind] = {kind: kind for kind in NO_FAULT_KINDS}
+    kinds: dict[str, NoFaultKind] = {kind: kind for kind in NO_FAULT_KINDS}
     for name in names:
-        if name not in known:
-            raise unknown_name("kind of episode without a fault", name, known)
+        if name not in kinds:
+            raise unknown_name("kind of episode without a fault", name, kinds)
     if not names:
-        raise UsageError(f"name a kind of episode without a fault; there are {', '.join(known)}")
-    return tuple(known[name] for name in dict.fromkeys(names))
+        raise UsageError(f"--no-fault must name a kind of episode, but is empty. Choose from {', '.join(kinds)}")
+    return tuple(kinds[name] for name in dict.fromkeys(names))
 
 
 def check_numbers(request: CampaignRequest) -> None:
-    """Refuse numbers that no episode can be made with; raise UsageError with the range that is possible."""
+    """Raise UsageError if a number is outside its range."""
     check_ranges(vars(request) | vars(request.phases))
 
 
 def check_phases(phases: Phases, step_s: float) -> None:
-    """Refuse lengths that leave an episode unusable.
-
-    Raises
-    ------
-    UsageError
-        A phase is too short for its purpose; says which, and what would do.
-    """
+    """Raise UsageError if a phase is too short."""
     for name, length, least in (
         ("--healthy", phases.baseline_s, 20 * step_s),
         ("--faulty", phases.fault_s, 20 * step_s),

@@ -1,1 +1,1 @@
-"""Whether a fault showed: the tests on client requests and on the target, and the verdict."""
+"""Verdicts: tests on client requests and on the target's telemetry."""

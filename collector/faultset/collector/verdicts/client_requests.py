@@ -1,22 +1,23 @@
 """Decide from client requests whether clients noticed a fault.
 
-Per endpoint three tests compare the healthy reference with the time after the onset:
+For each endpoint, three tests compare the healthy reference with the time after the onset:
 
 - error rate: Fisher's exact test, and a rise of at least one percentage point;
-- latency: Mann-Whitney, a p95 ratio of at least 1.5 and a p95 rise of at least 25 ms. Smaller rises occur by chance on
-  a busy machine. A p95 rise below 100 ms must also last: in each quarter after the onset at least twice as many
-  requests as before exceed the former p95, and in three quarters five times as many;
-- completed requests: below 70 % of the schedule.
+- latency: a rank test, a p95 that grows by at least half and by 25 ms, and slower blocks (see below);
+- completed requests: less than 70 % of the schedule.
 
-Holm's method holds the family of all tests at 0.01. With these sample sizes almost every p-value is small, so the
-effect limits decide.
+Holm's method holds the family of all tests at 0.01. Neighbouring requests are slow together, so p-values are small even
+where nothing happened; the effect limits decide.
 
-Where the request rate changes, latencies are compared within strata of the load: each request gets the load at its
-time, quartiles of the healthy load make four strata, and each stratum has the same weight among healthy and suspect
-requests. Suspect requests at a higher load than any healthy one are left out.
+A shared host slows all requests for some seconds now and then. Therefore latencies are also compared by blocks of five
+seconds: in the median block after the onset, the upper quartile of latencies must be three times that of the slower
+healthy blocks. `benchmarks/client_test_errors.py` measures how often this fires without a fault.
 
-A shared host slows requests now and then. Latencies count as moved by a fault only if they grow twice as much as they
-did before the injection.
+Where the request rate changes, latencies are compared within strata of the load. Each request gets the load at its
+time, and quartiles of the healthy load make four strata. Healthy and suspect requests give each stratum the same
+weight. Suspect requests at a higher load than any healthy request are left out.
+
+Latencies that had grown before the injection must grow twice as much after it.
 """
 
 from __future__ import annotations
@@ -32,95 +33,42 @@ from scipy import stats
 from faultset.core.times import SECOND_NS
 
 LOAD = "load"
+"""Column with the load at the time of each request."""
+UNTIMED = "untimed"
+"""Column that is true for requests whose latency is not tested; without it, all latencies are."""
 LATENCY_QUANTILE = 0.95
-"""Quantile of latencies that is compared."""
+LEVEL = 0.01
+LEAST_ERROR_EFFECT = 0.01
+LEAST_LATENCY_RATIO = 1.5
+LEAST_LATENCY_RISE_NS = 25e6
+LEAST_BLOCK_RATIO = 3.0
+"""How many times slower the median block after the onset must be than the upper quartile of healthy blocks."""
+LEAST_COMPLETION = 0.7
+MOST_EARLIER_RISE_NS = 100e6
+"""Largest rise of the p95 before the injection that leaves the episode valid."""
+SPLITS = (0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
+"""Where the time before the injection is split to compare its end with its beginning."""
+MARGIN = 2.0
+"""How many times as much latencies must grow after the injection as before it."""
+UNFINISHED_AFTER_NS = 2 * SECOND_NS
+_BLOCK_NS = 5 * SECOND_NS
+_BLOCK_QUANTILE = 0.75
 _MEMORY_S = 2.0
 _STEP_S = 0.1
 _STRATA = 4
 _LEAST = 5
 
 
-def with_load(requests: pd.DataFrame) -> pd.DataFrame:
-    """Return the requests with a column `load`: arrivals of the last seconds before each, older ones counting less."""
-    times_s = requests["scheduled"].astype("int64").to_numpy() / 1e9
-    if len(times_s) == 0:
-        return requests.assign(**{LOAD: np.zeros(0)})
-    place = ((times_s - times_s.min()) / _STEP_S).astype("int64")
-    counts = np.bincount(place).astype("float64")
-    memory = pd.Series(counts).ewm(alpha=1 - np.exp(-_STEP_S / _MEMORY_S), adjust=False).mean().to_numpy()
-    return requests.assign(**{LOAD: memory[place] / _STEP_S})
-
-
-def compare_stratified(
-    before: np.ndarray, after: np.ndarray, load_before: np.ndarray, load_after: np.ndarray
-) -> tuple[float, float, float] | None:
-    """Compare latencies of healthy requests with those of suspect ones, within strata of the load at their times.
-
-    Returns
-    -------
-    tuple or None
-        The 95 % quantiles before and after, and the one-sided p-value of van Elteren's stratified rank test that the
-        later ones are longer; None when too few requests have others at the same load to be compared with.
-    """
-    bounds = np.quantile(load_before, np.linspace(0, 1, _STRATA + 1)[1:-1])
-    stratum_before = np.searchsorted(bounds, load_before, side="right")
-    comparable = load_after <= load_before.max()
-    after, stratum_after = after[comparable], np.searchsorted(bounds, load_after[comparable], side="right")
-    healthy_counts = np.bincount(stratum_before, minlength=_STRATA)
-    suspect_counts = np.bincount(stratum_after, minlength=_STRATA)
-    usable = np.flatnonzero((healthy_counts >= _LEAST) & (suspect_counts > 0))
-    kept = np.isin(stratum_after, usable)
-    if kept.sum() < _LEAST:
-        return None
-    statistic = variance = 0.0
-    for stratum in usable:
-        healthy, suspect = int(healthy_counts[stratum]), int(suspect_counts[stratum])
-        ranks = stats.rankdata(np.concatenate([before[stratum_before == stratum], after[stratum_after == stratum]]))
-        size = healthy + suspect
-        statistic += (float(ranks[healthy:].sum()) - suspect * (size + 1) / 2) / (size + 1)
-        spread = float(((ranks - (size + 1) / 2) ** 2).sum()) / (size - 1) if size > 1 else 0.0
-        variance += healthy * suspect / size * spread / (size + 1) ** 2
-    p = float(stats.norm.sf(statistic / variance**0.5)) if variance > 0 else 1.0
-    weight_of = np.zeros(_STRATA)
-    weight_of[usable] = suspect_counts[usable] / healthy_counts[usable]
-    return (
-        _weighted_quantile(before, weight_of[stratum_before], LATENCY_QUANTILE),
-        float(np.quantile(after[kept], LATENCY_QUANTILE)),
-        p,
-    )
-
-
-def _weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
-    order = np.argsort(values)
-    summed = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(summed, share * summed[-1])])
-
-
-LEVEL = 0.01
-LEAST_ERROR_EFFECT = 0.01
-LEAST_LATENCY_RATIO = 1.5
-LEAST_LATENCY_RISE_NS = 25e6
-MOST_HOST_RISE_NS = 100e6
-"""By how much a host that others use may make the p95 grow."""
-QUARTERS = 4
-LEAST_SLOW_SHARE_IN_EACH, LEAST_SLOW_SHARE_IN_THREE = 0.1, 0.25
-"""Shares of requests above the p95 before: in every quarter of the time after the onset, and in three of them."""
-LEAST_COMPLETION = 0.7
-UNFINISHED_AFTER_NS = 2_000_000_000
-UNTIMED = "untimed"
-"""Column that says of which requests the latency is not tested; without it, of none."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ComparisonWindows:
-    """Windows whose requests are compared: that after the onset with the healthy reference.
+    """The two windows whose requests are compared; both are half-open.
 
     Attributes
     ----------
     start_ns, reference_end_ns
-        The reference, without its end.
+        The healthy reference.
     onset_ns, end_ns
-        The time after the onset, without its end.
+        The time after the onset.
     """
 
     start_ns: int
@@ -138,11 +86,11 @@ class SliTest:
     effect
         Error rate: difference of shares. Latency: ratio of the p95. Completion: completed share of the schedule.
     p_value
-        Unadjusted; NaN where the test has none or there were too few requests.
+        Before Holm's correction.
     fires
-        Effect beyond its limit and significant after Holm's correction.
+        Whether the effect exceeds its limit and is significant after Holm's correction.
     rise_ns
-        By how much the p95 of the latencies grew; 0 for other tests.
+        Growth of the p95 latency; 0 for other tests.
     """
 
     endpoint: str
@@ -157,19 +105,140 @@ class SliTest:
         return f"{self.test} of {self.endpoint}, {self.detail}"
 
 
-def _is_error(requests: pd.DataFrame, end_ns: int) -> np.ndarray:
-    outcome = requests["outcome"].astype(str).to_numpy()
-    scheduled = requests["scheduled"].astype("int64").to_numpy()
-    stale = (outcome == "unfinished") & (end_ns - scheduled > UNFINISHED_AFTER_NS)
-    return np.isin(outcome, ("http_error", "refused", "timeout")) | stale
+class LatencyShift(NamedTuple):
+    """How latencies after the onset differ from healthy ones."""
+
+    p95_before_ns: float
+    p95_after_ns: float
+    block_ratio: float
+    """Median block after the onset over the upper quartile of healthy blocks."""
+    p_value: float
+    """One-sided, of a rank test within strata of the load."""
+
+    @property
+    def ratio(self) -> float:
+        """Ratio of the p95."""
+        return self.p95_after_ns / max(self.p95_before_ns, 1.0)
+
+    @property
+    def rise_ns(self) -> float:
+        """Growth of the p95."""
+        return self.p95_after_ns - self.p95_before_ns
 
 
-def _latency(requests: pd.DataFrame, end_ns: int) -> tuple[np.ndarray, np.ndarray]:
-    """Latencies in ns, and of which requests; one that hangs counts with the time it has waited so far."""
-    latency = requests["latency_ns"].to_numpy(dtype="float64", na_value=np.nan)
-    waited = end_ns - requests["scheduled"].astype("int64").to_numpy().astype("float64")
-    latency = np.where(np.isnan(latency), np.where(waited > UNFINISHED_AFTER_NS, waited, np.nan), latency)
-    return latency[~np.isnan(latency)], ~np.isnan(latency)
+@dataclass(frozen=True)
+class TimedRequests:
+    """Requests of one endpoint in one window.
+
+    Attributes
+    ----------
+    times_ns
+        When each was due.
+    latencies_ns
+        How long each took.
+    loads
+        Load at the time of each.
+    """
+
+    times_ns: np.ndarray
+    latencies_ns: np.ndarray
+    loads: np.ndarray
+
+    @classmethod
+    def select(cls, requests: pd.DataFrame, end_ns: int) -> TimedRequests:
+        """Return the requests with a latency; one that hangs counts with the time it has waited by `end_ns`."""
+        times = requests["scheduled"].astype("int64").to_numpy()
+        latencies = requests["latency_ns"].to_numpy(dtype="float64", na_value=np.nan)
+        waited = (end_ns - times).astype("float64")
+        latencies = np.where(np.isnan(latencies) & (waited > UNFINISHED_AFTER_NS), waited, latencies)
+        loads = requests[LOAD].to_numpy() if LOAD in requests else np.zeros(len(requests))
+        timed = ~np.isnan(latencies)
+        return cls(times[timed], latencies[timed], loads[timed])
+
+    def __getitem__(self, index: np.ndarray) -> TimedRequests:
+        return TimedRequests(self.times_ns[index], self.latencies_ns[index], self.loads[index])
+
+    def __len__(self) -> int:
+        return len(self.times_ns)
+
+
+def with_load(requests: pd.DataFrame) -> pd.DataFrame:
+    """Add a column `load`: the recent arrival rate at the time of each request."""
+    times_s = requests["scheduled"].astype("int64").to_numpy() / 1e9
+    if len(times_s) == 0:
+        return requests.assign(**{LOAD: np.zeros(0)})
+    step = ((times_s - times_s.min()) / _STEP_S).astype("int64")
+    counts = np.bincount(step).astype("float64")
+    rates = pd.Series(counts).ewm(alpha=1 - np.exp(-_STEP_S / _MEMORY_S), adjust=False).mean().to_numpy()
+    return requests.assign(**{LOAD: rates[step] / _STEP_S})
+
+
+def compare_latencies(before: TimedRequests, after: TimedRequests, windows: ComparisonWindows) -> LatencyShift | None:
+    """Compare latencies of healthy and suspect requests within strata of the load.
+
+    Returns
+    -------
+    LatencyShift or None
+        The p-value is van Elteren's stratified rank test. None when too few requests have healthy ones at the same
+        load to be compared with.
+    """
+    if min(len(before), len(after)) < _LEAST:
+        return None
+    bounds = np.quantile(before.loads, np.linspace(0, 1, _STRATA + 1)[1:-1])
+    stratum_before = np.searchsorted(bounds, before.loads, side="right")
+    stratum_after = np.searchsorted(bounds, after.loads, side="right")
+    healthy_counts = np.bincount(stratum_before, minlength=_STRATA)
+    comparable = (after.loads <= before.loads.max()) & (healthy_counts[stratum_after] >= _LEAST)
+    after, stratum_after = after[comparable], stratum_after[comparable]
+    if len(after) < _LEAST:
+        return None
+    suspect_counts = np.bincount(stratum_after, minlength=_STRATA)
+    weights = np.where(healthy_counts > 0, suspect_counts / np.maximum(healthy_counts, 1), 0.0)
+    # relative to the usual latency at that load, so that blocks of higher load do not count as slower
+    usual = np.array(
+        [
+            np.quantile(before.latencies_ns[stratum_before == s], _BLOCK_QUANTILE) if n else 1.0
+            for s, n in enumerate(healthy_counts)
+        ]
+    )
+    blocks_before = _block_levels(
+        before, before.latencies_ns / usual[stratum_before], windows.start_ns, windows.reference_end_ns
+    )
+    blocks_after = _block_levels(after, after.latencies_ns / usual[stratum_after], windows.onset_ns, windows.end_ns)
+    return LatencyShift(
+        p95_before_ns=_weighted_quantile(before.latencies_ns, weights[stratum_before], LATENCY_QUANTILE),
+        p95_after_ns=float(np.quantile(after.latencies_ns, LATENCY_QUANTILE)),
+        block_ratio=float(np.median(blocks_after) / np.quantile(blocks_before, _BLOCK_QUANTILE)),
+        p_value=_stratified_rank_test(before.latencies_ns, stratum_before, after.latencies_ns, stratum_after),
+    )
+
+
+def _block_levels(requests: TimedRequests, latencies: np.ndarray, start_ns: int, end_ns: int) -> np.ndarray:
+    """Return the upper quartile of latencies in each block of a window that has requests."""
+    count = max(2, round((end_ns - start_ns) / _BLOCK_NS))
+    block = np.minimum((requests.times_ns - start_ns) * count // (end_ns - start_ns), count - 1)
+    return np.array([np.quantile(latencies[block == number], _BLOCK_QUANTILE) for number in np.unique(block)])
+
+
+def _stratified_rank_test(
+    before: np.ndarray, stratum_before: np.ndarray, after: np.ndarray, stratum_after: np.ndarray
+) -> float:
+    """Return the one-sided p-value of van Elteren's test that the later values are larger."""
+    statistic = variance = 0.0
+    for stratum in np.unique(stratum_after):
+        healthy, suspect = before[stratum_before == stratum], after[stratum_after == stratum]
+        size = len(healthy) + len(suspect)
+        ranks = stats.rankdata(np.concatenate([healthy, suspect]))
+        statistic += (float(ranks[len(healthy) :].sum()) - len(suspect) * (size + 1) / 2) / (size + 1)
+        spread = float(((ranks - (size + 1) / 2) ** 2).sum()) / (size - 1)
+        variance += len(healthy) * len(suspect) / size * spread / (size + 1) ** 2
+    return float(stats.norm.sf(statistic / variance**0.5)) if variance > 0 else 1.0
+
+
+def _weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
+    order = np.argsort(values)
+    summed = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(summed, share * summed[-1])])
 
 
 def fisher_worse(table: list[list[int]]) -> float:
@@ -181,73 +250,6 @@ def fisher_worse(table: list[list[int]]) -> float:
     return float(stats.hypergeom.sf(c - 1, a + b + c + d, a + c, c + d))
 
 
-def _raw_tests(
-    healthy: pd.DataFrame, suspect: pd.DataFrame, windows: ComparisonWindows, least_rise_ns: float
-) -> Iterator[SliTest]:
-    """Yield the tests of each endpoint; they fire here by their effects alone."""
-    for endpoint in sorted(healthy["endpoint"].astype(str).unique()):
-        before = healthy[healthy["endpoint"] == endpoint]
-        after = suspect[suspect["endpoint"] == endpoint]
-        if len(after) == 0:
-            continue
-        wrong_before = _is_error(before, windows.reference_end_ns)
-        wrong_after = _is_error(after, windows.end_ns)
-        table = [
-            [int(wrong_before.sum()), int((~wrong_before).sum())],
-            [int(wrong_after.sum()), int((~wrong_after).sum())],
-        ]
-        effect = wrong_after.mean() - wrong_before.mean()
-        p = fisher_worse(table)
-        counts = f"{table[0][0]}/{len(before)} errors before, {table[1][0]}/{len(after)} after"
-        is_felt = bool(effect >= LEAST_ERROR_EFFECT)
-        yield SliTest(
-            endpoint=endpoint, test="error-rate", effect=float(effect), p_value=p, fires=is_felt, detail=counts
-        )
-        is_timed = UNTIMED not in before.columns or not before[UNTIMED].eq(True).any()
-        slow_before, kept_before = _latency(before, windows.reference_end_ns)
-        slow_after, kept_after = _latency(after, windows.end_ns)
-        compared = None
-        if is_timed and len(slow_before) >= 5 and len(slow_after) >= 5:
-            if LOAD in healthy.columns:
-                loads = before[LOAD].to_numpy()[kept_before], after[LOAD].to_numpy()[kept_after]
-                compared = compare_stratified(slow_before, slow_after, *loads)
-            else:
-                p = float(stats.mannwhitneyu(slow_after, slow_before, alternative="greater").pvalue)
-                quantiles = [float(np.quantile(one, LATENCY_QUANTILE)) for one in (slow_before, slow_after)]
-                compared = *quantiles, p
-        if compared:
-            *p95, p = compared
-            ratio, rise_ns = p95[1] / max(p95[0], 1.0), p95[1] - p95[0]
-            is_slower = ratio >= LEAST_LATENCY_RATIO and rise_ns >= least_rise_ns
-            yield SliTest(
-                endpoint=endpoint,
-                test="latency",
-                effect=ratio,
-                p_value=p,
-                fires=is_slower
-                and (rise_ns >= MOST_HOST_RISE_NS or _lasts(after[kept_after], slow_after > p95[0], windows)),
-                detail=f"p95 {p95[0] / 1e6:.1f} ms before, {p95[1] / 1e6:.1f} ms after",
-                rise_ns=rise_ns,
-            )
-        settled = after[windows.end_ns - after["scheduled"].astype("int64") > UNFINISHED_AFTER_NS]
-        if len(settled) >= 5:
-            share = float(np.isin(settled["outcome"].astype(str), ("ok", "http_error")).mean())
-            p = float(stats.binomtest(round(share * len(settled)), len(settled), 0.9, alternative="less").pvalue)
-            words = f"{share:.0%} of {len(settled)} scheduled requests were answered"
-            is_felt = share < LEAST_COMPLETION
-            yield SliTest(endpoint=endpoint, test="completion", effect=share, p_value=p, fires=is_felt, detail=words)
-
-
-def _lasts(after: pd.DataFrame, is_slow: np.ndarray, windows: ComparisonWindows) -> bool:
-    """Say whether requests were slow in all parts of the time after the onset."""
-    since_ns = after["scheduled"].astype("int64").to_numpy() - windows.onset_ns
-    length_ns = windows.end_ns - windows.onset_ns
-    quarter = np.minimum(QUARTERS * since_ns // length_ns, QUARTERS - 1)
-    counts = np.bincount(quarter, minlength=QUARTERS)
-    shares = np.sort(np.bincount(quarter, weights=is_slow, minlength=QUARTERS) / np.maximum(counts, 1))
-    return bool(shares[0] >= LEAST_SLOW_SHARE_IN_EACH and shares[1] >= LEAST_SLOW_SHARE_IN_THREE)
-
-
 def sli_tests(
     requests: pd.DataFrame, windows: ComparisonWindows, *, least_rise_ns: float = LEAST_LATENCY_RISE_NS
 ) -> list[SliTest]:
@@ -256,17 +258,77 @@ def sli_tests(
     Parameters
     ----------
     requests
-        The `requests` table as seen at the end of the windows: what was unanswered then is `unfinished`.
-        A column `load` says at what load each was sent; without it all count as sent at the same.
+        The `requests` table at the end of the windows, where unanswered requests are `unfinished`. An optional column
+        `load` holds the load at the time of each.
     least_rise_ns
-        By how much the p95 of latencies must grow at least to be felt.
+        Smallest growth of the p95 latency that clients feel.
     """
     scheduled = requests["scheduled"].astype("int64")
     healthy = requests[(scheduled >= windows.start_ns) & (scheduled < windows.reference_end_ns)]
     suspect = requests[(scheduled >= windows.onset_ns) & (scheduled < windows.end_ns)]
-    felt = list(_raw_tests(healthy, suspect, windows, least_rise_ns))
-    significant = _holm([test.p_value for test in felt])
-    return [replace(test, fires=test.fires and holds) for test, holds in zip(felt, significant, strict=True)]
+    tests: list[SliTest] = []
+    for endpoint in sorted(healthy["endpoint"].astype(str).unique()):
+        before, after = healthy[healthy["endpoint"] == endpoint], suspect[suspect["endpoint"] == endpoint]
+        if len(after):
+            tests += _endpoint_tests(endpoint, before, after, windows, least_rise_ns)
+    significant = _holm([test.p_value for test in tests])
+    return [replace(test, fires=test.fires and holds) for test, holds in zip(tests, significant, strict=True)]
+
+
+def _endpoint_tests(
+    endpoint: str, before: pd.DataFrame, after: pd.DataFrame, windows: ComparisonWindows, least_rise_ns: float
+) -> Iterator[SliTest]:
+    """Yield the tests of one endpoint; they fire here by their effects alone."""
+    yield _error_test(endpoint, _is_error(before, windows.reference_end_ns), _is_error(after, windows.end_ns))
+    is_timed = UNTIMED not in before.columns or not before[UNTIMED].eq(True).any()
+    shift = is_timed and compare_latencies(
+        TimedRequests.select(before, windows.reference_end_ns), TimedRequests.select(after, windows.end_ns), windows
+    )
+    if shift:
+        yield SliTest(
+            endpoint=endpoint,
+            test="latency",
+            effect=shift.ratio,
+            p_value=shift.p_value,
+            fires=shift.ratio >= LEAST_LATENCY_RATIO
+            and shift.rise_ns >= least_rise_ns
+            and shift.block_ratio >= LEAST_BLOCK_RATIO,
+            detail=f"p95 {shift.p95_before_ns / 1e6:.1f} ms before, {shift.p95_after_ns / 1e6:.1f} ms after, "
+            f"blocks {shift.block_ratio:.1f} times as slow",
+            rise_ns=shift.rise_ns,
+        )
+    settled = after[windows.end_ns - after["scheduled"].astype("int64") > UNFINISHED_AFTER_NS]
+    if len(settled) >= _LEAST:
+        share = float(np.isin(settled["outcome"].astype(str), ("ok", "http_error")).mean())
+        p = float(stats.binomtest(round(share * len(settled)), len(settled), 0.9, alternative="less").pvalue)
+        yield SliTest(
+            endpoint=endpoint,
+            test="completion",
+            effect=share,
+            p_value=p,
+            fires=share < LEAST_COMPLETION,
+            detail=f"{share:.0%} of {len(settled)} scheduled requests were answered",
+        )
+
+
+def _error_test(endpoint: str, before: np.ndarray, after: np.ndarray) -> SliTest:
+    table = [[int(errors.sum()), int((~errors).sum())] for errors in (before, after)]
+    effect = float(after.mean() - before.mean())
+    return SliTest(
+        endpoint=endpoint,
+        test="error-rate",
+        effect=effect,
+        p_value=fisher_worse(table),
+        fires=effect >= LEAST_ERROR_EFFECT,
+        detail=f"{table[0][0]}/{len(before)} errors before, {table[1][0]}/{len(after)} after",
+    )
+
+
+def _is_error(requests: pd.DataFrame, end_ns: int) -> np.ndarray:
+    outcome = requests["outcome"].astype(str).to_numpy()
+    scheduled = requests["scheduled"].astype("int64").to_numpy()
+    stale = (outcome == "unfinished") & (end_ns - scheduled > UNFINISHED_AFTER_NS)
+    return np.isin(outcome, ("http_error", "refused", "timeout")) | stale
 
 
 def _holm(p_values: list[float]) -> list[bool]:
@@ -280,7 +342,7 @@ def _holm(p_values: list[float]) -> list[bool]:
 
 
 def as_seen_at(requests: pd.DataFrame, end_ns: int) -> pd.DataFrame:
-    """Return the requests scheduled before `end_ns` as a client knew them then: later answers are not in yet."""
+    """Return the requests scheduled before `end_ns`, without the answers that came later."""
     seen = requests[requests["scheduled"].astype("int64") < end_ns].copy()
     answered = seen["scheduled"].astype("int64") + seen["latency_ns"].fillna(np.iinfo("int64").max // 4)
     late = (answered >= end_ns).to_numpy()
@@ -293,7 +355,7 @@ def as_seen_at(requests: pd.DataFrame, end_ns: int) -> pd.DataFrame:
 def first_manifest_ns(
     requests: pd.DataFrame, windows: ComparisonWindows, *, least_rise_ns: float = LEAST_LATENCY_RISE_NS
 ) -> int | None:
-    """Return the end of the first whole second after the onset at which the test fires; None if it never does."""
+    """Return the end of the first whole second after the onset at which a test fires; None if none does."""
     for now_ns in range(windows.onset_ns + SECOND_NS, windows.end_ns + SECOND_NS, SECOND_NS):
         now_ns = min(now_ns, windows.end_ns)
         seen = as_seen_at(requests, now_ns)
@@ -303,31 +365,25 @@ def first_manifest_ns(
     return None
 
 
-SPLITS = (0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
-"""Shares of the time before the injection at which it is parted to compare its end with its begin."""
-MARGIN = 2.0
-"""How many times as much they must grow after it then."""
-
-
 def earlier_changes(requests: pd.DataFrame, *, start_ns: int, onset_ns: int) -> list[SliTest]:
-    """Return the tests that fire on the healthy time before the injection, its later part against its earlier one.
+    """Compare the end of the time before the injection with its beginning; return the tests that fire.
 
     Parameters
     ----------
     requests
-        The `requests` table; what came after the injection is left out.
+        The `requests` table; requests after the injection are ignored.
     """
     seen = as_seen_at(requests, onset_ns)
-    fired = []
+    changes = []
     for share in SPLITS:
         split_ns = start_ns + int(share * (onset_ns - start_ns))
         windows = ComparisonWindows(start_ns=start_ns, reference_end_ns=split_ns, onset_ns=split_ns, end_ns=onset_ns)
-        fired += [test for test in sli_tests(seen, windows) if test.fires]
-    return fired
+        changes += [test for test in sli_tests(seen, windows) if test.fires]
+    return changes
 
 
 def unsteady_reason(before: Sequence[SliTest]) -> str:
-    """Say which client requests moved so much before the injection that nothing after it means anything.
+    """Say which client requests moved too much before the injection for the episode to be valid.
 
     Parameters
     ----------
@@ -337,16 +393,16 @@ def unsteady_reason(before: Sequence[SliTest]) -> str:
     Returns
     -------
     str
-        Empty where nothing but latencies moved, and none by more than 100 ms.
+        Empty where only latencies moved, by 100 ms at most.
     """
     for test in before:
-        if test.test != "latency" or test.rise_ns > MOST_HOST_RISE_NS:
+        if test.test != "latency" or test.rise_ns > MOST_EARLIER_RISE_NS:
             return f"client requests had moved before the injection: {test}"
     return ""
 
 
 def least_rise_ns(before: Sequence[SliTest]) -> float:
-    """Return by how much the p95 of latencies must grow after the injection for clients to feel it.
+    """Return how much the p95 latency must grow after the injection for clients to feel it.
 
     Parameters
     ----------
@@ -362,7 +418,7 @@ def least_rise_ns(before: Sequence[SliTest]) -> float:
 
 
 class ClientImpact(NamedTuple):
-    """What the tests say of all that somebody waits for: the requests of clients, and the messages of queues."""
+    """Outcome of the tests on client requests and on messages of queues."""
 
     tests: Sequence[SliTest]
     is_manifest: bool
@@ -371,18 +427,23 @@ class ClientImpact(NamedTuple):
     earlier_changes: Sequence[SliTest]
     """Tests that fire on the time before the injection."""
     is_doubtful: bool
-    """Whether latencies grew, but not by twice as much as they had before the injection, and nothing else moved."""
+    """Whether only latencies grew, and by less than twice as much as before the injection."""
+
+    @property
+    def is_latency_alone(self) -> bool:
+        """Whether latencies are all that moved; a host that is short of CPU moves them too."""
+        return self.is_manifest and all(test.test == "latency" for test in self.tests if test.fires)
 
 
 def client_impact(
     requests: pd.DataFrame, messages: pd.DataFrame | None, windows: ComparisonWindows, *, load_varies: bool = False
 ) -> ClientImpact:
-    """Test requests, and what `deliveries` returns, after the onset against the healthy reference.
+    """Test requests, and what `find_deliveries` returns, after the onset against the healthy reference.
 
     Parameters
     ----------
     load_varies
-        Whether the rate of requests changes by itself, so that latencies are compared within strata of the load.
+        Whether the request rate changes, so that latencies are compared within strata of the load.
     """
     requests = with_load(requests) if load_varies else requests
     has_messages = messages is not None and not messages.empty
@@ -393,12 +454,12 @@ def client_impact(
     tests = sli_tests(seen, windows, least_rise_ns=least)
     is_manifest = any(test.fires for test in tests)
     since_ns = first_manifest_ns(awaited, windows, least_rise_ns=least) if is_manifest else None
-    is_doubtful = bool(before) and not is_manifest and any(t.fires for t in sli_tests(seen, windows))
+    is_doubtful = bool(before) and not is_manifest and any(test.fires for test in sli_tests(seen, windows))
     return ClientImpact(tests, is_manifest, since_ns, before, is_doubtful)
 
 
 def sli_evidence(impact: ClientImpact) -> list[dict[str, Any]]:
-    """Return a row of evidence for each test on client requests and messages, and for what had moved before."""
+    """Return a row of evidence for each test after the injection, and for each that fires before it."""
     rows = [("sli", test) for test in impact.tests] + [("sli-before", test) for test in impact.earlier_changes]
     return [
         {

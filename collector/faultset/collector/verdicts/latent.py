@@ -1,9 +1,9 @@
-"""Did the target's own telemetry move, though no user noticed?
+"""Decide whether the target's telemetry moved although no client noticed.
 
 The score of a service is the largest robust |z| that one of its series keeps for three samples in a row after the
-onset, against median and MAD of the healthy reference. A steady series that ends counts with the largest score; one
-that has gaps anyway, such as the latency of a rarely called operation, does not. The threshold is what 1 % of
-service x no-fault windows exceed; it is committed with the windows it was drawn from.
+onset, relative to median and MAD of the healthy reference. A steady series that ends gets the largest score; a series
+with gaps, such as the latency of a rarely called operation, does not. 1 % of the windows without a fault exceed the
+threshold; it is stored with these windows.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from faultset.datasets.format.labels import read_evidence, read_journal
 from faultset.datasets.metrics.roles import is_health_metric, role_of
 
 ROLLOUT = "rollout"
-"""Check of the rows of evidence whose subject had a healthy build rolled out."""
+"""Check of evidence rows on services that got a healthy build."""
 
 
 def rolled_out_services(evidence: pd.DataFrame) -> frozenset[str]:
-    """Return the services whose telemetry has moved because a healthy build was rolled out."""
+    """Return the services that got a healthy build, which moves their telemetry."""
     return frozenset(evidence.loc[evidence["check"] == ROLLOUT, "subject"].astype(str))
 
 
@@ -45,7 +45,7 @@ _STEADY = 0.98
 
 @dataclass(frozen=True, kw_only=True)
 class LatentScore:
-    """How far a service's telemetry moved, and which of its series did most."""
+    """How far a service's telemetry moved, and the series that moved most."""
 
     service: str
     score: float
@@ -58,7 +58,7 @@ def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) 
     Parameters
     ----------
     wide
-        Regular grid over the view, columns (service, metric), as `EpisodeView.wide` gives it.
+        Result of `EpisodeView.wide`: a regular grid over the view, with columns (service, metric).
     """
     wide = wide.loc[:, [_is_considered(str(metric)) for _, metric in wide.columns]]
     index = wide.index.astype("int64").to_numpy()
@@ -77,18 +77,18 @@ def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) 
     z = np.abs(after - median) / scale
     gone = np.isnan(after) & (np.isfinite(reference).mean(axis=0) >= _STEADY)
     z = np.minimum(np.where(gone, CAP, np.where(np.isnan(z), 0.0, z)), CAP)
-    kept = np.minimum.reduce([z[i : len(z) - RUN + 1 + i] for i in range(RUN)])
-    best = np.where(present, kept.max(axis=0), 0.0)
+    lasting = np.minimum.reduce([z[i : len(z) - RUN + 1 + i] for i in range(RUN)])
+    best = np.where(present, lasting.max(axis=0), 0.0)
     scores: dict[str, LatentScore] = {}
     for (service, metric), score in zip(wide.columns, best, strict=True):
-        known = scores.get(service)
-        if known is None or score > known.score:
+        largest = scores.get(service)
+        if largest is None or score > largest.score:
             scores[service] = LatentScore(service=str(service), score=float(score), series=str(metric))
     return list(scores.values())
 
 
 def _is_considered(metric: str) -> bool:
-    """Leave out what moves by any change of an object, harmful or not."""
+    """Return whether a metric shows health rather than any change of an object."""
     return is_health_metric(metric, role_of(metric))
 
 
@@ -111,7 +111,7 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """What was measured for one application on one platform at one step."""
+    """Windows without a fault of one application, platform, step and load."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -121,7 +121,7 @@ class Calibration:
     """Seconds between samples."""
     windows: tuple[Window, ...]
     load: str = CONSTANT
-    """Traffic of the clients, by its name: telemetry of varying load moves without a fault."""
+    """Name of the clients' traffic; varying load moves telemetry without a fault."""
 
     @property
     def episodes(self) -> int:
@@ -130,26 +130,28 @@ class Calibration:
 
     @property
     def threshold(self) -> float | None:
-        """Score above which a service's telemetry counts as moved; None where too little was measured."""
-        return limit_of([window.score for window in self.windows])
+        """Score above which a service's telemetry counts as moved; None with too few windows."""
+        return compute_limit([window.score for window in self.windows])
 
     @property
     def unseen(self) -> tuple[int, int]:
-        """How many windows exceed the limit that the other episodes give, and how many could be judged so."""
+        """Number of windows above the limit of all other episodes, and number of windows tested."""
         by_episode: dict[str, list[float]] = defaultdict(list)
         for window in self.windows:
             by_episode[window.episode].append(window.score)
         exceeding = judged = 0
         for episode, scores in by_episode.items():
-            limit = limit_of([s for other, part in by_episode.items() if other != episode for s in part])
+            limit = compute_limit(
+                [score for other, values in by_episode.items() if other != episode for score in values]
+            )
             if limit is not None:
                 exceeding += sum(score > limit for score in scores)
                 judged += len(scores)
         return exceeding, judged
 
 
-def limit_of(scores: Sequence[float]) -> float | None:
-    """Return the score that one more window exceeds with a chance of 1 % at most; None for too few scores."""
+def compute_limit(scores: Sequence[float]) -> float | None:
+    """Return the score that a new window exceeds with a probability of at most 1 %; None for too few scores."""
     if len(scores) < LEAST_WINDOWS:
         return None
     return sorted(scores)[math.ceil((len(scores) + 1) * QUANTILE) - 1]
@@ -157,18 +159,18 @@ def limit_of(scores: Sequence[float]) -> float | None:
 
 def binomial_interval(exceeding: int, windows: int) -> tuple[float, float]:
     """Return the exact 95 % interval (Clopper and Pearson) of a share."""
-    found = stats.binomtest(exceeding, windows).proportion_ci(0.95)
-    return float(found.low), float(found.high)
+    interval = stats.binomtest(exceeding, windows).proportion_ci(0.95)
+    return float(interval.low), float(interval.high)
 
 
-def measured(datasets: Iterable[Dataset]) -> list[Calibration]:
-    """Score every service of every plain episode, at the instant that its plan drew as onset.
+def measure_calibrations(datasets: Iterable[Dataset]) -> list[Calibration]:
+    """Score the services of all plain episodes at the onset that their plans drew.
 
-    Only plain episodes count, in the disturbed and sham ones services are meant to move; and of those only the ones in
-    which the SLI test stayed silent, because otherwise the host was too busy for the episode to be called healthy, and
-    only the services that were not rolled out. An episode that is in two datasets counts once.
+    Disturbed and sham episodes do not count, because their services move. Episodes in which the SLI test fired do not
+    count, because their host was too busy, and neither do services that got a new build. An episode in two datasets
+    counts once.
     """
-    found: dict[tuple[str, str, float, str], dict[str, list[Window]]] = defaultdict(dict)
+    scored: dict[tuple[str, str, float, str], dict[str, list[Window]]] = defaultdict(dict)
     for dataset in datasets:
         for episode in dataset.episodes:
             evidence = read_evidence(dataset.path(episode))
@@ -178,17 +180,17 @@ def measured(datasets: Iterable[Dataset]) -> list[Calibration]:
             notes = read_journal(dataset.path(episode))
             args = next((record["args"] for record in notes if record.get("verb") == "plan"), None)
             if args is None:
-                # an imported episode has no plan, and so no instant at which it could have had a fault
+                # imported episodes have no plan and therefore no drawn onset
                 continue
             plan = Plan.from_json(args)
             view = dataset.view(episode)
             rolled_out = rolled_out_services(evidence)
             onset_ns = view.window[0] + int(random_draws(plan).onset_s * 1e9)
             scores = service_scores(view.wide(plan.step_s), reference_end_ns=view.reference[1], onset_ns=onset_ns)
-            found[plan.app, plan.platform, plan.step_s, plan.traffic.name][episode] = [
-                Window(episode=episode, service=one.service, series=one.series, score=round(one.score, 2))
-                for one in scores
-                if one.service not in rolled_out
+            scored[plan.app, plan.platform, plan.step_s, plan.traffic.name][episode] = [
+                Window(episode=episode, service=score.service, series=score.series, score=round(score.score, 2))
+                for score in scores
+                if score.service not in rolled_out
             ]
     return [
         Calibration(
@@ -202,13 +204,13 @@ def measured(datasets: Iterable[Dataset]) -> list[Calibration]:
                 )
             ),
         )
-        for (app, platform, step_s, load), episodes in sorted(found.items())
+        for (app, platform, step_s, load), episodes in sorted(scored.items())
     ]
 
 
 def to_json(calibrations: Iterable[Calibration]) -> str:
     """Return the text of a calibration file."""
-    content = {"version": VERSION, "calibrations": [asdict(one) for one in calibrations]}
+    content = {"version": VERSION, "calibrations": [asdict(calibration) for calibration in calibrations]}
     return json.dumps(content, indent=1) + "\n"
 
 
@@ -227,21 +229,20 @@ class _File:
 
 
 @cache
-def shipped() -> tuple[Calibration, ...]:
-    """Return the calibrations that come with this release, with the windows that they were drawn from."""
+def load_calibrations() -> tuple[Calibration, ...]:
+    """Return the calibrations of this release with their windows."""
     text = files("faultset.collector.verdicts").joinpath("calibration.json").read_text()
     return tuple(from_json(text, "calibration.json"))
 
 
 def threshold_for(app: str, platform: str, step_s: float, load: str = CONSTANT) -> float | None:
-    """Return the limit of the latent test; None where it was not calibrated."""
-    return threshold_of(shipped(), app, platform, step_s, load)
+    """Return the limit of the latent test; None if it is not calibrated."""
+    return find_threshold(load_calibrations(), app, platform, step_s, load)
 
 
-def threshold_of(
+def find_threshold(
     calibrations: Iterable[Calibration], app: str, platform: str, step_s: float, load: str
 ) -> float | None:
-    """Return the limit that some calibrations give; None where none of them is of that kind, or it has too few."""
-    wanted = (app, platform, step_s, load)
-    found = (one.threshold for one in calibrations if (one.app, one.platform, one.step_s, one.load) == wanted)
-    return next(found, None)
+    """Return the limit from given calibrations; None if none of them applies or it has too few windows."""
+    key = (app, platform, step_s, load)
+    return next((c.threshold for c in calibrations if (c.app, c.platform, c.step_s, c.load) == key), None)

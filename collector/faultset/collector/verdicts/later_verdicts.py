@@ -1,4 +1,4 @@
-"""Verdicts of episodes that were collected before their application was calibrated, or before messages were tested."""
+"""Judge episodes again that were collected before a calibration or the test of messages existed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
 from faultset.collector.plans.plan import Plan
-from faultset.collector.verdicts.latent import Calibration, shipped, threshold_of
+from faultset.collector.verdicts.latent import Calibration, find_threshold, load_calibrations
 from faultset.collector.verdicts.verdict import judge_episode
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.files import translate_write_errors
@@ -34,32 +34,32 @@ def judge_again(
     version: str | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Write a version of a dataset in a new folder with a verdict for episodes that had none, and open it.
+    """Write a version of a dataset in a new folder with verdicts for episodes without one, and open it.
 
-    An episode whose fault clients did not feel becomes manifest where the spans of a queue show that messages were left
-    unprocessed. One of the verdict `unknown` becomes latent otherwise where the score of a target is above the limit
-    for its application, platform, step and load, and silent where it is not; where there is no limit, it stays
-    unknown. Names that find a root cause are those that this release accepts. All else stays.
+    - An episode that was not manifest becomes manifest if spans of a queue show unprocessed messages.
+    - Otherwise, an `unknown` episode becomes latent if a target's score exceeds the limit for its application,
+      platform, step and load, and silent if not. Without a limit, it stays unknown.
+    - Accepted names of root causes are those of this release.
 
     Parameters
     ----------
     root
         Dataset folder; it is only read.
     out
-        Folder to make; it must not exist, or be empty.
+        Target folder; must not exist or must be empty.
     calibrations
-        Those of this release by default.
+        Calibrations; by default, those of this release.
     version
-        The newest by default.
+        Version to read; by default, the newest.
     progress
-        Told how many episodes are finished, and of how many.
+        Called with the number of finished episodes and of all episodes.
 
     Raises
     ------
     DataError
-        The dataset is damaged, or `out` holds something.
+        The dataset is damaged, or `out` is not empty.
     """
-    known = tuple(shipped() if calibrations is None else calibrations)
+    calibrations = tuple(load_calibrations() if calibrations is None else calibrations)
     dataset = open_dataset(root, version)
     dataset.check_files()
     out = Path(out)
@@ -68,7 +68,7 @@ def judge_again(
         steps = StepCounter(len(dataset.episodes), progress)
         for name in dataset.episodes:
             episode = dataset[name]
-            label, evidence = later_verdict(episode, known)
+            label, evidence = judge_later(episode, calibrations)
             judged += label.verdict != episode.label.verdict
             write_again(episode, folder, label=label, evidence=evidence)
             steps.add()
@@ -78,20 +78,20 @@ def judge_again(
     return open_dataset(out)
 
 
-def later_verdict(episode: Episode, calibrations: Iterable[Calibration]) -> tuple[Label, pd.DataFrame]:
-    """Return label and evidence of an episode, with what its messages show and with a limit that there is now."""
-    plan = next((record["args"] for record in read_journal(episode.path) if record.get("verb") == "plan"), None)
-    if plan is None:
+def judge_later(episode: Episode, calibrations: Iterable[Calibration]) -> tuple[Label, pd.DataFrame]:
+    """Return label and evidence of an episode by its messages and the given calibrations."""
+    record = next((record["args"] for record in read_journal(episode.path) if record.get("verb") == "plan"), None)
+    if record is None:
         return episode.label, episode.evidence
-    known = Plan.from_json(plan)
-    label, evidence = with_accepted_names(episode.label, known), episode.evidence
+    plan = Plan.from_json(record)
+    label, evidence = update_accepted_names(episode.label, plan), episode.evidence
     if label.inject_start_ns is None or label.verdict not in NOT_MANIFEST:
         return label, evidence
     judgement = judge_episode(
         episode.view,
-        known,
+        plan,
         onset_ns=label.inject_start_ns,
-        limit=threshold_of(calibrations, known.app, known.platform, known.step_s, known.traffic.name),
+        limit=find_threshold(calibrations, plan.app, plan.platform, plan.step_s, plan.traffic.name),
     )
     if judgement.verdict == UNKNOWN or (label.verdict != UNKNOWN and judgement.verdict != "manifest"):
         return label, evidence
@@ -101,12 +101,12 @@ def later_verdict(episode: Episode, calibrations: Iterable[Calibration]) -> tupl
     return replace(label, verdict=judgement.verdict, first_manifest_ns=judgement.first_manifest_ns), evidence
 
 
-def with_accepted_names(label: Label, plan: Plan) -> Label:
-    """Return a label whose root causes are found by the names that the plan's faults have in this release."""
-    known = faults()
-    if not all(one.fault in known for one in plan.faults):
+def update_accepted_names(label: Label, plan: Plan) -> Label:
+    """Return a label whose root causes accept the names of this release."""
+    specs = faults()
+    if not all(planned.fault in specs for planned in plan.faults):
         return label
     app = load_app(plan.app_file or plan.app)
-    names = {one.target: known[one.fault].accepted_names(app, one.target) for one in plan.faults}
+    names = {planned.target: specs[planned.fault].accepted_names(app, planned.target) for planned in plan.faults}
     causes = tuple(replace(cause, accepted=names.get(cause.service, cause.accepted)) for cause in label.root_causes)
     return replace(label, root_causes=causes)

@@ -1,4 +1,4 @@
-"""Verdict of an episode from its evidence: manifest, latent, silent, or unknown without a calibrated latent test."""
+"""Verdict of an episode: manifest, latent, silent, or unknown without a calibrated latent test."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from faultset.datasets.metrics.roles import Catalogue, MetricRole
 from faultset.datasets.views import EpisodeView
 
 SPAN_COLUMNS = ("time", "span_id", "parent_span_id", "service", "kind", "duration_ns", "status", "attributes")
-"""Columns of the table `spans` that are read."""
+"""Columns of the table `spans` that `find_deliveries` needs."""
 LEAST_PROCESSED = 0.9
-"""Share of the healthy time's messages that a service processes at least when its deliveries are looked at."""
+"""Smallest share of messages that a healthy service processes; otherwise its spans are incomplete."""
 
 
-def deliveries(spans: pd.DataFrame, *, healthy_until_ns: int) -> pd.DataFrame:
+def find_deliveries(spans: pd.DataFrame, *, healthy_until_ns: int) -> pd.DataFrame:
     """Return a row for every published message and every service that consumes messages of that destination.
 
-    A consumer's span tells its message by its parent or by a link to the producer's span, as the semantic conventions
-    of OpenTelemetry for messaging have it. Of several spans for one message the first that did not fail counts.
-    Services of which the healthy time shows too few of the messages are left out, for their spans are not all there.
+    A consumer's span identifies its message by its parent or by a link to the producer's span, according to
+    OpenTelemetry's semantic conventions for messaging. Of several spans for one message, the first successful one
+    counts. Services with too few messages in the healthy time are left out, because their spans are incomplete.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def deliveries(spans: pd.DataFrame, *, healthy_until_ns: int) -> pd.DataFrame:
         `scheduled` (when the message was published), `endpoint` (such as "orders to accounting"),
         `outcome` ("ok", "http_error" where the consumer's span failed, "unfinished"), `status` (missing),
         `latency_ns` (from the publication until the message was processed; missing for unfinished ones), and
-        `untimed` (true: how long a message waits is judged only by whether it is processed in time).
+        `untimed` (true: only whether a message is processed is tested, not how long it takes).
     """
     kind = spans["kind"].astype(str)
     published, consumed = spans[kind == "producer"], spans[kind == "consumer"]
@@ -73,7 +73,7 @@ def deliveries(spans: pd.DataFrame, *, healthy_until_ns: int) -> pd.DataFrame:
     shares = (~unprocessed)[healthy].groupby(expected["endpoint"][healthy]).mean()
     complete = expected["endpoint"].isin(shares.index[shares >= LEAST_PROCESSED])
     outcome = np.where(unprocessed, "unfinished", np.where(expected["failed"].eq(True), "http_error", "ok"))
-    found = pd.DataFrame(
+    rows = pd.DataFrame(
         {
             "scheduled": pd.to_datetime(expected["scheduled"], unit="ns", utc=True),
             "endpoint": expected["endpoint"],
@@ -83,7 +83,7 @@ def deliveries(spans: pd.DataFrame, *, healthy_until_ns: int) -> pd.DataFrame:
             UNTIMED: True,
         }
     )
-    return found[complete].sort_values("scheduled", ignore_index=True)
+    return rows[complete].sort_values("scheduled", ignore_index=True)
 
 
 def _destinations(spans: pd.DataFrame) -> list[str]:
@@ -102,20 +102,20 @@ def _consumptions(spans: pd.DataFrame) -> Iterator[tuple[str, str, int, bool]]:
 
 
 def void_reason(impact: ClientImpact, *, faulty: Sequence[str], services_reached: Mapping[str, frozenset[str]]) -> str:
-    """Say why the tests after the injection mean nothing; empty when they do.
+    """Return why an episode's requests say nothing about its fault; empty when the episode is valid.
 
     Parameters
     ----------
     faulty
-        Services that a fault was applied to; none without one.
+        Services with a fault.
     services_reached
-        For each endpoint the services that its requests can reach; one that is missing may reach all.
+        For each endpoint, the services that its requests can reach; missing endpoints may reach all.
     """
     reason = unsteady_reason(impact.earlier_changes)
     if reason or not faulty:
         return reason
     if impact.is_doubtful:
-        return f"client requests had moved before the injection, and hardly more after it: {impact.earlier_changes[0]}"
+        return f"client requests had moved before the injection, and little more after it: {impact.earlier_changes[0]}"
     moved = [test for test in impact.tests if test.fires]
     if not moved or any(not services_reached.get(test.endpoint, {*faulty}).isdisjoint(faulty) for test in moved):
         return ""
@@ -123,24 +123,24 @@ def void_reason(impact: ClientImpact, *, faulty: Sequence[str], services_reached
 
 
 UNCALIBRATED = "not calibrated for this application, platform, step and load"
-"""How the detail of a latent test ends that says nothing."""
+"""End of the detail of a latent test without a limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """Verdict with the rows of evidence behind it.
+    """Verdict and its evidence.
 
     Attributes
     ----------
     verdict
-        manifest, latent or silent; unknown where clients felt nothing and the latent test is not calibrated; in a
-        no-fault episode what the same tests say of it, which should be silent.
+        manifest, latent or silent; unknown if clients felt nothing and the latent test is not calibrated. Episodes
+        without a fault should be silent.
     first_manifest_ns
         End of the first second in which the SLI test fires.
     impact
-        What the tests say of client requests and messages.
+        Result of the tests on client requests and messages.
     void_reason
-        Why the episode says nothing about its fault; empty when it does.
+        Why the episode is void; empty when it is valid.
     """
 
     verdict: str
@@ -160,21 +160,21 @@ def judge_episode(
     rolled_out: Collection[str] = (),
     services_reached: Mapping[str, frozenset[str]] = MappingProxyType({}),
 ) -> Judgement:
-    """Judge an episode by its telemetry, when it is written as well as later.
+    """Judge an episode by its telemetry.
 
     Parameters
     ----------
     onset_ns
-        When the fault was injected, or what an episode without a fault has instead.
+        Time of the injection, or of the change in an episode without a fault.
     limit
-        Score above which a service's telemetry counts as moved; None where the latent test is not calibrated.
+        Score above which a service's telemetry counts as moved; None if the latent test is not calibrated.
     rolled_out
-        Services without a fault of which a healthy build was rolled out.
+        Services without a fault that got a healthy build.
     services_reached
-        For each endpoint the services that its requests can reach; one that is missing may reach all.
+        For each endpoint, the services that its requests can reach; missing endpoints may reach all.
     """
     start_ns, end_ns = view.window
-    faulty = [one.target for one in plan.faults]
+    faulty = [planned.target for planned in plan.faults]
     is_of_queue = pc.field("kind").cast(pa.string()).isin(["producer", "consumer"])
     of_queues = view.table("spans", SPAN_COLUMNS).filter(is_of_queue).to_pandas()
     windows = ComparisonWindows(start_ns=start_ns, reference_end_ns=view.reference[1], onset_ns=onset_ns, end_ns=end_ns)
@@ -183,7 +183,7 @@ def judge_episode(
         view.requests(),
         _measured_by_platform(view.wide(plan.step_s), added),
         windows,
-        messages=deliveries(of_queues, healthy_until_ns=windows.reference_end_ns),
+        messages=find_deliveries(of_queues, healthy_until_ns=windows.reference_end_ns),
         targets=faulty or [name for name in view.context.services if name not in rolled_out],
         limit=limit,
         load_varies=not plan.traffic.pattern.is_constant,
@@ -194,7 +194,7 @@ def judge_episode(
 
 
 def _measured_by_platform(wide: pd.DataFrame, added: Catalogue) -> pd.DataFrame:
-    """Leave out what added sources measured: verdicts of all campaigns are made from the same metrics."""
+    """Drop metrics of added sources, so that the verdicts of all campaigns use the same metrics."""
     names = [str(metric).partition("{")[0] for _, metric in wide.columns]
     return wide.loc[:, [added.find(name) is None and added.role_of(name) == "other" for name in names]]
 
@@ -214,13 +214,13 @@ def judge(
     Parameters
     ----------
     messages
-        What `deliveries` returns, which is tested beside the requests of clients; None where no queue is.
+        Result of `find_deliveries`, tested like client requests; None without a queue.
     targets
-        Services whose own telemetry decides between latent and silent; in a no-fault episode all services.
+        Services whose telemetry decides between latent and silent; in an episode without a fault, all services.
     limit
-        Score above which a service's telemetry counts as moved; None where the latent test is not calibrated.
+        Score above which a service's telemetry counts as moved; None if the latent test is not calibrated.
     load_varies
-        Whether the rate of requests changes by itself, so that latencies are compared within strata of the load.
+        Whether the request rate changes, so that latencies are compared within strata of the load.
     """
     impact = client_impact(requests, messages, windows, load_varies=load_varies)
     rows = sli_evidence(impact)

@@ -131,5 +131,5 @@ def test_a_fault_that_needs_programs_of_ours_says_so(shop: tuple[str, Path], tmp
     command = [sys.executable, "-c", "from faultset.collector.cli.collect import collect; collect()", *options]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 2
-    assert "works on programs of ours only" in run.stderr
+    assert "works only in services of faultset" in run.stderr
     assert "Traceback" not in run.stderr

@@ -15,16 +15,14 @@ from faultset.core.errors import PlatformError
 
 LEAST_MEMORY_MIB = 700
 LEAST_DISK_MIB = 500
-RECORDING_PER_CORE = 3
 MEMORY_PER_EPISODE = 600 * 2**20
 
 
 def episode_capacity() -> int:
-    """Return the maximum number of concurrent episodes; fewer run while CPU is short."""
+    """Return the default number of concurrent episodes: one per core, capped by memory."""
     cores = len(os.sched_getaffinity(0))
     fit_in_memory = int(psutil.virtual_memory().available * 0.8 / MEMORY_PER_EPISODE)
-    # one more episode can start or finish while the others record
-    return max(1, min(cores * RECORDING_PER_CORE + 1, fit_in_memory))
+    return max(1, min(cores, fit_in_memory))
 
 
 def check_machine() -> list[Requirement]:

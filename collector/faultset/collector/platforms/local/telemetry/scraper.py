@@ -14,6 +14,7 @@ import aiohttp
 from faultset.collector.ipc.channel import AnswerT, Peer, Request
 from faultset.collector.platforms.local.messages import ReadCounters, ReadSamples
 from faultset.collector.platforms.local.telemetry.source import ScrapeTarget, StateSample
+from faultset.collector.platforms.local.telemetry.system_metrics import add_system_samples
 from faultset.collector.sources.exposition import ExpositionReader
 from faultset.collector.sources.metric_store import MetricStore, SeriesKey, canonical_labels
 from faultset.core.errors import PlatformError
@@ -128,6 +129,7 @@ class Scraper:
         self._store.add(tick_ns, *self._state)
         pods = [pod for pod in self._pods.values() if pod.url is not None]
         pause_s = self._interval_s * _SPREAD_SHARE / max(len(pods), 1)
+        add_system_samples(self._store, tick_ns)
         await asyncio.gather(
             self._scrape_node(tick_ns),
             self._scrape_relay(tick_ns),
