@@ -41,7 +41,7 @@ def test_bad_files_are_left_out_and_counted_when_asked_for(session: Session, tmp
     ("change", "sentence"),
     [
         (lambda text: text[: len(text) // 2], "is not valid JSON"),
-        (lambda text: text.replace('"env"', '"wizard"'), "role should be 'assistant', 'env', 'system' or 'user'"),
+        (lambda text: text.replace('"env"', '"wizard"'), "role must be 'assistant', 'env', 'system' or 'user'"),
         (lambda text: text.replace('"problem_id"', '"problem"'), "the field problem_id is missing"),
         (lambda text: "[]", "must hold an object"),
         (lambda text: text.replace('"trace": [', '"trace": [], "old": ['), "trace"),

@@ -27,7 +27,7 @@ def test_calls_are_counted_for_each_request_and_stores_by_their_clients(call_gra
     assert calls == {("web", "stock"): 0.5, ("stock", "db"): 1.0}
     assert call_graph.columns(calls) == [["web"], ["stock"], ["db"]]
     titles = [one.text for one in ElementTree.fromstring(call_graph.picture(calls)).iter() if one.tag.endswith("title")]
-    assert titles == ["stock calls db: 1 a request", "web calls stock: 0.5 a request"]
+    assert titles == ["stock calls db: 1 per request", "web calls stock: 0.5 per request"]
 
 
 def test_what_nobody_calls_is_right_before_what_it_calls(call_graph: ModuleType) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import TracebackType
 
 from faultset.core.errors import DataError, DiskFullError, UsageError
-from faultset.core.printable import printable
 
 _FREE = "free some space or name another folder, then run the same command again"
 _PERMIT = "let this user write there or name another folder, then run the same command again"
@@ -90,7 +89,7 @@ def translate_write_errors(path: Path) -> Iterator[None]:
         if is_disk_full(error):
             raise
         raise UsageError(
-            f"{printable(path)[:300]} cannot be written ({error.strerror or error}); choose another path"
+            f"{str(path)[:300]} cannot be written ({error.strerror or error}); choose another path"
         ) from error
 
 
@@ -129,7 +128,7 @@ def refusal(error: OSError) -> DataError | None:
         return DiskFullError("no space left on the disk that is written to; free some, then run again")
     if not error.filename or error.errno not in {*_REMEDIES, *_MISNAMED}:
         return None
-    path = printable(os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename))
+    path = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
     remedy = _MISNAMED.get(error.errno) or "give this user permission or name another path, then run again"
     return DataError(f"{path[:300]} cannot be used ({error.strerror}); {remedy}")
 

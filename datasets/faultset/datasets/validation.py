@@ -14,7 +14,7 @@ import pyarrow.compute
 
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError
-from faultset.core.printable import printable, quoted
+from faultset.core.printable import quoted
 from faultset.core.reading.documents import parse_object
 from faultset.core.reading.regular_files import FileStamp
 from faultset.datasets.cache import CheckedFile, known_files, remember
@@ -251,7 +251,7 @@ def _object_problem(text: str, column: str) -> str | None:
     try:
         parse_object(text, f"column {column}")
     except DataError as error:
-        return printable(str(error).partition(";")[0])
+        return str(error).partition(";")[0]
     return None
 
 

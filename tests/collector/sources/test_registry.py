@@ -51,7 +51,7 @@ def test_what_is_declared_becomes_the_schema_of_its_rows() -> None:
         (3, "it must be a class with table, interval_s, start, snapshot, close, got 3"),
         (dict, "got <class 'dict'>, which lacks table"),
         (like(__doc__="no sentence"), "must start with a sentence"),
-        (like(table="Power supply"), "cannot be the name of an added table"),
+        (like(table="Power supply"), "is not a valid name of an added table"),
         (like(columns=()), "must have columns in addition to its time"),
         (like(table="requests", columns=()), "rows cannot be added to requests"),
         (like(table="metrics"), "leave columns out"),

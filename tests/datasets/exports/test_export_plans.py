@@ -108,6 +108,6 @@ def test_folders_of_the_user_beside_the_target_are_left_alone(example_root: Path
     for name in ("out.incomplete", ".out.incomplete"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "mine.txt").write_text("mine")
-    with pytest.raises(DataError, match="not made by faultset"):
+    with pytest.raises(DataError, match="holds other data"):
         export_dataset("wide-csv", example_root, tmp_path / "out")
     assert [path.read_text() for path in tmp_path.rglob("mine.txt")] == ["mine", "mine"]

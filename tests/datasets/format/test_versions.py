@@ -157,7 +157,7 @@ def test_folders_that_are_no_datasets_are_told_apart(tmp_path, example_root):
         open_dataset(tmp_path)
     with pytest.raises(DataError, match=r'no version "1\.0\.1"; did you mean "1\.0\.0"'):
         open_dataset(example_root, "1.0.1")
-    with pytest.raises(DataError, match="no complete episode to make a version of"):
+    with pytest.raises(DataError, match="no complete episode for a version"):
         create_version(tmp_path, provenance={})
 
 

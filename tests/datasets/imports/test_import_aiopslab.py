@@ -287,7 +287,7 @@ def test_an_older_variant_names_pods_by_cmdb_id(export: Path, tmp_path: Path) ->
 
 def test_a_fault_that_no_label_may_hold_leaves_its_case_out(export: Path, tmp_path: Path) -> None:
     label(export, fault="\x1b[2J")
-    with pytest.raises(DataError, match=r"cannot become an episode: truth/label.parquet: fault should be printable"):
+    with pytest.raises(DataError, match=r"cannot become an episode: truth/label.parquet: fault must be printable"):
         import_dataset("aiopslab", export.parent, tmp_path / "out", workers=1)
     assert not [*(tmp_path / "out" / "episodes").iterdir()]
 

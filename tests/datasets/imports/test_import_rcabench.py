@@ -325,7 +325,7 @@ def test_a_name_that_no_dataset_may_hold_leaves_its_case_out(source: Path, tmp_p
     injection = json.loads((pack / "injection.json").read_text())
     injection["ground_truth"][0]["service"] = ["\x1b[2J"]
     (pack / "injection.json").write_text(json.dumps(injection))
-    with pytest.raises(DataError, match=r"cannot become an episode: context.json: services.* should be printable text"):
+    with pytest.raises(DataError, match=r"cannot become an episode: context.json: services.* must be printable text"):
         import_dataset("rcabench", source, tmp_path / "out", workers=1)
     assert not [*(tmp_path / "out" / "episodes").iterdir()]
 

@@ -39,11 +39,11 @@ def parse_json(content: bytes | str, origin: str, *, error: type[FaultsetError] 
     try:
         value = from_json(content, allow_inf_nan=False)
     except ValueError as problem:
-        reason = printable(str(problem).partition("\n")[0][:200])
-        raise error(f"{printable(origin)} is not valid JSON ({reason}); {_RESTORE}") from None
+        reason = str(problem).partition("\n")[0][:200]
+        raise error(f"{origin} is not valid JSON ({reason}); {_RESTORE}") from None
     repeated = _repeated_key(content)
     if repeated is not None:
-        raise error(f"{printable(origin)} must hold each key once, but holds {quoted(repeated)} twice; {_RESTORE}")
+        raise error(f"{origin} must hold each key once, but holds {quoted(repeated)} twice; {_RESTORE}")
     return value
 
 
@@ -65,7 +65,7 @@ def parse_object(content: bytes | str, origin: str, *, error: type[FaultsetError
     """Parse JSON that must be an object; see `parse_json`."""
     value = parse_json(content, origin, error=error)
     if not isinstance(value, dict):
-        raise error(f"{printable(origin)} must hold an object, but holds {quoted(value)}; {_RESTORE}")
+        raise error(f"{origin} must hold an object, but holds {quoted(value)}; {_RESTORE}")
     return value
 
 
@@ -84,7 +84,7 @@ def checked(value: Any, kind: type[T], origin: str, *, error: type[FaultsetError
     try:
         return _adapter(kind).validate_json(to_json(value))
     except ValidationError as problem:
-        raise error(f"{printable(origin)}: {validation_sentence(problem)}; {_RESTORE}") from None
+        raise error(f"{origin}: {validation_sentence(problem)}; {_RESTORE}") from None
 
 
 def read_document(

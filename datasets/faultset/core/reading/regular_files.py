@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faultset.core.errors import DataError, FaultsetError
-from faultset.core.printable import printable
 
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -47,20 +46,18 @@ def regular_stat(
         for folder in _folders_between(name, str(path.parent if below is None else below)):
             state = os.lstat(folder)
             if not stat.S_ISDIR(state.st_mode):
-                raise error(f"{printable(folder)} must be a folder, but is {_kind(state)}; replace it by the folder")
+                raise error(f"{folder} must be a folder, but is {_kind(state)}; replace it by the folder")
         state = os.lstat(name)
     except FileNotFoundError:
-        raise error(f"{printable(path)} is missing; restore it") from None
+        raise error(f"{path} is missing; restore it") from None
     except UnicodeEncodeError:
-        raise error(f"{printable(path)} has a name that is not UTF-8 text; rename it") from None
+        raise error(f"{path} has a name that is not UTF-8 text; rename it") from None
     except (OSError, ValueError) as problem:
         raise unreadable(path, problem, error) from problem
     if not stat.S_ISREG(state.st_mode):
-        raise error(f"{printable(path)} must be a regular file, but is {_kind(state)}; replace it by the file")
+        raise error(f"{path} must be a regular file, but is {_kind(state)}; replace it by the file")
     if limit_bytes is not None and state.st_size > limit_bytes:
-        raise error(
-            f"{printable(path)} must have at most {limit_bytes:,} bytes, but has {state.st_size:,}; restore the file"
-        )
+        raise error(f"{path} must have at most {limit_bytes:,} bytes, but has {state.st_size:,}; restore the file")
     return state
 
 
@@ -106,7 +103,7 @@ def read_regular(
     except OSError as problem:
         raise unreadable(path, problem, error) from problem
     if len(content) > size:
-        raise error(f"{printable(path)} grew while it was read; run the command again when nothing writes to the file")
+        raise error(f"{path} grew while it was read; run the command again when nothing writes to the file")
     return content
 
 
@@ -114,8 +111,8 @@ def unreadable(path: Path, problem: Exception, error: type[FaultsetError] = Data
     """Return the error for a file that the system refuses to read."""
     reason = (problem.strerror if isinstance(problem, OSError) else None) or type(problem).__name__
     if isinstance(problem, PermissionError):
-        return error(f"{printable(path)} cannot be read ({reason}); give this user read permission")
-    return error(f"{printable(path)} cannot be read ({reason}); restore it or give another path")
+        return error(f"{path} cannot be read ({reason}); give this user read permission")
+    return error(f"{path} cannot be read ({reason}); restore it or give another path")
 
 
 def _kind(state: os.stat_result) -> str:

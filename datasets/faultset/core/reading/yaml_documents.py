@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 
 from faultset.core.errors import FaultsetError, UsageError
-from faultset.core.printable import printable
 from faultset.core.reading.regular_files import read_regular
 
 MOST_LEVELS = 64
@@ -27,7 +26,7 @@ def read_yaml_text(path: Path, what: str) -> str:
     what
         Noun for the file in messages.
     """
-    name = f"{what} {printable(path)}"
+    name = f"{what} {path}"
     try:
         return read_regular(path.resolve(strict=True), limit_bytes=LIMIT_BYTES, error=UsageError).decode("utf-8")
     except UnicodeDecodeError:
@@ -52,11 +51,10 @@ def parse_yaml(text: str, origin: str, *, error: type[FaultsetError] = UsageErro
     FaultsetError
         The text is not YAML, repeats a key, is nested too deep, or has too many values once aliases are expanded.
     """
-    origin = printable(origin)
     try:
         return pickle.loads(_parse(text))
     except (_Refused, yaml.YAMLError, ValueError, RecursionError, OverflowError) as problem:
-        reason = printable(" ".join(str(problem).split())[:300])
+        reason = " ".join(str(problem).split())[:300]
     if "nesting depth" in reason:  # libyaml has another limit, which may be reached first
         reason = f"it is nested deeper than {MOST_LEVELS} levels"
     raise error(f"{origin} is not YAML that faultset reads: {reason}; correct it")
@@ -82,7 +80,7 @@ def _check_size(text: str) -> None:
     for event in yaml.parse(text, Loader=_LOADER):
         key = keys.find_repeated(event)
         if key is not None:
-            raise _Refused(f'{_line(event)} has the key "{printable(key[:60])}" a second time')
+            raise _Refused(f'{_line(event)} has the key "{key[:60]}" a second time')
         if isinstance(event, yaml.CollectionStartEvent):
             open_values.append((event.anchor, total))
             if len(open_values) > MOST_LEVELS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -51,31 +51,9 @@ def card_text(
     base_rates: str = "",
 ) -> str:
     """Return the card of a version up to and including the keep mark."""
-    counts = Counter((apps[episode], label.fault or "none", label.verdict) for episode, label in labels.items())
-    episodes = "\n".join(
-        f"| {_cell(app)} | {_cell(fault)} | {verdict} | {count} |"
-        for (app, fault, verdict), count in sorted(counts.items())
-    )
     added = [table.name for table in added_tables]
-    rows, sizes = Counter[str](), Counter[str]()
-    for files in manifest.episodes.values():
-        for path, record in files.items():
-            if record.rows is not None:
-                table = Path(path).stem
-                rows[table] += record.rows
-                sizes[table] += record.bytes
-    tables = "\n".join(
-        f"| {table} | {rows[table]:,} | {sizes[table] / 1e6:.2f} |" for table in (*TABLES, *added, *TRUTH_TABLES)
-    )
-    splits = "\n".join(
-        f"| {_cell(split)} | {_cell(sides.key)} | {len(sides.train)} | {len(sides.test)} |"
-        for split, sides in manifest.splits.items()
-    )
-    synthetic = (
-        "**The data is synthetic**: generated without running services.\n\n"
-        if manifest.provenance.get("synthetic")
-        else ""
-    )
+    synthetic = manifest.provenance.get("synthetic")
+    notice = "**The data is synthetic**: generated without running services.\n\n" if synthetic else ""
     compacted = _sampling(manifest.provenance.get("compacted_from"))
     return f"""---
 pretty_name: {json.dumps(name)}
@@ -93,11 +71,11 @@ configs:
 Labelled telemetry of microservices, with and without faults: {len(labels)} episodes, version {manifest.version},
 schema version {manifest.schema_version}.
 
-{synthetic}## Episodes
+{notice}## Episodes
 
 | app | fault | verdict | episodes |
 |---|---|---|---|
-{episodes}
+{_episode_rows(labels, apps)}
 
 A verdict is *manifest* if clients noticed the fault, *latent* if only the target's metrics changed, *silent* if nothing
 changed, and *none* without a fault.
@@ -106,7 +84,7 @@ changed, and *none* without a fault.
 
 | table | rows | MB |
 |---|---|---|
-{tables}
+{_table_rows(manifest, (*TABLES, *added, *TRUTH_TABLES))}
 
 `episodes/<id>/telemetry/` is the input of methods, `episodes/<id>/truth/` the ground truth. Times are UTC nanoseconds,
 windows are half-open.
@@ -115,7 +93,7 @@ windows are half-open.
 
 | split | separated by | train | test |
 |---|---|---|---|
-{splits}
+{_split_rows(manifest)}
 
 `versions/{manifest.version}.json` lists the episodes and the SHA-256 of every file.
 
@@ -137,6 +115,31 @@ logs = load_dataset("<this folder>", "logs", split="train")
 
 {KEEP_MARK}
 """
+
+
+def _episode_rows(labels: Mapping[str, Label], apps: Mapping[str, str]) -> str:
+    counts = Counter((apps[episode], label.fault or "none", label.verdict) for episode, label in labels.items())
+    return "\n".join(
+        f"| {_cell(app)} | {_cell(fault)} | {verdict} | {count} |"
+        for (app, fault, verdict), count in sorted(counts.items())
+    )
+
+
+def _table_rows(manifest: Manifest, tables: Iterable[str]) -> str:
+    rows, sizes = Counter[str](), Counter[str]()
+    for files in manifest.episodes.values():
+        for path, record in files.items():
+            if record.rows is not None:
+                rows[Path(path).stem] += record.rows
+                sizes[Path(path).stem] += record.bytes
+    return "\n".join(f"| {table} | {rows[table]:,} | {sizes[table] / 1e6:.2f} |" for table in tables)
+
+
+def _split_rows(manifest: Manifest) -> str:
+    return "\n".join(
+        f"| {_cell(name)} | {_cell(split.key)} | {len(split.train)} | {len(split.test)} |"
+        for name, split in manifest.splits.items()
+    )
 
 
 def _sampling(source: Any) -> str:

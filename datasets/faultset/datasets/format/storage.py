@@ -249,7 +249,7 @@ def translate_damage(path: Path) -> Iterator[None]:
     except PermissionError as error:
         raise unreadable(path, error) from error
     except _UNREADABLE as error:
-        reason = printable(str(error).splitlines()[0][:160]) if str(error) else type(error).__name__
+        reason = str(error).partition("\n")[0][:160] or type(error).__name__
         raise DataError(
             f"{path} is truncated or damaged ({reason}); restore it or collect the episode again"
         ) from error
