@@ -51,7 +51,7 @@ def doctor(path: str, input_file: str | None, as_json: bool) -> None:
         click.echo(found.summary)
         if found.data_issues:
             click.echo()
-            show_records(map(asdict, found.data_issues), columns=("severity", "place", "found", "handling"))
+            show_records(map(asdict, found.data_issues), columns=("severity", "location", "problem", "handling"))
         click.echo()
         click.echo("Next:")
         click.echo(f"  {found.next}")

@@ -94,8 +94,8 @@ def _check_issues(found: ImportFormat, sample: Path) -> None:
                 continue
     for issue in issues:
         assert isinstance(issue, DataIssue), f"{found.name} reports {issue!r}, which is no DataIssue"
-        assert issue.found, f"{found.name} reports an issue that says nothing"
-        assert issue.handling, f"{found.name} does not say what it does about: {issue.found}"
+        assert issue.problem, f"{found.name} reports an issue that says nothing"
+        assert issue.handling, f"{found.name} does not say what it does about: {issue.problem}"
 
 
 def _check_datasets(name: str, sample: Path, folder: Path) -> None:
