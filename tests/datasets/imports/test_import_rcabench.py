@@ -380,11 +380,11 @@ def test_windows_whole_quarters_of_an_hour_away_are_moved_and_others_stay(source
 @pytest.mark.parametrize(
     ("seconds", "sentence"),
     [
-        (7 * 60, "none of the telemetry lies in the windows of env.json"),
-        (8 * 60, "none of the telemetry lies in the windows of env.json"),
-        (-8 * 60, "none of the telemetry lies in the windows of env.json"),
-        (7.88 * 3600, "none of the telemetry lies in the windows of env.json"),
-        (100, "0 of 15 rows of the normal telemetry lie in the normal window"),
+        (7 * 60, "no telemetry is within the windows of env.json"),
+        (8 * 60, "no telemetry is within the windows of env.json"),
+        (-8 * 60, "no telemetry is within the windows of env.json"),
+        (7.88 * 3600, "no telemetry is within the windows of env.json"),
+        (100, "0 of 15 rows of the normal telemetry are in the normal window"),
     ],
 )
 def test_windows_that_no_time_zone_explains_are_refused_in_one_sentence(source, out, seconds, sentence):
@@ -403,7 +403,7 @@ def test_a_stray_line_moves_no_window_and_is_left_out(source, out, stage):
     logs = pq.read_table(folder / f"{stage}_logs.parquet")
     stray = logs.slice(0, 1).set_column(0, "time", stamps([-600.0]))
     pq.write_table(pa.concat_tables([logs, stray]), folder / f"{stage}_logs.parquet")
-    assert any(issue.problem == "1 rows lie outside its windows." for issue in examine(source).data_issues)
+    assert any(issue.problem == "1 rows are outside its windows." for issue in examine(source).data_issues)
     dataset = imported(source, out)
     view = dataset.view(dataset.episodes[0])
     assert view.window == (START * SECOND, END * SECOND)

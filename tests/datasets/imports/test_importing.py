@@ -308,11 +308,11 @@ def out_of_view(monkeypatch):
 def test_an_episode_without_a_row_in_its_view_is_never_written_and_the_doctor_says_so(source, out):
     code, _, errors = run("dataset", "import", "rcaeval", source, out, "--workers", 1)
     assert code == 3
-    assert "RE2-OB/s0_cpu/0: none of the telemetry lies in the view" in errors
+    assert "RE2-OB/s0_cpu/0: no telemetry is within the view" in errors
     assert complete_episodes(out) == []
     code, text, _ = run("dataset", "doctor", source)
     assert code == 3
-    assert "none of the telemetry lies in the view" in text
+    assert "no telemetry is within the view" in text
 
 
 def test_the_doctor_names_a_gap_that_all_series_have_in_common(source):

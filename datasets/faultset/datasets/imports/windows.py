@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from faultset.core.errors import DataError
 
-EMPTY_VIEW = "none of the telemetry lies in the view"
+EMPTY_VIEW = "no telemetry is within the view"
 """Reason that a case cannot become an episode."""
 REFERENCE_SHARE = 0.4
 """Share of a view used as the reference: 0.8 of the first half, as in collected episodes."""

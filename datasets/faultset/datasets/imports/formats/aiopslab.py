@@ -449,13 +449,13 @@ def _find_log_issues(export: Export, path: Path) -> Iterator[DataIssue]:
     import pandas as pd
 
     lines = read_logs([path])
-    place = f"{export.name}/{path.name}"
+    location = f"{export.name}/{path.name}"
     if len(lines):
         most = int((lines["time"] // SLICE_NS).value_counts().max())
         if most >= SLICE_LINES:
             yield DataIssue(
                 "warning",
-                place,
+                location,
                 f"{most} lines fall into five minutes, the exporter's limit.",
                 "Further lines may be missing.",
             )
@@ -466,5 +466,5 @@ def _find_log_issues(export: Export, path: Path) -> Iterator[DataIssue]:
         off = (stamps - dates.astype("datetime64[ns, UTC]").astype("int64") / 1e9)[stamps.notna() & dates.notna()]
         if len(off) and abs(off.median()) > 1:
             yield DataIssue(
-                "warning", place, f"timestamp is {off.median() / 3600:+.1f} h away from date.", "date is used."
+                "warning", location, f"timestamp is {off.median() / 3600:+.1f} h away from date.", "date is used."
             )

@@ -290,7 +290,7 @@ def _read_target(path: Path) -> dict[str, Any]:
 
 
 def _entry(calls: Sequence[tuple[str, str]]) -> str:
-    """Return the service with the most calls among those that no service calls."""
+    """Return the service that calls most but is not called."""
     called = {callee for _, callee in calls}
     callers = [caller for caller, _ in calls if caller not in called]
     return max(sorted(set(callers)), key=callers.count, default="")

@@ -159,7 +159,7 @@ def find_issues(pack: Path, windows: DatapackWindows, label: Mapping[str, Any]) 
             "warning", key, f"Its windows are {hours:+g} h away from its telemetry.", "The windows are moved."
         )
     if windows.outside:
-        yield DataIssue("note", key, f"{windows.outside} rows lie outside its windows.", "They are left out.")
+        yield DataIssue("note", key, f"{windows.outside} rows are outside its windows.", "They are left out.")
     start = read_json(pack / INJECTION).get("start_time")
     if start is not None and onset_of({"start_time": start}, windows) == windows.onset_ns:
         problem = "The injection begins outside the windows, or exactly with the abnormal one."

@@ -127,11 +127,11 @@ def windows_of(pack: Path) -> DatapackWindows:
     rows = len(normal) + len(abnormal)
     total = _rows_inside(normal, windows[0][0], windows[1][1]) + _rows_inside(abnormal, windows[0][0], windows[1][1])
     if not total:
-        raise DataError(f"{pack}: none of the telemetry lies in the windows of {ENVIRONMENT}; leave the datapack out")
+        raise DataError(f"{pack}: no telemetry is within the windows of {ENVIRONMENT}; leave the datapack out")
     for stage, times, count in zip(STAGES, (normal, abnormal), inside, strict=True):
         if count < _MIN_INSIDE * len(times):
             raise DataError(
-                f"{pack}: {count} of {len(times)} rows of the {stage} telemetry lie in the {stage} window of "
+                f"{pack}: {count} of {len(times)} rows of the {stage} telemetry are in the {stage} window of "
                 f"{ENVIRONMENT}; correct its times or leave the datapack out"
             )
     return DatapackWindows(
