@@ -59,7 +59,7 @@ def test_a_change_is_made_journaled_and_undone(
         ("", "found 'nothing'"),
         ("kubectl", "which command"),
         ("kubectl frobnicate", 'the verb "frobnicate" is not known here'),
-        ("kubectl get", "which objects"),
+        ("kubectl get", "a kind is missing"),
         ("kubectl get podz", "doesn't have a resource type"),
         ("kubectl get pods -n kube-system", "namespace kube-system is not the application's"),
         ("kubectl -n kube-system get pods", "namespace kube-system is not the application's"),
