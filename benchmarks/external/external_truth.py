@@ -21,7 +21,7 @@ from petshop_traversal import traversal_answers
 from faultset.baselines.api.registry import get_baseline
 from faultset.datasets import Label
 from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.imports.archives import unpacked
+from faultset.datasets.imports.archives import unpack
 from faultset.datasets.imports.importer import import_dataset
 from faultset.evaluators.results.rows import ResultRow, read_rows
 from faultset.evaluators.scoring.rankings import score_ranking
@@ -195,7 +195,7 @@ def _reads_metrics(baseline: str) -> bool:
 def _rebuilt(path: Path) -> dict[tuple[str, str], list[Hits]]:
     """Ask the traversal that comes with the data about every issue with normal metrics; equal scores by expectation."""
     found: dict[tuple[str, str], list[Hits]] = {}
-    for (issue, metric), (scores, cause) in traversal_answers(unpacked(path)).items():
+    for (issue, metric), (scores, cause) in traversal_answers(unpack(path)).items():
         # infinite scores are equal, and larger than any other
         ranking = {name: min(score, 1e300) for name, score in scores.items()}
         score = score_ranking(ranking, [frozenset({cause})], sorted({*ranking, cause}))

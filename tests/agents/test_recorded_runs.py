@@ -84,7 +84,7 @@ def test_a_command_is_taken_alone_and_without_the_namespace_of_the_recording(
         ("kubectl delete pod $(kubectl get pods -o name)", "needs a shell"),
         ("for pod in a b; do kubectl delete pod $pod; done", "needs a shell"),
         ("kubectl get svc geo -o yaml > geo.yaml", "goes to a file"),
-        ("kubectl delete pod `cat name`", "is for a shell"),
+        ("kubectl delete pod `cat name`", "needs a shell"),
         ("kubectl delete pod 'geo", "quote is not closed"),
     ],
 )

@@ -57,9 +57,9 @@ class LabNotes:
         if end - start < 120 * SECOND_NS:
             issue = DataIssue(
                 severity="warning",
-                place=case.key,
-                found="it is shorter than two minutes",
-                handling="it is imported as it is",
+                location=case.key,
+                problem="It is shorter than two minutes.",
+                handling="It is imported unchanged.",
             )
             report_issues(lambda: [issue])
         return ForeignEpisode(

@@ -96,7 +96,7 @@ def test_a_write_outside_of_the_namespace_is_refused_and_changes_nothing(tmp_pat
     (result,) = outcome.mitigations
     assert [one.status for one in result.commands] == ["refused"]
     assert "Refused: namespace kube-system is not the application's" in refusals[0]
-    assert "is for a shell" in refusals[1]
+    assert "needs a shell" in refusals[1]
     assert not [made for made in platform.calls if made[0] == "delete"]
 
 

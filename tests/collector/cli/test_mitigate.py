@@ -49,7 +49,7 @@ def test_a_command_for_a_shell_is_refused_with_its_line_before_anything_is_deplo
     Path("repair.txt").write_text("kubectl get pods\nkubectl get pods | grep geo\n")
     result = CliRunner().invoke(mitigate, [*HOTEL, "--commands", "repair.txt"])
     assert result.exit_code == 2
-    assert "repair.txt, line 2: '|' is for a shell" in result.output
+    assert "repair.txt, line 2: '|' needs a shell" in result.output
     assert not Path("faultset-mitigations").exists()
 
 

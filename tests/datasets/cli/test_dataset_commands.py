@@ -134,4 +134,4 @@ def test_doctor_names_episodes_without_a_usable_reference(run, example_copy):
     result = run("doctor", example_copy, "--json")
     assert result.exit_code == 0
     (issue,) = json.loads(result.stdout)["data_issues"]
-    assert "4 episodes have no metric sample in the reference" in issue["found"]
+    assert "4 episodes have no metric sample in the reference" in issue["problem"]

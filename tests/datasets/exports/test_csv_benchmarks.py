@@ -42,7 +42,7 @@ def two(tmp_path_factory) -> Dataset:
 def as_openrca(two, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("openrca") / "systems"
     done = export_dataset("openrca", two.root, out)
-    assert done.left_out == {HEALTHY: "OpenRCA has no place for an episode without a fault"}
+    assert done.left_out == {HEALTHY: "OpenRCA needs a fault, but the episode has none"}
     return out
 
 
@@ -167,6 +167,6 @@ def test_telemetry_without_pods_has_no_place_in_aiopslabs_layout(from_openrca, t
     folder = tmp_path / "rcaeval"
     export_dataset("rcaeval", from_openrca.root, folder / "cases")
     import_dataset("rcaeval", folder / "cases", folder / "back", workers=1)
-    with pytest.raises(DataError, match="AIOpsLab has no place for metrics without pods"):
+    with pytest.raises(DataError, match="AIOpsLab needs metrics of pods, but the episode has none"):
         export_dataset("aiopslab", folder / "back", folder / "out")
     assert not (folder / "out").exists()

@@ -199,7 +199,7 @@ def test_the_command_names_what_has_no_place(tmp_path):
     code, text, errors = run("dataset", "export", SAMPLE, tmp_path / "out", "--as", "rcaeval")
     assert code == 0
     assert text == f"7 episodes in {tmp_path / 'out'}.\n"
-    assert "Skipped 3: RCAEval has no place for an episode without a fault." in errors
+    assert "Skipped 3: RCAEval needs a fault, but the episode has none." in errors
 
 
 @pytest.mark.parametrize(

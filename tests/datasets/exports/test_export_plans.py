@@ -82,7 +82,7 @@ def test_windows_per_service_have_one_set_of_columns_and_name_their_service(exam
 
 
 def test_services_are_refused_where_a_layout_has_no_windows(example_root: Path, tmp_path: Path):
-    with pytest.raises(UsageError, match="no rows for services"):
+    with pytest.raises(UsageError, match="needs a layout with windows"):
         export_dataset("wide-csv", example_root, tmp_path / "out", options=ExportOptions(per_service=True))
 
 

@@ -220,7 +220,7 @@ def test_ts_files_of_unequal_episodes_are_refused(example_copy, tmp_path, monkey
     lengths = dict(zip(open_dataset(example_copy).episodes, (3, 4, 5, 6), strict=True))
     frame = lambda _, episode, __: pd.DataFrame({"a": [1.0] * lengths[episode]})  # noqa: E731
     monkeypatch.setattr(wide, "filled_frame", frame)
-    with pytest.raises(DataError, match="must be equally long, these episodes have 3 to 6 steps"):
+    with pytest.raises(DataError, match="must have the same length, but episodes have 3 to 6 steps"):
         export_dataset("ts", example_copy, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -19,8 +19,8 @@ from faultset.datasets.imports.importer import import_dataset
 
 PAIRS = (("cpu-hog", "geo"), ("leak", "rate"))
 REFUSING = {
-    "aiopslab": "a problem of AIOpsLab has one fault, and the episode has several",
-    "rcaeval": "RCAEval has no place for a fault with several targets",
+    "aiopslab": "a problem of AIOpsLab has one fault, but the episode has several",
+    "rcaeval": "a case of RCAEval has one target, but the episode has several",
 }
 
 

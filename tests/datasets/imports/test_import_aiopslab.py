@@ -98,7 +98,7 @@ def test_an_export_without_a_label_is_called_unlabelled_and_doctor_warns(export:
 
     assert (told.fault, told.no_fault_kind, told.verdict) == (None, "unlabelled", "unknown")
     open_dataset(tmp_path / "out").check_files(1)
-    assert any("no label.json" in issue.found for issue in examine(export).data_issues)
+    assert any("no label.json" in issue.problem for issue in examine(export).data_issues)
 
 
 def test_a_span_that_every_service_of_its_trace_was_asked_for_comes_once(export: Path, tmp_path: Path) -> None:
@@ -110,14 +110,14 @@ def test_a_span_that_every_service_of_its_trace_was_asked_for_comes_once(export:
     assert spans["kind"].to_dict() == {"s1": "server", "s2": "server", "s3": "internal"}
     assert spans["status"].to_dict() == {"s1": "unset", "s2": "error", "s3": "unset"}
     assert spans["status_code"].dropna().to_dict() == {"s1": 200}
-    assert any("3 of 6 spans" in issue.found for issue in examine(export).data_issues)
+    assert any("3 of 6 spans" in issue.problem for issue in examine(export).data_issues)
 
 
 def test_log_times_come_from_the_date_because_the_stamp_is_local(export: Path, tmp_path: Path) -> None:
     logs = only(export, tmp_path / "out").logs()
 
     assert logs["time"].astype("int64").min() == (START + 2) * SECOND
-    assert any("timestamp is +5.0 h away from date" in issue.found for issue in examine(export).data_issues)
+    assert any("timestamp is +5.0 h away from date" in issue.problem for issue in examine(export).data_issues)
 
 
 def test_messages_with_line_breaks_stay_whole_and_repeated_lines_come_once(export: Path, tmp_path: Path) -> None:
@@ -234,12 +234,12 @@ def test_the_view_is_what_was_observed_and_its_reference_ends_before_the_fault(e
 def test_logs_that_fill_a_slice_are_probably_cut_off(export: Path) -> None:
     write_logs(export / "log", lines=7500)
 
-    assert any("the most that the exporter takes" in issue.found for issue in examine(export).data_issues)
+    assert any("the exporter's limit" in issue.problem for issue in examine(export).data_issues)
 
 
 def test_metrics_that_the_exporter_forgets_are_named(export: Path) -> None:
     assert any(
-        "container_threads_max and container_network_receive_errors_total are not there" in issue.found
+        "container_threads_max and container_network_receive_errors_total are missing" in issue.problem
         for issue in examine(export).data_issues
     )
 
@@ -255,7 +255,7 @@ def test_an_export_of_metrics_alone_has_the_other_tables_empty(tmp_path: Path) -
 def test_a_label_that_names_an_unknown_service_is_refused_with_the_known_ones(export: Path, tmp_path: Path) -> None:
     label(export, targets=["nobody"])
 
-    with pytest.raises(DataError, match=r"nobody, which has no telemetry; services are frontend, mongodb-geo, user"):
+    with pytest.raises(DataError, match=r"nobody, which has no telemetry; choose from frontend, mongodb-geo, user"):
         only(export, tmp_path / "out")
 
 

@@ -179,7 +179,7 @@ def test_roots_have_no_parent_and_spans_across_services_are_served_and_called(ro
 
     assert first["parent_span_id"].isna().tolist() == [True, False]
     assert list(first["kind"]) == ["server", "server"]
-    assert first.loc["a1", "peer_service"] == "ts-contacts-service"
+    assert first["peer_service"].isna().all(), "the server below shows the call"
     assert first.loc["a1", "duration_ns"] == 5_000_500
     assert view.calls == (("ts-gateway-service", "ts-contacts-service"),)
     assert view.context.workload_entry == "ts-gateway-service"
@@ -203,7 +203,7 @@ def test_metric_times_come_from_the_printed_clock_when_the_stamp_is_years_late(r
 
     own = cpu[cpu["time"].astype("int64") >= view.reference[1]]
     assert own["value"].tolist() == [5.0, 6.0, 7.0, 8.0]
-    assert any(f"{late} s away" in issue.found for issue in examine(root).data_issues)
+    assert any(f"{late} s away" in issue.problem for issue in examine(root).data_issues)
 
 
 def test_the_reference_has_the_sample_that_was_taken_at_the_end_of_the_fault_free_minute(
@@ -278,8 +278,8 @@ def test_without_a_sign_the_stated_time_is_the_onset_in_utc_whatever_the_stamp_s
     assert label.inject_start_ns == ns("08:56:40")
     assert label.effective_ns is None
     assert label.root_causes[0].metric == "CpuUsageRate(%)"
-    found = [issue.found for issue in examine(root).data_issues]
-    assert "inject_timestamp disagrees with inject_time in 1 of 2 faults, by -28740 to -28740 s" in found
+    found = [issue.problem for issue in examine(root).data_issues]
+    assert "inject_timestamp disagrees with inject_time in 1 of 2 faults, by -28740 to -28740 s." in found
 
 
 def test_repeats_of_a_fault_share_a_cluster(root: Path, tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_a_time_that_was_read_from_the_middle_of_a_message_is_not_used(root: Pat
     assert odd["time"] == ns("08:52:31")
     assert odd["level"] == "error"
     assert odd["message"] == 'o.a.Servlet#175 threw [{"timestamp":"2023-01-29T01:00:00"}]'
-    assert any("TimeUnixNano of 1 lines" in issue.found for issue in examine(root).data_issues)
+    assert any("TimeUnixNano of 1 lines" in issue.problem for issue in examine(root).data_issues)
 
 
 def test_a_row_torn_by_two_writers_keeps_the_whole_record_at_its_beginning(root: Path) -> None:
@@ -315,7 +315,7 @@ def test_a_row_torn_by_two_writers_keeps_the_whole_record_at_its_beginning(root:
 
     read = read_logs([path])
     assert read[read["TraceID"] == "cc"]["message"].tolist() == ["u.c.User#48 get user"]
-    assert any("two writers" in issue.found for issue in examine(root).data_issues)
+    assert any("two writers" in issue.problem for issue in examine(root).data_issues)
 
 
 def test_messages_that_are_json_themselves_give_their_severity_and_text(root: Path) -> None:
@@ -359,13 +359,13 @@ def test_a_day_without_logs_has_an_empty_table(root: Path, tmp_path: Path) -> No
 
     assert len(view.logs()) == 0
     assert len(view.spans()) == 14
-    assert any("there is no file" in issue.found for issue in examine(root).data_issues)
+    assert any("There is no file" in issue.problem for issue in examine(root).data_issues)
 
 
 def test_a_day_without_its_fault_free_part_is_refused(root: Path) -> None:
     (root / "construct_data" / DAY).rename(root / "elsewhere")
 
-    with pytest.raises(DataError, match="comes without its fault-free data"):
+    with pytest.raises(DataError, match="needs fault-free data"):
         NezhaImport().cases(root)
 
 

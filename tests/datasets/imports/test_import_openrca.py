@@ -254,7 +254,7 @@ def test_records_of_one_half_hour_are_one_episode_with_all_its_causes(tmp_path: 
     assert [cause.name for cause in label.root_causes] == ["node-5", "adservice2-0"]
     assert [cause.kind for cause in label.root_causes] == ["Node", "Pod"]
     assert label.inject_start_ns == FAULT * SECOND
-    assert any("2 records lie in one half hour" in issue.found for issue in examine(tmp_path).data_issues)
+    assert any("2 records fall into the same half hour" in issue.problem for issue in examine(tmp_path).data_issues)
 
 
 def test_a_system_without_logs_has_an_empty_table(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_system_without_logs_has_an_empty_table(tmp_path: Path) -> None:
 
     assert len(view.logs()) == 0
     assert len(view.metrics()) == 5
-    assert any("there are no files of log" in issue.found for issue in examine(tmp_path).data_issues)
+    assert any("There are no files of log" in issue.problem for issue in examine(tmp_path).data_issues)
 
 
 def test_log_values_with_line_breaks_stay_whole(tmp_path: Path) -> None:
@@ -416,7 +416,7 @@ def test_a_day_without_telemetry_is_named(tmp_path: Path) -> None:
     system = bank(tmp_path)
     (system / "telemetry" / "2021_03_04").rename(system / "telemetry" / "2021_03_09")
 
-    with pytest.raises(DataError, match="has no folder of that day"):
+    with pytest.raises(DataError, match="needs a folder of that day"):
         imported(tmp_path, tmp_path / "out")
     assert any(issue.severity == "error" for issue in examine(tmp_path).data_issues)
 
@@ -424,7 +424,7 @@ def test_a_day_without_telemetry_is_named(tmp_path: Path) -> None:
 def test_a_record_whose_two_times_disagree_is_an_oddity(tmp_path: Path) -> None:
     records(bank(tmp_path), f"pod,Tomcat01,{FAULT},2021-03-04 07:10:00,high CPU usage")
 
-    assert any("disagree in 1 of 1 records" in issue.found for issue in examine(tmp_path).data_issues)
+    assert any("disagree in 1 of 1 records" in issue.problem for issue in examine(tmp_path).data_issues)
 
 
 def test_children_that_outlive_their_parents_give_a_wrong_unit_away(tmp_path: Path) -> None:
@@ -435,7 +435,7 @@ def test_children_that_outlive_their_parents_give_a_wrong_unit_away(tmp_path: Pa
         f"{SLOT * 1000 + 50},adservice2-0,b,t1,20,rpc,0,x,a",
     )
 
-    assert any("1 of 1 spans begin after their parent" in issue.found for issue in examine(tmp_path).data_issues)
+    assert any("1 of 1 spans begin after their parent" in issue.problem for issue in examine(tmp_path).data_issues)
 
 
 def test_the_importer_keeps_what_importers_promise(tmp_path: Path) -> None:

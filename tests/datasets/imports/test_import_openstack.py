@@ -103,7 +103,7 @@ def test_a_test_whose_fault_never_ran_is_named(root: Path, tmp_path: Path) -> No
     (root / "Nova" / "Test_7" / "logs" / "round_1" / "trigger_log").write_text("")
     (issue,) = examine(root).data_issues
     assert issue.severity == "error"
-    with pytest.raises(DataError, match="no activation of its fault"):
+    with pytest.raises(DataError, match="needs an activation of its fault"):
         import_dataset("openstack", root, tmp_path / "out")
 
 

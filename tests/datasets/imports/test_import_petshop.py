@@ -165,7 +165,7 @@ def test_a_scenario_without_normal_metrics_takes_the_rows_before_the_issue(tmp_p
 
     assert (context.view_start_ns, context.reference_end_ns) == (ISSUE_START * SECOND, (ISSUE_START + STEP) * SECOND)
     assert context.reference_moved_ns == 0
-    assert any("no normal metrics" in issue.found for issue in examine(root).data_issues)
+    assert any("no normal metrics" in issue.problem for issue in examine(root).data_issues)
 
 
 def test_an_issue_that_names_an_unknown_node_cannot_be_imported(root: Path, tmp_path: Path) -> None:
@@ -181,15 +181,15 @@ def test_nodes_that_the_normal_metrics_do_not_know_are_told_and_imported(root: P
 
     assert any("S3_AWS::S3" in dataset.view(episode).services for episode in dataset.episodes)
     assert any(
-        "1 nodes are not in the normal metrics (S3_AWS::S3)" in issue.found for issue in examine(root).data_issues
+        "1 nodes are not in the normal metrics (S3_AWS::S3)" in issue.problem for issue in examine(root).data_issues
     )
 
 
 def test_one_root_cause_for_every_issue_is_an_oddity(root: Path) -> None:
-    assert any("every issue has the root cause" in issue.found for issue in examine(root).data_issues)
+    assert any("Every issue has the root cause" in issue.problem for issue in examine(root).data_issues)
 
     write_issue(root / "low_traffic", "train/issue_1", node="PetSite")
-    assert not any("every issue has the root cause" in issue.found for issue in examine(root).data_issues)
+    assert not any("Every issue has the root cause" in issue.problem for issue in examine(root).data_issues)
 
 
 def test_a_byte_order_mark_and_hidden_folders_do_no_harm(root: Path, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_torn_table_is_named(root: Path, tmp_path: Path) -> None:
     path = root / "low_traffic" / "train" / "issue_0" / "metrics.csv"
     path.write_text("microservice,a\nmetric,latency\n")
 
-    with pytest.raises(DataError, match=r"issue_0/metrics\.csv is not a table of metrics with three header rows"):
+    with pytest.raises(DataError, match=r"issue_0/metrics\.csv must be a table of metrics with three header rows"):
         imported(root, tmp_path / "out")
 
 

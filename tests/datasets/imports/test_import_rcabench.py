@@ -233,7 +233,7 @@ def test_windows_in_another_time_zone_are_moved_to_the_telemetry(source, out):
     said = {"NORMAL_START": START, "ABNORMAL_START": ONSET, "ABNORMAL_END": END}
     (folder / "env.json").write_text(json.dumps({name: str(at + hours) for name, at in said.items()}))
     (folder / "injection.json").write_text(json.dumps(NEW | {"start_time": "2025-06-15T23:11:05"}))
-    assert any("-8 h away" in issue.found for issue in examine(source).data_issues)
+    assert any("-8 h away" in issue.problem for issue in examine(source).data_issues)
     dataset = imported(source, out)
     label = dataset.label(dataset.episodes[0])
     assert dataset.view(dataset.episodes[0]).window == (START * SECOND, END * SECOND)
@@ -290,7 +290,7 @@ def test_an_invalid_datapack_is_left_out_and_a_missing_modality_is_an_empty_tabl
     (bad / ".invalid").write_text("no traces\n")
     for stage in ("normal", "abnormal"):
         (source / "ts5-order-delay-x1" / f"{stage}_logs.parquet").unlink()
-    found = [issue.found for issue in examine(source).data_issues]
+    found = [issue.problem for issue in examine(source).data_issues]
     assert "It is marked invalid: no traces." in found
     assert "There are no logs." in found
     dataset = imported(source, out)
@@ -301,9 +301,9 @@ def test_an_invalid_datapack_is_left_out_and_a_missing_modality_is_an_empty_tabl
 @pytest.mark.parametrize(
     ("injection", "message"),
     [
-        ({"ground_truth": {"service": ["a"]}}, "names no fault"),
-        ({"fault_type": 99, "ground_truth": {"service": ["a"]}}, "known are 0 to 30"),
-        ({"fault_type": 3, "ground_truth": {}}, "names no service"),
+        ({"ground_truth": {"service": ["a"]}}, "must name a fault"),
+        ({"fault_type": 99, "ground_truth": {"service": ["a"]}}, "must be 0 to 30"),
+        ({"fault_type": 3, "ground_truth": {}}, "must name a faulty service"),
     ],
 )
 def test_an_injection_that_says_too_little_is_refused(source, injection, message):
@@ -380,11 +380,11 @@ def test_windows_whole_quarters_of_an_hour_away_are_moved_and_others_stay(source
 @pytest.mark.parametrize(
     ("seconds", "sentence"),
     [
-        (7 * 60, "none of the telemetry lies in the windows of env.json"),
-        (8 * 60, "none of the telemetry lies in the windows of env.json"),
-        (-8 * 60, "none of the telemetry lies in the windows of env.json"),
-        (7.88 * 3600, "none of the telemetry lies in the windows of env.json"),
-        (100, "0 of 15 rows of the normal telemetry lie in the normal window"),
+        (7 * 60, "no telemetry is within the windows of env.json"),
+        (8 * 60, "no telemetry is within the windows of env.json"),
+        (-8 * 60, "no telemetry is within the windows of env.json"),
+        (7.88 * 3600, "no telemetry is within the windows of env.json"),
+        (100, "0 of 15 rows of the normal telemetry are in the normal window"),
     ],
 )
 def test_windows_that_no_time_zone_explains_are_refused_in_one_sentence(source, out, seconds, sentence):
@@ -392,7 +392,7 @@ def test_windows_that_no_time_zone_explains_are_refused_in_one_sentence(source, 
     result = CliRunner().invoke(faultset, ["dataset", "import", "rcabench", str(source), str(out), "--workers", "1"])
     assert result.exit_code == 3
     assert sentence in result.stderr.splitlines()[-1]
-    errors = [issue.found for issue in examine(source).data_issues if issue.severity == "error"]
+    errors = [issue.problem for issue in examine(source).data_issues if issue.severity == "error"]
     assert len(errors) == 1
     assert sentence in errors[0]
 
@@ -403,7 +403,7 @@ def test_a_stray_line_moves_no_window_and_is_left_out(source, out, stage):
     logs = pq.read_table(folder / f"{stage}_logs.parquet")
     stray = logs.slice(0, 1).set_column(0, "time", stamps([-600.0]))
     pq.write_table(pa.concat_tables([logs, stray]), folder / f"{stage}_logs.parquet")
-    assert any(issue.found == "1 rows lie outside its windows." for issue in examine(source).data_issues)
+    assert any(issue.problem == "1 rows are outside its windows." for issue in examine(source).data_issues)
     dataset = imported(source, out)
     view = dataset.view(dataset.episodes[0])
     assert view.window == (START * SECOND, END * SECOND)

@@ -19,7 +19,7 @@ from faultset.core.errors import DataError
 from faultset.datasets import validation
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.imports.columns import numbers, numbers_of
+from faultset.datasets.imports.columns import number_matrix, numbers
 from faultset.datasets.imports.examination import examine
 from faultset.datasets.imports.formats.rcaeval import RCAEvalImport
 from faultset.datasets.imports.importer import episode_id, import_dataset
@@ -152,8 +152,8 @@ def test_a_repeated_time_header_and_a_byte_order_mark_are_no_metrics(source, out
     lines = [f"{line.split(',')[0]},{line}" for line in text]
     (folder / "data.csv").write_text("\ufeff" + "\n".join(lines) + "\n", encoding="utf-8")
     found = examine(source)
-    assert any("2 time columns" in issue.found for issue in found.data_issues)
-    assert any("byte-order mark" in issue.found for issue in found.data_issues)
+    assert any("2 time columns" in issue.problem for issue in found.data_issues)
+    assert any("byte-order mark" in issue.problem for issue in found.data_issues)
     dataset = imported(source, out)
     metrics = set(dataset.view(only(dataset)).metrics()["metric"])
     assert metrics == set(METRICS)
@@ -201,7 +201,7 @@ def test_raw_metrics_are_a_last_resort_and_their_totals_are_counters(source, out
     }
     columns = {"time": frame()["time"], **rows, "node1_node-load": np.ones(ROWS)}
     (case_folder(source) / "metrics.csv").write_text(csv_text(columns))
-    assert any("metrics.csv has raw names" in issue.found for issue in examine(source).data_issues)
+    assert any("metrics.csv has raw names" in issue.problem for issue in examine(source).data_issues)
     dataset = imported(source, out)
     view = dataset.view(only(dataset))
     kinds = dict(view.metrics()[["metric", "kind"]].drop_duplicates().itertuples(index=False))
@@ -227,7 +227,7 @@ def test_the_magnitude_of_a_log_time_tells_its_unit(source, out, unit, factor):
     assert logs["message"][0] == "two\nlines, one message"
     assert logs["level"].tolist()[0] == "warning"
     if unit != "ns":
-        assert any(f"counts {unit}" in issue.found for issue in examine(source).data_issues)
+        assert any(f"counts {unit}" in issue.problem for issue in examine(source).data_issues)
 
 
 SPAN_HEADER = (
@@ -264,7 +264,7 @@ def test_traces_with_a_header_and_no_rows_are_an_empty_table(source, out):
     columns = frame() | {"carts_cpu": np.ones(ROWS), "carts-db_cpu": np.ones(ROWS)}
     (folder / "simple_metrics.csv").write_text(csv_text(columns))
     (folder / "traces.csv").write_text(SPAN_HEADER)
-    assert any("header and no rows" in issue.found for issue in examine(source).data_issues)
+    assert any("header and no rows" in issue.problem for issue in examine(source).data_issues)
     dataset = imported(source, out)
     episode = only(dataset)
     label = dataset.label(episode)
@@ -282,7 +282,7 @@ def test_a_case_without_the_time_of_its_injection_is_refused(source):
 
 def test_an_injection_outside_the_recording_is_refused(source):
     (zenodo_case(source) / "inject_time.txt").write_text(str(START - 5))
-    with pytest.raises(DataError, match="lies outside the recording"):
+    with pytest.raises(DataError, match="must be within the recording"):
         RCAEvalImport().load(RCAEvalImport().cases(source)[0])
 
 
@@ -388,9 +388,9 @@ def test_many_columns_are_read_as_each_alone_would_be():
     doubles = {"a": columns["double"], "b": columns["double"]}
     for chosen in (columns, doubles):
         each = [numbers(column, origin="here") for column in chosen.values()]
-        np.testing.assert_array_equal(numbers_of(chosen, origin="here"), each)
+        np.testing.assert_array_equal(number_matrix(chosen, origin="here"), each)
     with pytest.raises(DataError, match="column word of here holds text"):
-        numbers_of({"word": pa.chunked_array([["x"]])}, origin="here")
+        number_matrix({"word": pa.chunked_array([["x"]])}, origin="here")
 
 
 def test_the_importer_keeps_what_importers_promise(source: Path) -> None:
@@ -483,7 +483,7 @@ def test_the_simple_file_is_read_before_the_raw_export_and_the_doctor_names_both
     (folder / "simple_data.csv").rename(folder / simple)
     (folder / "data.csv").rename(folder / raw)
     issue = next(issue for issue in examine(source).data_issues if issue.handling.startswith(f"{simple} is read"))
-    assert issue.found == f"It has several input files: {raw}, {simple}."
+    assert issue.problem == f"It has several input files: {raw}, {simple}."
     assert f"Input file: {simple}." in examine(source).summary
     dataset = imported(source, out)
     assert metrics_of(dataset) == set(METRICS)
@@ -510,12 +510,12 @@ def test_the_input_that_a_user_names_is_read_where_there_is_one(source, out):
 
 def test_an_input_that_no_case_has_is_one_sentence_and_an_import_from_another_file_is_refused(source, out):
     two_inputs(source)
-    sentence = "no case can be read from metrics.csv; choose one of data.csv, simple_data.csv"
+    sentence = "--input is metrics.csv, but no case has that file; choose one of data.csv, simple_data.csv"
     for arguments in (("import", "rcaeval", source, out), ("doctor", source)):
         result = CliRunner().invoke(faultset, ["dataset", *map(str, arguments), "--input", "metrics.csv"])
         assert (result.exit_code, result.stderr) == (3, f"Error: {sentence}\n")
     imported(source, out)
-    with pytest.raises(DataError, match=r"was imported into .* from simple_data.csv before; choose another folder"):
+    with pytest.raises(DataError, match=r"was imported into .* from simple_data.csv; choose another folder"):
         import_dataset("rcaeval", source, out, workers=1, input_file="data.csv")
 
 

@@ -169,7 +169,7 @@ def test_a_second_source_joins_the_dataset_as_a_new_version(source, tmp_path, ou
 
 def test_the_same_case_from_elsewhere_is_refused(source, tmp_path, out):
     import_dataset("rcaeval", source, out, workers=1)
-    with pytest.raises(DataError, match=r"was imported into .* before; choose another folder"):
+    with pytest.raises(DataError, match=r"was imported into .*; choose another folder"):
         import_dataset("rcaeval", write_cases(tmp_path / "other", 1), out, workers=1)
 
 
@@ -186,7 +186,7 @@ def test_a_folder_with_other_data_is_never_touched(source, out):
     ("arguments", "code", "sentence"),
     [
         (("rcaevall", "{source}"), 2, 'unknown format "rcaevall"; did you mean "rcaeval"'),
-        (("rcaeval", "{source}-missing"), 3, "there is nothing at"),
+        (("rcaeval", "{source}-missing"), 3, "does not exist"),
         (("rcaeval", "{empty}"), 3, "holds no RCAEval case"),
         (("rcabench", "{source}"), 3, "holds no valid datapack"),
     ],
@@ -240,7 +240,7 @@ def test_the_doctor_knows_our_own_datasets_and_what_they_were_made_of(source, ou
     import_dataset("rcaeval", source, out, workers=1)
     code, text, _ = run("dataset", "doctor", out)
     assert code == 0
-    assert "is a dataset of faultset, imported from RCAEval data" in text
+    assert "is a faultset dataset, imported from RCAEval data" in text
     assert f"faultset dataset verify {out}" in text
 
 
@@ -248,7 +248,7 @@ def test_the_doctor_says_what_it_does_not_know(tmp_path):
     (tmp_path / "holiday").mkdir()
     code, _, errors = run("dataset", "doctor", tmp_path / "holiday")
     assert code == 3
-    assert "is of no known format (aiopslab, nezha, openrca," in errors
+    assert "has none of the known formats (aiopslab, nezha, openrca," in errors
     assert "looks most like" not in errors
 
 
@@ -308,11 +308,11 @@ def out_of_view(monkeypatch):
 def test_an_episode_without_a_row_in_its_view_is_never_written_and_the_doctor_says_so(source, out):
     code, _, errors = run("dataset", "import", "rcaeval", source, out, "--workers", 1)
     assert code == 3
-    assert "RE2-OB/s0_cpu/0: none of the telemetry lies in the view" in errors
+    assert "RE2-OB/s0_cpu/0: no telemetry is within the view" in errors
     assert complete_episodes(out) == []
     code, text, _ = run("dataset", "doctor", source)
     assert code == 3
-    assert "none of the telemetry lies in the view" in text
+    assert "no telemetry is within the view" in text
 
 
 def test_the_doctor_names_a_gap_that_all_series_have_in_common(source):
@@ -320,9 +320,9 @@ def test_the_doctor_names_a_gap_that_all_series_have_in_common(source):
         file = source / "RE2-OB" / "s0_cpu" / str(number) / "simple_metrics.csv"
         lines = file.read_text().splitlines(keepends=True)
         file.write_text("".join(lines[:11] + lines[23:]))
-    (issue,) = [issue for issue in examine(source).data_issues if "No series" in issue.found]
-    assert issue.found == "No series of metrics has a sample for 13 s, 9 s after the start of the view."
-    assert issue.place == "RE2-OB/s0_cpu/0 and 1 more"
+    (issue,) = [issue for issue in examine(source).data_issues if "No series" in issue.problem]
+    assert issue.problem == "No series of metrics has a sample for 13 s, 9 s after the start of the view."
+    assert issue.location == "RE2-OB/s0_cpu/0 and 1 more"
 
 
 @pytest.mark.parametrize("workers", [1, 2])

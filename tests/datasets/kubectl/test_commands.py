@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from faultset.datasets.kubectl.commands import LONGEST_LINE, CommandError, ShellSyntaxError, split_line, tokens
+from faultset.datasets.kubectl.commands import MAX_LINE, CommandError, ShellSyntaxError, split_line, tokens
 
 
 def test_quotes_keep_words_together_and_keep_what_a_shell_would_read() -> None:
@@ -39,7 +39,7 @@ def test_an_open_quote_and_an_endless_line_are_refused() -> None:
     with pytest.raises(CommandError, match="a quote is not closed"):
         split_line("kubectl patch svc geo -p '{")
     with pytest.raises(CommandError, match="at most 20,000 characters"):
-        split_line("k" * (LONGEST_LINE + 1))
+        split_line("k" * (MAX_LINE + 1))
 
 
 def test_any_text_gives_words_or_one_sentence() -> None:

@@ -160,7 +160,7 @@ def test_an_interrupted_move_is_gone_on_with(
             finished.add(runs[0], "e1")
     record = finished.find("e1")
     assert record is not None
-    with pytest.raises(DataError, match=r"not whole at .* remove the files of their episodes in finished/"):
+    with pytest.raises(DataError, match=r"are incomplete .* remove the records of their episodes in finished/"):
         finished.check_whole({"e1": record.files})
     assert not finished.add(runs[1], "e1")
     finished.settle(finished.records())

@@ -141,7 +141,7 @@ def test_another_version_of_the_same_name_is_refused_and_stays(
     before = files_at(in_memory)
     file = example_copy / "versions" / "1.0.0.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"provenance": {"made": "elsewhere"}}))
-    with pytest.raises(DataError, match=r"has another version 1\.0\.0"):
+    with pytest.raises(DataError, match=r"has a different version 1\.0\.0"):
         publish_dataset(example_copy, in_memory)
     assert files_at(in_memory) == before
 
@@ -155,7 +155,7 @@ def test_the_commands_read_what_was_published(example_root: Path, in_memory: str
     assert json.loads(run("dataset", "versions", in_memory, "--json").stdout)[0]["version"] == "1.0.0"
     assert "No errors." in run("dataset", "verify", in_memory).stdout
     doctor = run("dataset", "doctor", in_memory)
-    assert f"{in_memory} is a dataset of faultset: version 1.0.0" in doctor.stdout
+    assert f"{in_memory} is a faultset dataset: version 1.0.0" in doctor.stdout
 
 
 def test_verify_names_what_is_damaged_or_missing_at_a_url(example_root: Path, in_memory: str) -> None:
@@ -189,7 +189,7 @@ def test_a_web_server_is_read_and_never_written_to(example_root: Path, tmp_path:
         finally:
             server.shutdown()
             thread.join()
-    with pytest.raises(UsageError, match="can only be read"):
+    with pytest.raises(UsageError, match="is read-only"):
         publish_dataset(example_root, url)
 
 
@@ -198,7 +198,7 @@ def test_a_web_server_is_read_and_never_written_to(example_root: Path, tmp_path:
     [
         ("scheme", 4, "install the fsspec package for nowhere://"),
         ("version", 3, 'has no version "9.9.9"'),
-        ("itself", 2, "is the dataset's own folder"),
+        ("itself", 2, "is the dataset's folder"),
         ("damaged", 3, "context.json"),
         ("file", 4, "cannot be"),
     ],

@@ -110,3 +110,15 @@ def test_the_present_time_is_that_of_the_recording(tools: EpisodeTools, clock: s
 def test_dates_and_ages_are_those_of_the_recording(tools: EpisodeTools, expression: str, zero: str) -> None:
     status, text = ask(tools, f"select {expression} as found from logs limit 1")
     assert (status, text.split("\n")[1].strip()) == ("ok", zero), text
+
+
+def test_a_column_that_is_the_same_in_all_rows_is_printed_once(tools: EpisodeTools) -> None:
+    columns = "time, service, pod, metric, labels, value"
+    answer = tools.query(
+        sql=f"SELECT {columns} FROM metrics WHERE metric = (SELECT min(metric) FROM metrics) ORDER BY time LIMIT 9"
+    )
+    first, header, *rows = answer.text.splitlines()
+    assert first.startswith("# in all rows: ")
+    assert "metric = " in first
+    assert "metric" not in header
+    assert len(rows) == 9

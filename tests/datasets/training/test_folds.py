@@ -100,12 +100,12 @@ def test_repetitions_of_one_problem_alone_cannot_be_divided_with_labels_on_both_
 
 @pytest.mark.parametrize("name", ["cross-1", "cross-5x0"])
 def test_fewer_than_two_folds_are_refused(name):
-    with pytest.raises(UsageError, match="two folds or more"):
+    with pytest.raises(UsageError, match="at least two folds"):
         folds(name)
 
 
 def test_a_dataset_of_one_application_cannot_leave_it_out():
-    with pytest.raises(UsageError, match="two or more values of app; this version has 1"):
+    with pytest.raises(UsageError, match="at least two values of app, but there are 1"):
         folds_of_split("leave-one-app-out", {}, [truth for truth in TRUTHS if truth.app == "shop"])
 
 

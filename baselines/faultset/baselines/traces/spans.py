@@ -10,15 +10,16 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.baselines.api.tables import parse_state, read_table
+from faultset.baselines.api.tables import read_table
 from faultset.baselines.stats.scaling import Matrix, distinct
+from faultset.baselines.traces.peers import named_peers, with_usual_peers
 from faultset.datasets.status_codes import is_error_code
 
 if TYPE_CHECKING:
@@ -94,20 +95,6 @@ _COLUMNS = (
     "status",
     "status_code",
 )
-_PEER_ATTRIBUTES = (
-    "peer.service",
-    "server.address",
-    "net.peer.name",
-    "net.peer.address",
-    "url.full",
-    "http.url",
-    "http.host",
-    "rpc.service",
-    "db.system.name",
-    "db.system",
-    "messaging.system",
-)
-"""OpenTelemetry attributes that name a called service, current and former, the most exact first."""
 _DIGITS = re.compile(r"\d+")
 _LOOK_BACK = 200
 """Earlier spans of a trace among which the caller of a span without a parent is looked for."""
@@ -220,9 +207,9 @@ def _spans(
     calls_unnamed = (_mapped(table["kind"], {"client": 1, "producer": 1}) == 1) & (peer < 0)
     if calls_unnamed.any():
         if read_attributes is not None:
-            attributes = read_attributes().take(pa.array(order[calls_unnamed]))
-            peer[calls_unnamed] = _named_peers(attributes, position)
-        peer = _with_usual_peers(peer, calls_unnamed, parent, service, kind)
+            texts, codes = _dictionary(read_attributes().take(pa.array(order[calls_unnamed])))
+            peer[calls_unnamed] = named_peers(texts, position)[codes]
+        peer = with_usual_peers(peer, calls_unnamed, parent, service, kind)
     return Spans(
         names=names,
         operations=masked,
@@ -239,64 +226,6 @@ def _spans(
         error=(status == 1) | is_error_code(code),
         span_ids=span_ids,
     )
-
-
-def _named_peers(attributes: pa.ChunkedArray, position: Mapping[str, int]) -> Ints:
-    """Return the service that each span's attributes name, or -1; only distinct attributes are parsed."""
-    texts, codes = _dictionary(attributes)
-    plain = {_plain_name(name): code for name, code in position.items()}
-    return np.array([*(_named_peer(parse_state(text), position, plain) for text in texts), -1], dtype=np.int64)[codes]
-
-
-def _named_peer(attributes: Mapping[str, Any], position: Mapping[str, int], plain: Mapping[str, int]) -> int:
-    """Return the service that attributes name, or -1.
-
-    Examples
-    --------
-    >>> services = {"cart": 0, "redis-cart": 1}
-    >>> plain = {_plain_name(name): code for name, code in services.items()}
-    >>> _named_peer({"server.address": "cart.shop.svc.cluster.local:8080"}, services, plain)
-    0
-    >>> _named_peer({"rpc.service": "shop.CartService"}, services, plain)
-    0
-    >>> _named_peer({"server.address": "10.0.0.7", "db.system": "redis"}, services, plain)
-    1
-    """
-    for key in _PEER_ATTRIBUTES:
-        text = attributes.get(key)
-        if not isinstance(text, str) or not text:
-            continue
-        if key.endswith(".system") or key == "db.system.name":
-            stores = [code for name, code in position.items() if text.lower() in name.lower()]
-            if len(stores) == 1:
-                return stores[0]
-            continue
-        host = text.rpartition("://")[2].partition("/")[0].partition(":")[0]
-        name = host.rpartition(".")[2] if key == "rpc.service" else host.partition(".")[0]
-        code = position.get(host, position.get(name, plain.get(_plain_name(name), -1)))
-        if code >= 0:
-            return code
-    return -1
-
-
-def _plain_name(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("service")
-
-
-def _with_usual_peers(peer: Ints, calls_unnamed: Flags, parent: Ints, service: Ints, kind: Ints) -> Ints:
-    """Complete the peers of unanswered calls: what all other calls of the service by that operation reach."""
-    crosses = (parent >= 0) & (service >= 0) & (service[parent] != service)
-    answered = np.zeros(len(peer), dtype=bool)
-    answered[parent[crosses]] = True
-    reached = peer.copy()
-    reached[parent[crosses]] = service[crosses]
-    known = reached >= 0
-    size = int(kind.max(initial=-1)) + 1
-    least, most = np.full(size, np.iinfo(np.int64).max), np.full(size, -1)
-    np.minimum.at(least, kind[known], reached[known])
-    np.maximum.at(most, kind[known], reached[known])
-    usual = np.where(least == most, most, -1)[kind]
-    return np.where(calls_unnamed & ~answered & (peer < 0), usual, peer)
 
 
 def _with_grandparents(parent: Ints, orphan: Flags, start_ns: Ints, duration_ns: Ints, trace: Ints, kind: Ints) -> Ints:

@@ -48,7 +48,7 @@ def doctor(path: str, input_file: str | None, as_json: bool) -> None:
         click.echo(examination.summary)
         if examination.data_issues:
             click.echo()
-            show_records(map(asdict, examination.data_issues), columns=("severity", "place", "found", "handling"))
+            show_records(map(asdict, examination.data_issues), columns=("severity", "location", "problem", "handling"))
         click.echo()
         click.echo("Next:")
         click.echo(f"  {examination.next}")

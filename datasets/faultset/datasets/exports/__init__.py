@@ -1,1 +1,1 @@
-"""Writing our episodes in other benchmarks' layouts, and as plain wide tables for training."""
+"""Export layouts of other benchmarks and libraries, and wide tables for training."""

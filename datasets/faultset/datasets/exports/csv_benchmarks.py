@@ -16,85 +16,74 @@ import pyarrow.compute
 import pyarrow.csv as pacsv
 
 from faultset.core.times import SECOND_NS
-from faultset.datasets.dataset import Dataset
-from faultset.datasets.exports.exporter import ExportOptions
+from faultset.datasets.exports.exporter import ExportLayout
 from faultset.datasets.format.labels import Label
 from faultset.datasets.imports.formats.aiopslab import LABEL_FILE
 from faultset.datasets.imports.formats.openrca_rows import LOCAL, SLOT_NS
 from faultset.datasets.kubectl.kinds import workload_of_pod
 from faultset.datasets.views import EpisodeView
 
-pc: Any = pyarrow.compute
-# Its functions are made at import, where type checkers do not see them.
+pc: Any = pyarrow.compute  # type checkers do not see its functions
 
 
 def write_csv(table: pa.Table, path: Path) -> None:
-    """Write a table as CSV with text in quotes; the folders above it are made."""
+    """Write a table as CSV with quoted text; create the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     plain = [field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in table.schema]
     pacsv.write_csv(table.cast(pa.schema(plain)), path)
 
 
 def lines_with_level(logs: pa.Table) -> pa.ChunkedArray:
-    """Return messages with their level before them, for layouts that have no column for it.
+    """Return messages with their level as a prefix, for layouts without a column for levels.
 
     Parameters
     ----------
     logs
-        Rows of the table `logs`, with the columns `level` and `message`.
+        Rows of the table `logs` with the columns `level` and `message`.
     """
     level = logs["level"].cast(pa.string())
     return pc.coalesce(pc.binary_join_element_wise(level, logs["message"], ": "), logs["message"])
 
 
 def services_of(spans: pa.Table) -> pa.ChunkedArray:
-    """Return the service of each span, or what the process called itself where no workload owns it."""
+    """Return the service of each span, or the reported service if no workload owns it."""
     return pc.coalesce(spans["service"].cast(pa.string()), spans["reported_service"].cast(pa.string()))
 
 
-# Its functions are made at import, where type checkers do not see them.
-
 _INSTANCE = "recording:10250"
-"""Stands where the observer names the scraped node, which no recording holds."""
-_HELD_LABELS = frozenset({"cpu", "interface"})
+"""Placeholder for the scraped node, which recordings do not have."""
+_SUPPORTED_LABELS = frozenset({"cpu", "interface"})
 _MICRO = 1_000
 
 
-class AIOpsLabExport:
+class AIOpsLabExport(ExportLayout):
     """Folders `<episode>/telemetry_data_<time>` with `metric`, `trace`, `log` and `label.json`."""
 
-    def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
-        self._dataset = dataset
-        self._folder = folder
-
     def unavailable_reason(self, episode: str) -> str | None:
-        """Refuse what AIOpsLab has no place for: services without pods and spans, and several faults."""
-        if len(self._dataset.label(episode).faults) > 1:
-            return "a problem of AIOpsLab has one fault, and the episode has several"
-        view = self._dataset.view(episode)
+        """Refuse several faults, metrics without pods, and targets without pods and spans."""
+        if len(self.dataset.label(episode).faults) > 1:
+            return "a problem of AIOpsLab has one fault, but the episode has several"
+        view = self.dataset.view(episode)
         sampled = _words(view.table("metrics", ["pod"])["pod"])
         if sampled == {None}:
-            return "AIOpsLab has no place for metrics without pods"
+            return "AIOpsLab needs metrics of pods, but the episode has none"
         pods = sampled | _words(view.table("logs", ["pod"])["pod"])
-        named: set[str | None] = {workload_of_pod(pod) for pod in pods if pod is not None}
-        named |= _words(services_of(view.table("spans", ["service", "reported_service"])))
-        unnamed = [target for target in self._dataset.label(episode).targets if target not in named]
-        return "AIOpsLab has no place for a target that no pod or span is named after" if unnamed else None
+        services: set[str | None] = {workload_of_pod(pod) for pod in pods if pod is not None}
+        services |= _words(services_of(view.table("spans", ["service", "reported_service"])))
+        missing = [target for target in self.dataset.label(episode).targets if target not in services]
+        return f"AIOpsLab needs a pod or a span of the target {missing[0]}" if missing else None
 
     def write(self, episode: str) -> None:
-        """Write what the observer would have written at the end of an episode, and its label."""
-        view, label = self._dataset.view(episode), self._dataset.label(episode)
+        """Write an export like the observer's at the end of an episode, and the label."""
+        view, label = self.dataset.view(episode), self.dataset.label(episode)
         seconds = view.window[1] // SECOND_NS
         stamp = f"{datetime.fromtimestamp(seconds, UTC):%Y%m%d_%H%M%S}"
-        folder = self._folder / episode / f"telemetry_data_{stamp}"
+        folder = self.folder / episode / f"telemetry_data_{stamp}"
         _write_metrics(view.table("metrics"), folder / "metric" / f"metric_{stamp}" / "container")
         write_csv(_traces(view.table("spans")), folder / "trace" / f"traces_{seconds}.csv")
         write_csv(_logs(view.table("logs"), view.context.app), folder / "log" / f"log_{seconds}.csv")
         text = json.dumps(_label(label), indent=1, sort_keys=True) + "\n"
         (folder / LABEL_FILE).write_text(text, encoding="utf-8")
-
-    def finish(self) -> None:
-        """Write nothing: no file is about all exports."""
 
 
 def _words(column: pa.ChunkedArray) -> set[str | None]:
@@ -102,14 +91,14 @@ def _words(column: pa.ChunkedArray) -> set[str | None]:
 
 
 def _write_metrics(metrics: pa.Table, folder: Path) -> None:
-    """Write a file for each metric whose series a pod and an interface tell apart."""
+    """Write a file per metric, with the series that differ only by pod and interface."""
     words = pc.unique(metrics["labels"].cast(pa.string())).to_pylist()
-    read = {word: json.loads(word) for word in words}
-    held = pa.array([word for word, labels in read.items() if set(labels) <= _HELD_LABELS], pa.string())
-    inside = pc.and_(pc.is_valid(metrics["pod"]), pc.is_in(metrics["labels"].cast(pa.string()), held))
+    parsed = {word: json.loads(word) for word in words}
+    supported = pa.array([word for word, labels in parsed.items() if set(labels) <= _SUPPORTED_LABELS], pa.string())
+    inside = pc.and_(pc.is_valid(metrics["pod"]), pc.is_in(metrics["labels"].cast(pa.string()), supported))
     rows = metrics.filter(inside)
     names, labels = rows["metric"].cast(pa.string()), rows["labels"].cast(pa.string())
-    interfaces = [read[word].get("interface") for word in words]
+    interfaces = [parsed[word].get("interface") for word in words]
     interface = pa.array(interfaces, pa.string()).take(pc.index_in(labels, pa.array(words, pa.string())))
     table = pa.table(
         {
@@ -163,7 +152,7 @@ def _label(label: Label) -> dict[str, Any]:
         return {"fault": None}
     assert label.onset_ns is not None
     moment = datetime.fromtimestamp(label.onset_ns // SECOND_NS, UTC)
-    told: dict[str, Any] = {
+    content: dict[str, Any] = {
         "fault": label.fault,
         "targets": list(label.targets),
         "inject_time": f"{moment:%Y-%m-%dT%H:%M:%S}.{label.onset_ns % SECOND_NS // 1_000_000:03d}+00:00",
@@ -171,10 +160,8 @@ def _label(label: Label) -> dict[str, Any]:
         "fault_type": label.fault_type,
         "metric": next((cause.metric for cause in label.root_causes if cause.metric), None),
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in content.items() if value is not None}
 
-
-# Its functions are made at import, where type checkers do not see them.
 
 TASKS = {
     "task_1": ("time",),
@@ -185,13 +172,13 @@ TASKS = {
     "task_6": ("component", "reason"),
     "task_7": ("time", "component", "reason"),
 }
-"""Name of a task -> what it asks for."""
-_ASKED = {
+"""Name of a task to the fields of its answer."""
+_QUESTIONS = {
     "time": "root cause occurrence datetime",
     "component": "root cause component",
     "reason": "root cause reason",
 }
-_SCORED = {
+_SCORING_POINTS = {
     "time": "The {which} root cause occurrence time is within 1 minutes (i.e., <=1min) of {value}",
     "component": "The {which} predicted root cause component is {value}",
     "reason": "The {which} predicted root cause reason is {value}",
@@ -200,27 +187,22 @@ _LEVELS = {"Node": "node", "Pod": "pod"}
 _MILLI = 1_000_000
 
 
-class OpenRCAExport:
+class OpenRCAExport(ExportLayout):
     """Folders `<app>/<episode>` with `record.csv`, `query.csv` and `telemetry/<day>/{metric,trace,log}`."""
 
-    def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
-        self._dataset = dataset
-        self._options = options
-        self._folder = folder
-
     def unavailable_reason(self, episode: str) -> str | None:
-        """Refuse what OpenRCA has no place for: episodes without a fault."""
-        fault = self._dataset.label(episode).fault
-        return "OpenRCA has no place for an episode without a fault" if fault is None else None
+        """Refuse an episode without a fault."""
+        fault = self.dataset.label(episode).fault
+        return "OpenRCA needs a fault, but the episode has none" if fault is None else None
 
     def write(self, episode: str) -> None:
-        """Write one system: its record, its seven queries, and its telemetry by local days."""
-        view, label = self._dataset.view(episode), self._dataset.label(episode)
-        root = self._folder / view.context.app.replace("/", "-") / episode
+        """Write a system: its record, its seven queries, and its telemetry by local day."""
+        view, label = self.dataset.view(episode), self.dataset.label(episode)
+        root = self.folder / view.context.app.replace("/", "-") / episode
         records = _records(label)
         write_csv(pa.Table.from_pylist(records), root / "record.csv")
         write_csv(pa.Table.from_pylist(list(_queries(label, records))), root / "query.csv")
-        wide = view.wide(max(1.0, self._options.step_s), self._options.roles)
+        wide = view.wide(max(1.0, self.options.step_s), self.options.roles)
         for kind, file, clock, table in (
             ("metric", "metric_container", SECOND_NS, _metrics(wide)),
             ("trace", "trace_span", _MILLI, _spans(view)),
@@ -231,20 +213,17 @@ class OpenRCAExport:
                 rows = rows.set_column(rows.schema.get_field_index("time_ns"), "timestamp", moments)
                 write_csv(rows, root / "telemetry" / day / kind / f"{file}.csv")
 
-    def finish(self) -> None:
-        """Write nothing: no file is about all systems."""
-
 
 def _local(time_ns: int) -> datetime:
     return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).astimezone(LOCAL)
 
 
 def _records(label: Label) -> list[dict[str, Any]]:
-    """Return a row for each service at fault; components are services."""
+    """Return a row per faulty service, which is the component."""
     onset = label.onset_ns
-    assert onset is not None  # an episode without a fault is left out
+    assert onset is not None  # `unavailable_reason` refuses episodes without a fault
     causes = {cause.service: cause for cause in label.root_causes}
-    faults = {one.target: one.fault for one in label.faults}
+    faults = {fault.target: fault.fault for fault in label.faults}
     return [
         {
             "level": _LEVELS.get(cause.kind, "service"),
@@ -263,19 +242,19 @@ def _queries(label: Label, records: list[dict[str, Any]]) -> Iterator[dict[str, 
     start = onset // SLOT_NS * SLOT_NS
     when = f"{_local(start):%B %d, %Y, from %H:%M} to {_local(start + SLOT_NS):%H:%M}"
     number = "one failure" if len(records) == 1 else f"failures of {len(records)} components"
-    for task, asked in TASKS.items():
-        wanted = " and the ".join(_ASKED[name] for name in asked)
+    for task, fields in TASKS.items():
+        answer = " and the ".join(_QUESTIONS[name] for name in fields)
         lines = [
-            _SCORED[name].format(
-                which="only" if len(records) == 1 else f"{place}-th",
+            _SCORING_POINTS[name].format(
+                which="only" if len(records) == 1 else f"{position}-th",
                 value=record["datetime" if name == "time" else name],
             )
-            for place, record in enumerate(records, start=1)
-            for name in asked
+            for position, record in enumerate(records, start=1)
+            for name in fields
         ]
         yield {
             "task_index": task,
-            "instruction": f"On {when} (UTC+8), the system had {number}. Find the {wanted}.",
+            "instruction": f"On {when} (UTC+8), the system had {number}. Find the {answer}.",
             "scoring_points": "\n".join(lines) + "\n",
         }
 
@@ -329,7 +308,7 @@ def _openrca_logs(view: EpisodeView) -> pa.Table:
 
 
 def _days(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the rows of each local day with the name of its folder."""
+    """Yield the folder name and the rows of each local day."""
     offset = LOCAL.utcoffset(None)
     times = table["time_ns"].to_numpy()
     days = (times // SECOND_NS + int(offset.total_seconds())) // 86_400

@@ -1,7 +1,6 @@
-"""Running an export: into a folder that appears only when everything is in it.
+"""Export a dataset into a folder that appears only when it is complete.
 
-What it will take is said first. A layout that can compute its size does; of any other one, an episode of each
-application is written for a trial.
+The export estimates its size first. Layouts that cannot compute it write an episode of each application as a trial.
 """
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, UsageError
@@ -23,79 +23,88 @@ from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.storage import translate_disk_full
 
 GROUP = "faultset.exporters"
-"""Entry-point group in which layouts are announced."""
+"""Entry-point group of layouts."""
 MOST_BYTES = 2_000_000_000
-"""An export that is expected to be larger is refused unless the caller allows more."""
+"""Default limit of an export's expected size."""
 _WRITTEN_BYTES_PER_S = 200e6
 _TRIAL = ".trial"
+SPLIT = "by-episode"
+SIDES = ("train", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """What an export is asked for."""
+    """Options of an export."""
 
     step_s: float = 1.0
     """Length of a step of wide frames in seconds."""
     roles: Sequence[str] | None = None
-    """Only metrics of these roles; all by default."""
+    """Roles of the metrics to export; all by default."""
     per_service: bool = False
-    """Windows of each service in columns that all applications share, where the layout has windows."""
+    """Whether layouts with windows write a window per service, with columns that all applications share."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportPlan:
-    """What an export is expected to write and to take, before it begins."""
+    """Expected size and duration of an export."""
 
     faulty: int
     """Episodes with a fault."""
     healthy: int
     """Episodes without a fault."""
     expected_bytes: int
-    """About how much is written."""
+    """Estimated size."""
     expected_s: float
-    """About how long it takes."""
+    """Estimated duration."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult:
-    """What an export has written."""
+    """Result of an export."""
 
     episodes: int
-    """How many episodes were written."""
+    """Number of written episodes."""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Episode -> why the layout cannot hold it."""
+    """Episode to the reason why the layout does not support it."""
 
 
-class ExportLayout(Protocol):
-    """A layout to write; made with the dataset, what was chosen, and an empty folder.
+class ExportLayout:
+    """Base class of layouts, built from the dataset, the options and an empty folder.
 
-    Two more methods may be there: `prepare(episode)`, called with every episode before any is written, and
-    `expected_bytes(episodes)`, which computes the size of the whole export.
+    Two more methods are optional: `prepare(episode)`, called with every episode before any is written, and
+    `expected_bytes(episodes)`, which returns the size of the export.
     """
 
-    def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None: ...
+    def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
+        self.dataset = dataset
+        self.options = options
+        self.folder = folder
+        self._test = set(dataset.splits.get(SPLIT, {}).get("test", ()))
+
+    def side_of(self, episode: str) -> str:
+        """Return the side of an episode in the split `by-episode`; `train` without that split."""
+        return "test" if episode in self._test else "train"
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Say why the layout cannot hold an episode; None when it can."""
-        ...
+        """Return why the layout does not support an episode, or None."""
+        return None
 
     def write(self, episode: str) -> None:
-        """Write one episode."""
-        ...
+        """Write an episode."""
+        raise NotImplementedError
 
     def finish(self) -> None:
-        """Write what is about all episodes."""
-        ...
+        """Write files that cover all episodes."""
 
 
 def load_layout(name: str) -> type[ExportLayout]:
-    """Return a layout; raise UsageError for a name that is not known or a plug-in that cannot be used."""
-    return load_plugin(GROUP, name, kind="layout", accept=_accepted)
+    """Return a layout; raise UsageError for an unknown name or an invalid plug-in."""
+    return load_plugin(GROUP, name, kind="layout", accept=_check_layout)
 
 
-def _accepted(name: str, loaded: Any) -> type[ExportLayout]:
-    require_class(loaded, "unavailable_reason", "write", "finish")
-    return loaded
+def _check_layout(name: str, plugin: Any) -> type[ExportLayout]:
+    require_class(plugin, "unavailable_reason", "write", "finish")
+    return plugin
 
 
 def export_dataset(
@@ -122,7 +131,7 @@ def export_dataset(
     version
         The newest by default.
     progress
-        Called with the number of finished episodes and of all.
+        Called with the number of finished episodes and of all episodes.
     most_bytes
         Refuse an export that is expected to be larger; None for no limit.
     announce
@@ -131,15 +140,15 @@ def export_dataset(
     Raises
     ------
     UsageError
-        There is no such layout, an option makes no sense, or the export would be larger than `most_bytes`.
+        The layout is unknown, an option is invalid, or the expected size exceeds `most_bytes`.
     DataError
-        The dataset is damaged, the layout can hold none of its episodes, or `out` is not empty.
+        The dataset is damaged, the layout supports none of its episodes, or `out` is not empty.
     """
     layout = load_layout(name)
     options = options or ExportOptions()
     step_seconds(options.step_s)
     if options.per_service and not getattr(layout, "has_services", False):
-        raise UsageError(f"layout {name} has no rows for services; leave --per-service out, or export --as windows")
+        raise UsageError(f"--per-service needs a layout with windows, not {name}; leave it out or export --as windows")
     dataset = open_dataset(root, version)
     dataset.check_files()
     out = Path(out)
@@ -150,16 +159,15 @@ def export_dataset(
         episodes = [episode for episode in dataset.episodes if episode not in left_out]
         if not episodes:
             raise DataError(
-                f"no episode of {dataset.root} fits the layout ({next(iter(left_out.values()), 'it has none')}); "
-                "choose another layout"
+                f"the layout {name} supports no episode of {dataset.root} "
+                f"({next(iter(left_out.values()), 'it has no episodes')}); choose another layout"
             )
-        trial = lambda place: layout(dataset, options, place)  # noqa: E731
-        plan = _plan(export, trial, dataset, episodes, folder)
+        plan = _plan(export, partial(layout, dataset, options), dataset, episodes, folder)
         if announce is not None:
             announce(plan)
         if most_bytes is not None and plan.expected_bytes > most_bytes:
             raise UsageError(
-                f"the export takes about {plan.expected_bytes / 1e9:.1f} GB, more than the limit of "
+                f"the export would take about {plan.expected_bytes / 1e9:.1f} GB, more than the limit of "
                 f"{most_bytes / 1e9:.1f} GB; choose fewer --roles or a longer --step, or allow it with --yes"
             )
         write_episodes(export, episodes, progress)
@@ -175,20 +183,20 @@ def _plan(
 ) -> ExportPlan:
     sample = first_of_each_app(dataset, episodes)
     share = _rows(dataset, episodes) / max(1, _rows(dataset, sample))
-    began = time.perf_counter()
+    started = time.perf_counter()
     if hasattr(export, "expected_bytes"):
         expected: int = export.expected_bytes(episodes)  # type: ignore[attr-defined]
         writing_s = expected / _WRITTEN_BYTES_PER_S
     else:
         expected, writing_s = round(_trial_bytes(trial, sample, folder / _TRIAL) * share), 0.0
-    seconds = (time.perf_counter() - began) * share * len(_passes(export)) + writing_s
+    seconds = (time.perf_counter() - started) * share * len(_passes(export)) + writing_s
     faulty = sum(dataset.label(episode).is_faulty for episode in episodes)
     return ExportPlan(faulty=faulty, healthy=len(episodes) - faulty, expected_bytes=expected, expected_s=seconds)
 
 
 def first_of_each_app(dataset: Dataset, episodes: Sequence[str]) -> list[str]:
-    """Return the first episode of each application, from the training side of `by-episode` where it has one."""
-    test = {*dataset.splits.get("by-episode", {}).get("test", ())}
+    """Return the first episode of each application, preferring the training side of `by-episode`."""
+    test = {*dataset.splits.get(SPLIT, {}).get("test", ())}
     first: dict[str, str] = {}
     for episode in sorted(episodes, key=lambda episode: episode in test):
         first.setdefault(dataset.view(episode).context.app, episode)
@@ -200,7 +208,7 @@ def _rows(dataset: Dataset, episodes: Sequence[str]) -> int:
 
 
 def _trial_bytes(trial: Callable[[Path], ExportLayout], episodes: Sequence[str], folder: Path) -> int:
-    """Write some episodes into a folder that is removed again, and return their size."""
+    """Write episodes into a temporary folder and return their size."""
     folder.mkdir()
     try:
         write_episodes(trial(folder), episodes)
@@ -210,17 +218,17 @@ def _trial_bytes(trial: Callable[[Path], ExportLayout], episodes: Sequence[str],
 
 
 def _passes(export: ExportLayout) -> list[Callable[[str], None]]:
-    """Return what is called with every episode, one after the other."""
+    """Return the functions that the export calls with every episode, in order."""
     prepare = getattr(export, "prepare", None)
     return [export.write] if prepare is None else [prepare, export.write]
 
 
 def write_episodes(export: ExportLayout, episodes: Sequence[str], progress: Progress | None = None) -> None:
-    """Write episodes that fit a layout, and what is about all of them; progress counts every pass."""
+    """Write supported episodes and the files that cover all of them; progress counts every pass."""
     passes = _passes(export)
     count = len(passes)
-    shown = None if progress is None else lambda finished, total: progress(finished // count, total // count)
-    steps = StepCounter(count * len(episodes), shown)
+    scaled = None if progress is None else lambda finished, total: progress(finished // count, total // count)
+    steps = StepCounter(count * len(episodes), scaled)
     for visit in passes:
         for episode in episodes:
             visit(episode)

@@ -1,4 +1,4 @@
-"""Layouts that describe the Parquet files of a version to other libraries: Croissant, Hugging Face and DuckDB."""
+"""Layouts for libraries that read Parquet: Croissant, Hugging Face and DuckDB."""
 
 from __future__ import annotations
 
@@ -10,60 +10,53 @@ from typing import Any
 import pyarrow as pa
 
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.exports.exporter import ExportOptions
+from faultset.datasets.exports.exporter import SIDES, ExportLayout, ExportOptions
 from faultset.datasets.format.cards import KEEP_MARK, card_text
 from faultset.datasets.format.episodes import EPISODES, table_file
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, AddedTable, stored
 
-SPLIT = "by-episode"
-SIDES = ("train", "test")
 
+class TablesBySplit(ExportLayout):
+    """Copies of the dataset's files as `<side>/<episode>/<folder>/<table>.parquet`.
 
-class TablesBySplit:
-    """`<side>/<episode>/<folder>/<table>.parquet`, byte for byte as the dataset has them; without a split all is train.
+    Without the split `by-episode`, all episodes are on the side `train`.
 
     Attributes
     ----------
     rows
-        (table, side) -> rows in the files that were copied.
+        Number of copied rows by table and side.
     """
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
-        self.dataset = dataset
-        self.folder = folder
+        super().__init__(dataset, options, folder)
         self.rows: dict[tuple[str, str], int] = {}
         self.added: dict[str, AddedTable] = {}
-        self._test = set(dataset.splits.get(SPLIT, {}).get("test", ()))
-
-    def unavailable_reason(self, episode: str) -> str | None:
-        """Return None: every episode fits."""
-        return None
 
     def write(self, episode: str) -> None:
-        """Copy the tables of one episode."""
-        side = "test" if episode in self._test else "train"
-        found = self.dataset[episode]
-        self.added |= {table.name: table for table in found.context.added_tables}
-        for name, record in found.files.items():
+        """Copy the tables of an episode."""
+        side = self.side_of(episode)
+        source = self.dataset[episode]
+        self.added |= {table.name: table for table in source.context.added_tables}
+        for name, record in source.files.items():
             if not name.endswith(".parquet"):
                 continue
             target = self.folder / side / episode / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(found.path / name, target)
+            shutil.copyfile(source.path / name, target)
             key = (target.stem, side)
             self.rows[key] = self.rows.get(key, 0) + (record.rows or 0)
 
     def tables(self) -> dict[str, list[str]]:
-        """Return the sides on which each table has rows; a table without any is left out."""
-        found: dict[str, list[str]] = {}
+        """Return the sides on which each table has rows; tables without rows are left out."""
+        sides: dict[str, list[str]] = {}
         for side in SIDES:
-            for (table, place), rows in self.rows.items():
-                if place == side and rows:
-                    found.setdefault(table, []).append(side)
-        return found
+            for (table, side_of_rows), rows in self.rows.items():
+                if side_of_rows == side and rows:
+                    sides.setdefault(table, []).append(side)
+        return sides
 
     def glob(self, table: str, side: str) -> str:
-        """Return the pattern that the files of a table match."""
+        """Return the glob pattern of a table's files."""
         return f"{side}/*/{table_file(table)}"
 
 
@@ -89,10 +82,10 @@ _CONTEXT: dict[str, Any] = {
 
 
 class CroissantExport(TablesBySplit):
-    """`croissant.json` with one record set for each table."""
+    """`croissant.json` with a record set per table."""
 
     def finish(self) -> None:
-        """Write the metadata; columns of nested records, such as root causes, have no place in it."""
+        """Write the metadata without columns of nested records, such as root causes."""
         schemas = TABLES | {name: table.schema for name, table in self.added.items()} | TRUTH_TABLES
         tables = self.tables()
         manifest = self.dataset.manifest
@@ -102,7 +95,7 @@ class CroissantExport(TablesBySplit):
             "name": self.dataset.root.resolve().name,
             "description": (
                 f"Labelled telemetry of microservices, with and without faults: {len(manifest.episodes)} episodes. "
-                "What is nested in a table, such as the root causes in the labels, is in its Parquet files only."
+                "Nested columns, such as the root causes in the labels, are in the Parquet files only."
             ),
             "conformsTo": "http://mlcommons.org/croissant/1.0",
             "version": manifest.version,
@@ -122,7 +115,7 @@ class CroissantExport(TablesBySplit):
         }
 
     def _records(self, table: str, schema: pa.Schema) -> dict[str, Any]:
-        fields = [found for column in schema if (found := _field(table, column)) is not None]
+        fields = [content for column in schema if (content := _field(table, column)) is not None]
         return {"@type": "cr:RecordSet", "@id": table, "name": table, "field": fields}
 
 
@@ -131,12 +124,11 @@ def _field(table: str, column: pa.Field) -> dict[str, Any] | None:
     data_type = _data_type(kind.value_type if is_list else kind)
     if data_type is None:
         return None
-    described = (column.metadata or {}).get(b"description", b"").decode()
     return {
         "@type": "cr:Field",
         "@id": f"{table}/{column.name}",
         "name": column.name,
-        "description": described,
+        "description": (column.metadata or {}).get(b"description", b"").decode(),
         "dataType": data_type,
         "source": {"fileSet": {"@id": f"{table}-files"}, "extract": {"column": column.name}},
     } | ({"repeated": True} if is_list else {})
@@ -155,10 +147,10 @@ def _data_type(kind: pa.DataType) -> str | None:
 
 
 class HuggingFaceExport(TablesBySplit):
-    """One configuration for each table, with the sides of the split `by-episode`, and the dataset's card."""
+    """A configuration per table with the sides of the split `by-episode`, and the dataset's card."""
 
     def finish(self) -> None:
-        """Write the card, whose front matter names configurations and files."""
+        """Write the card with configurations and files in its front matter."""
         episodes = self.dataset.episodes
         text = card_text(
             self.dataset.root.resolve().name,
@@ -182,26 +174,20 @@ class HuggingFaceExport(TablesBySplit):
         return f"---\npretty_name: {name}\ntags:\n{tags}configs:\n{''.join(configs)}---\n"
 
 
-class DuckDBExport:
+class DuckDBExport(ExportLayout):
     """`views.sql`, run as `duckdb -init views.sql` or `connection.execute(text)`.
 
-    The views name the version's files, so that what is added to the dataset later is not seen, and see whatever changes
-    in them.
+    The views name the files of the version, so they do not show episodes added later.
     """
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
+        super().__init__(dataset, options, folder)
         self._root = dataset.root.resolve()
-        self._folder = folder
-        self._dataset = dataset
         self._files: dict[str, list[Path]] = {}
 
-    def unavailable_reason(self, episode: str) -> str | None:
-        """Return None: every episode fits."""
-        return None
-
     def write(self, episode: str) -> None:
-        """Note the tables of one episode."""
-        for name in self._dataset.files[episode]:
+        """Add the tables of an episode to the views."""
+        for name in self.dataset.files[episode]:
             if name.endswith(".parquet"):
                 path = self._root / EPISODES / episode / name
                 self._files.setdefault(path.stem, []).append(path)
@@ -210,12 +196,12 @@ class DuckDBExport:
         """Write the script."""
         views = []
         for table, paths in sorted(self._files.items()):
-            listed = ",\n  ".join(_quoted(path) for path in paths)
+            listed = ",\n  ".join(_quote(path) for path in paths)
             files = f"read_parquet([\n  {listed}\n])"
             views.append(f'CREATE OR REPLACE VIEW "{table}" AS SELECT * FROM {files};\n')
-        (self._folder / "views.sql").write_text("\n".join(views), encoding="utf-8")
+        (self.folder / "views.sql").write_text("\n".join(views), encoding="utf-8")
 
 
-def _quoted(path: Path) -> str:
+def _quote(path: Path) -> str:
     text = str(path).replace("'", "''")
     return f"'{text}'"

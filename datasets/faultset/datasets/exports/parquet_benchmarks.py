@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,49 +19,46 @@ import pyarrow.parquet as pq
 from faultset.core.files import parquet_path
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.exports.exporter import ExportOptions
+from faultset.datasets.exports.exporter import ExportLayout, ExportOptions
 from faultset.datasets.format.labels import Label, RootCause
 
-pc: Any = pyarrow.compute
-# Its functions are made at import, where type checkers do not see them.
+pc: Any = pyarrow.compute  # type checkers do not see its functions
 
 _FAILED = 2
-"""gRPC's code for an error without a code of its own."""
+"""gRPC's code for unknown errors."""
 
 
-class RCAEvalExport:
+class RCAEvalExport(ExportLayout):
     """Cases `<app>_<service>_<fault>_<number>` with metrics.parquet, logs.parquet and traces.parquet."""
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
-        self._dataset = dataset
-        self._options = options
-        self._folder = folder
+        super().__init__(dataset, options, folder)
         self._numbers: Counter[str] = Counter()
         self._index: list[dict[str, Any]] = []
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Refuse what RCAEval has no place for: episodes without a fault, or with several targets."""
-        label = self._dataset.label(episode)
+        """Refuse an episode without a fault or with several targets."""
+        label = self.dataset.label(episode)
         if label.fault is None:
-            return "RCAEval has no place for an episode without a fault"
+            return "RCAEval needs a fault, but the episode has none"
         if len(label.targets) != 1:
-            return "RCAEval has no place for a fault with several targets"
+            return "a case of RCAEval has one target, but the episode has several"
         return None
 
     def write(self, episode: str) -> None:
-        """Write one case: rates and levels on a grid of whole seconds, log lines, spans."""
-        view, label = self._dataset.view(episode), self._dataset.label(episode)
+        """Write a case: metrics on a grid of whole seconds, log lines and spans."""
+        view, label = self.dataset.view(episode), self.dataset.label(episode)
         app = _word(view.context.app)
-        assert label.fault is not None  # an episode without a fault is left out
+        # `unavailable_reason` refuses episodes without a fault.
+        assert label.fault is not None
         assert label.onset_ns is not None
         service, fault = _word(label.targets[0]), _word(label.fault)
         stem = f"{app}_{service}_{fault}"
         self._numbers[stem] += 1
         case = f"{stem}_{self._numbers[stem]}"
-        folder = self._folder / case
+        folder = self.folder / case
         folder.mkdir()
-        frame = view.wide(max(1.0, self._options.step_s), self._options.roles)
-        # Their times are whole seconds.
+        frame = view.wide(max(1.0, self.options.step_s), self.options.roles)
         times = pa.array(pd.DatetimeIndex(frame.index).as_unit("ns").asi8 // SECOND_NS)
         names = [f"{_word(owner)}_{metric}" for owner, metric in frame.columns]
         arrays = [pa.array(frame.iloc[:, number].to_numpy(), from_pandas=True) for number in range(len(names))]
@@ -88,11 +85,11 @@ class RCAEvalExport:
 
     def finish(self) -> None:
         """Write the index."""
-        _write(pa.Table.from_pylist(self._index), self._folder / "cases.parquet")
+        _write(pa.Table.from_pylist(self._index), self.folder / "cases.parquet")
 
 
 def _word(name: str) -> str:
-    """Return a name without the sign that separates the parts of RCAEval's names."""
+    """Return a name without the separators of RCAEval's names."""
     return re.sub(r"[_/\s]+", "-", name)
 
 
@@ -111,10 +108,10 @@ def _logs(logs: pa.Table) -> pa.Table:
 
 
 def _traces(spans: pa.Table) -> pa.Table:
-    started = spans["time"].cast(pa.int64()).to_numpy()
-    named = pc.coalesce(spans["service"].cast(pa.string()), spans["reported_service"].cast(pa.string()))
+    starts_ns = spans["time"].cast(pa.int64()).to_numpy()
+    service = pc.coalesce(spans["service"].cast(pa.string()), spans["reported_service"].cast(pa.string()))
     status = spans["status"].cast(pa.string())
-    plain = pc.case_when(
+    code_of_status = pc.case_when(
         pc.make_struct(pc.equal(status, "error"), pc.equal(status, "ok")),
         pa.scalar(float(_FAILED)),
         pa.scalar(0.0),
@@ -123,30 +120,28 @@ def _traces(spans: pa.Table) -> pa.Table:
     rows = {
         "traceID": spans["trace_id"],
         "spanID": spans["span_id"],
-        "serviceName": named,
+        "serviceName": service,
         "methodName": spans["operation"].cast(pa.string()),
         "operationName": spans["operation"].cast(pa.string()),
-        "startTimeMillis": started // 1_000_000,
-        "startTime": started // 1_000,
+        "startTimeMillis": starts_ns // 1_000_000,
+        "startTime": starts_ns // 1_000,
         "duration": np.round(spans["duration_ns"].to_numpy() / 1_000).astype(np.int64),
-        "statusCode": pc.coalesce(spans["status_code"].cast(pa.float64()), plain),
+        "statusCode": pc.coalesce(spans["status_code"].cast(pa.float64()), code_of_status),
         "parentSpanID": spans["parent_span_id"],
     }
     return pa.table(rows)
 
 
-# Its functions are made at import, where type checkers do not see them.
-
 _CLOCK = pa.timestamp("ns", tz="UTC")
 _POD, _CONTAINER = "attr.k8s.pod.name", "attr.k8s.container.name"
-_PART = r"_(sum|count|bucket)$"
+_STATISTIC = r"_(sum|count|bucket)$"
 
 
-class RCABenchExport:
-    """`data/<dataset>/<datapack>/` and `meta/<dataset>/`, as the converted stage has them."""
+class RCABenchExport(ExportLayout):
+    """`data/<dataset>/<datapack>/` and `meta/<dataset>/`, in the form of converted datapacks."""
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
-        self._dataset = dataset
+        super().__init__(dataset, options, folder)
         self._name = re.sub(r"[^A-Za-z0-9_-]+", "-", dataset.root.resolve().name) or "faultset"
         self._data = folder / "data" / self._name
         self._meta = folder / "meta" / self._name
@@ -155,18 +150,18 @@ class RCABenchExport:
         self._meta.mkdir(parents=True)
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Refuse what rcabench has no place for: episodes without a fault."""
-        fault = self._dataset.label(episode).fault
-        return "rcabench has no place for an episode without a fault" if fault is None else None
+        """Refuse an episode without a fault."""
+        fault = self.dataset.label(episode).fault
+        return "rcabench needs a fault, but the episode has none" if fault is None else None
 
     def write(self, episode: str) -> None:
-        """Write one datapack, cut at the onset."""
-        view, label = self._dataset.view(episode), self._dataset.label(episode)
+        """Write a datapack, split at the onset."""
+        view, label = self.dataset.view(episode), self.dataset.label(episode)
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{view.context.app}-{episode}")
         folder = self._data / name
         folder.mkdir()
         onset = label.onset_ns
-        assert onset is not None  # an episode without a fault is left out
+        assert onset is not None  # `unavailable_reason` refuses episodes without a fault
         metrics = view.table("metrics")
         tables = {
             "metrics": _samples(metrics, "gauge"),
@@ -177,9 +172,8 @@ class RCABenchExport:
         }
         for kind, table in tables.items():
             before = pc.less(table["time"].cast(pa.int64()), onset)
-            for stage, chosen in (("normal", before), ("abnormal", pc.invert(before))):
-                path = folder / f"{stage}_{kind}.parquet"
-                pq.write_table(table.filter(chosen), parquet_path(path), compression="zstd")
+            for stage, mask in (("normal", before), ("abnormal", pc.invert(before))):
+                _write(table.filter(mask), folder / f"{stage}_{kind}.parquet")
         _write_json(folder / "env.json", _environment(view.window, onset, view.context.app))
         _write_json(folder / "injection.json", _injection(name, label))
         self._rows.append({"datapack": name, "label": label})
@@ -199,13 +193,13 @@ class RCABenchExport:
 
 def _environment(view: tuple[int, int], onset: int, app: str) -> dict[str, str]:
     start, end = view[0] // SECOND_NS, -(-view[1] // SECOND_NS)
-    begin = onset // SECOND_NS
-    numbers = {"NORMAL_START": start, "NORMAL_END": begin, "ABNORMAL_START": begin, "ABNORMAL_END": end}
+    onset_s = onset // SECOND_NS
+    numbers = {"NORMAL_START": start, "NORMAL_END": onset_s, "ABNORMAL_START": onset_s, "ABNORMAL_END": end}
     return {"NAMESPACE": app, "DB_TIMEZONE": "UTC"} | {name: str(number) for name, number in numbers.items()}
 
 
 def _names_a_pod(cause: RootCause) -> bool:
-    """Tell whether a cause is one pod; under its service's name it is any pod of that service."""
+    """Return whether a cause is a particular pod; with its service's name, it is any pod of the service."""
     return cause.kind == "Pod" and cause.name != cause.service
 
 
@@ -228,7 +222,7 @@ def _injection(name: str, label: Label) -> dict[str, Any]:
         }
         for service in label.targets
     ]
-    faults = {one.target: one.fault for one in label.faults}
+    faults = {fault.target: fault.fault for fault in label.faults}
     leaves = [{"app": target, "chaos_type": faults.get(target, label.fault)} for target in label.targets]
     return {
         "name": name,
@@ -241,7 +235,7 @@ def _injection(name: str, label: Label) -> dict[str, Any]:
 
 def _samples(metrics: pa.Table, kind: str) -> pa.Table:
     rows = metrics.filter(pc.equal(metrics["kind"], kind))
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "time": rows["time"].cast(_CLOCK),
         "metric": rows["metric"].cast(pa.string()),
         "value": rows["value"],
@@ -249,44 +243,43 @@ def _samples(metrics: pa.Table, kind: str) -> pa.Table:
         _POD: rows["pod"].cast(pa.string()),
         _CONTAINER: rows["container"].cast(pa.string()),
     }
-    return pa.table(found | _attributes(rows["labels"], found))
+    return pa.table(columns | _attributes(rows["labels"], columns))
 
 
 def _histograms(metrics: pa.Table) -> pa.Table:
-    """Bring count and sum of each series and time into one row; there is no place for buckets."""
-    keys = ["time", "service", "pod", "container", "labels"]
-    parts = []
-    for part in ("count", "sum"):
-        rows = metrics.filter(pc.equal(metrics["kind"], part))
-        family = pc.replace_substring_regex(rows["metric"].cast(pa.string()), _PART, "")
-        columns = {key: rows[key].cast(pa.string()) if key != "time" else rows[key].cast(pa.int64()) for key in keys}
-        # Joins leave nulls out.
-        filled = {key: pc.fill_null(column, "") if key != "time" else column for key, column in columns.items()}
-        parts.append(pa.table(filled | {"metric": family, part: rows["value"]}))
-    joined = parts[0].join(parts[1], keys=[*keys, "metric"], join_type="full outer")
+    """Join count and sum of each series and time into a row; buckets are left out."""
+    keys = ["service", "pod", "container", "labels"]
+    tables = []
+    for statistic in ("count", "sum"):
+        rows = metrics.filter(pc.equal(metrics["kind"], statistic))
+        family = pc.replace_substring_regex(rows["metric"].cast(pa.string()), _STATISTIC, "")
+        # Joins drop nulls.
+        columns = {key: pc.fill_null(rows[key].cast(pa.string()), "") for key in keys}
+        columns |= {"time": rows["time"].cast(pa.int64()), "metric": family, statistic: rows["value"]}
+        tables.append(pa.table(columns))
+    joined = tables[0].join(tables[1], keys=["time", *keys, "metric"], join_type="full outer")
     joined = joined.sort_by([("metric", "ascending"), ("service", "ascending"), ("time", "ascending")])
 
-    def told(name: str) -> pa.ChunkedArray:
+    def text(name: str) -> pa.ChunkedArray:
         return pc.if_else(pc.equal(joined[name], ""), pa.scalar(None, pa.string()), joined[name])
 
-    nothing = pa.nulls(len(joined), pa.float64())
-    found: dict[str, Any] = {
+    nulls = pa.nulls(len(joined), pa.float64())
+    content: dict[str, Any] = {
         "time": joined["time"].cast(_CLOCK),
         "metric": joined["metric"],
-        "service_name": told("service"),
+        "service_name": text("service"),
         "count": joined["count"],
         "sum": joined["sum"],
-        "min": nothing,
-        "max": nothing,
-        _POD: told("pod"),
-        _CONTAINER: told("container"),
+        "min": nulls,
+        "max": nulls,
+        _POD: text("pod"),
+        _CONTAINER: text("container"),
     }
-    return pa.table(found | _attributes(joined["labels"], found))
+    return pa.table(content | _attributes(joined["labels"], content))
 
 
 def _rcabench_traces(spans: pa.Table) -> pa.Table:
-    kind = pc.utf8_capitalize(spans["kind"].cast(pa.string()))
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "time": spans["time"].cast(_CLOCK),
         "trace_id": spans["trace_id"],
         "span_id": spans["span_id"],
@@ -294,16 +287,16 @@ def _rcabench_traces(spans: pa.Table) -> pa.Table:
         "service_name": spans["service"].cast(pa.string()),
         "span_name": spans["operation"].cast(pa.string()),
         "duration": spans["duration_ns"].cast(pa.uint64()),
-        "attr.span_kind": kind,
+        "attr.span_kind": pc.utf8_capitalize(spans["kind"].cast(pa.string())),
         "attr.status_code": pc.utf8_capitalize(spans["status"].cast(pa.string())),
         _POD: spans["pod"].cast(pa.string()),
         "attr.http.response.status_code": spans["status_code"].cast(pa.uint16()),
     }
-    return pa.table(found | _attributes(spans["attributes"], found))
+    return pa.table(columns | _attributes(spans["attributes"], columns))
 
 
 def _rcabench_logs(logs: pa.Table) -> pa.Table:
-    found: dict[str, Any] = {
+    columns = {
         "time": logs["time"].cast(_CLOCK),
         "trace_id": pc.fill_null(logs["trace_id"], ""),
         "span_id": pc.fill_null(logs["span_id"], ""),
@@ -313,11 +306,11 @@ def _rcabench_logs(logs: pa.Table) -> pa.Table:
         _POD: logs["pod"].cast(pa.string()),
         _CONTAINER: logs["container"].cast(pa.string()),
     }
-    return pa.table(found)
+    return pa.table(columns)
 
 
-def _attributes(texts: pa.ChunkedArray, taken: Sequence[str] | Mapping[str, Any]) -> dict[str, pa.Array]:
-    """Return one text column for each key that the mappings have; each distinct mapping is read once."""
+def _attributes(texts: pa.ChunkedArray, columns: Container[str]) -> dict[str, pa.Array]:
+    """Return a text column per key of JSON objects, except for existing columns; distinct objects are parsed once."""
     column = texts.combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks else pa.array([], pa.string())
@@ -325,13 +318,13 @@ def _attributes(texts: pa.ChunkedArray, taken: Sequence[str] | Mapping[str, Any]
         column = column.dictionary_encode()
     maps = [json.loads(text) for text in column.dictionary.to_pylist()]
     codes = column.indices.to_numpy(zero_copy_only=False)
-    found = {}
-    for key in sorted({key for one in maps for key in one}):
-        words = [one.get(key) for one in maps]
-        plain = [word if word is None or isinstance(word, str) else json.dumps(word) for word in words]
-        if f"attr.{key}" not in taken:
-            found[f"attr.{key}"] = pa.array(plain, pa.string()).take(pa.array(codes.astype(np.int64)))
-    return found
+    attributes = {}
+    for key in sorted({key for content in maps for key in content}):
+        values = [content.get(key) for content in maps]
+        words = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+        if f"attr.{key}" not in columns:
+            attributes[f"attr.{key}"] = pa.array(words, pa.string()).take(pa.array(codes.astype(np.int64)))
+    return attributes
 
 
 def _write_json(path: Path, value: Any) -> None:

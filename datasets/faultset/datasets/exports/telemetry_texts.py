@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from faultset.core.times import SECOND_NS
-from faultset.datasets.dataset import Dataset
-from faultset.datasets.exports.exporter import ExportOptions
+from faultset.datasets.exports.exporter import ExportLayout
 from faultset.datasets.format.episodes import table_file
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.recorded_tables import read_table
@@ -22,34 +20,27 @@ from faultset.datasets.views import EpisodeView
 _KEYS = ["service", "pod", "container", "labels"]
 
 
-class OpenMetricsExport:
+class OpenMetricsExport(ExportLayout):
     """`<episode>.om`.
 
-    Counters and gauges keep their types. Parts of histograms are families of type unknown: a recording may lack some of
-    their buckets, and then no reader takes them for a histogram.
+    Counters and gauges keep their types. Buckets, sums and counts of histograms have the type unknown, because a
+    recording may lack buckets that readers of histograms require. Recordings have no exemplars.
     """
-
-    def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
-        self._dataset = dataset
-        self._folder = folder
 
     def unavailable_reason(self, episode: str) -> str | None:
         """Refuse an episode without metrics."""
-        if not self._dataset.files[episode].get(table_file("metrics")):
-            return "OpenMetrics has no place for an episode without metrics"
+        if not self.dataset.files[episode].get(table_file("metrics")):
+            return "OpenMetrics needs metrics, but the episode has none"
         return None
 
     def write(self, episode: str) -> None:
-        """Write the samples of one episode, family by family and series by series."""
-        table = self._dataset.view(episode).table("metrics").unify_dictionaries()
-        (self._folder / f"{episode}.om").write_text(openmetrics_text(table), encoding="utf-8")
-
-    def finish(self) -> None:
-        """Do nothing: every file stands for itself."""
+        """Write the samples of an episode, sorted by family and series."""
+        table = self.dataset.view(episode).table("metrics").unify_dictionaries()
+        (self.folder / f"{episode}.om").write_text(openmetrics_text(table), encoding="utf-8")
 
 
 def openmetrics_text(metrics: pa.Table) -> str:
-    """Return the samples of a metrics table as OpenMetrics text; the first of two at one time is kept."""
+    """Return the samples of a metrics table as OpenMetrics text; of several at one time, the first is used."""
     columns = {name: metrics[name].cast(pa.string()).fill_null("").to_pandas() for name in ("metric", "kind", *_KEYS)}
     frame = pd.DataFrame(columns)
     frame["time"] = metrics["time"].cast(pa.int64()).to_numpy()
@@ -65,11 +56,11 @@ def openmetrics_text(metrics: pa.Table) -> str:
     lines = np.array([f"{heads[n]} {value} {stamp}" for n, value, stamp in zip(series, values, stamps, strict=True)])
     names = frame["metric"].to_numpy()
     starts = np.flatnonzero(np.concatenate([[True], names[1:] != names[:-1]])) if len(names) else np.zeros(0, int)
-    parts = []
+    text = []
     for start, end in zip(starts, [*starts[1:], len(names)], strict=True):
-        parts.append(_type_line(str(names[start]), str(frame["kind"].iloc[start])))
-        parts += lines[start:end].tolist()
-    return "\n".join([*parts, "# EOF"]) + "\n"
+        text.append(_type_line(str(names[start]), str(frame["kind"].iloc[start])))
+        text += lines[start:end].tolist()
+    return "\n".join([*text, "# EOF"]) + "\n"
 
 
 def _type_line(metric: str, kind: str) -> str:
@@ -79,15 +70,15 @@ def _type_line(metric: str, kind: str) -> str:
 
 
 def _series(metric: str, service: str, pod: str, container: str, labels: str) -> str:
-    known = {"service": service, "pod": pod, "container": container}
-    found = {name: value for name, value in known.items() if value}
+    columns = {"service": service, "pod": pod, "container": container}
+    pairs = {name: value for name, value in columns.items() if value}
     for name, value in json.loads(labels or "{}").items():
-        found[f"label_{name}" if name in known else name] = value if isinstance(value, str) else json.dumps(value)
-    inside = ",".join(f'{name}="{_escaped(value)}"' for name, value in found.items())
+        pairs[f"label_{name}" if name in columns else name] = value if isinstance(value, str) else json.dumps(value)
+    inside = ",".join(f'{name}="{_escape(value)}"' for name, value in pairs.items())
     return f"{metric}{{{inside}}}" if inside else metric
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
@@ -101,45 +92,37 @@ _KINDS = {"internal": 1, "server": 2, "client": 3, "producer": 4, "consumer": 5}
 _STATUS = {"unset": 0, "ok": 1, "error": 2}
 _SEVERITY = {"trace": 1, "debug": 5, "info": 9, "warning": 13, "error": 17, "fatal": 21}
 _SCOPE = {"name": "faultset"}
-_MANY = 1_000
-"""Rows in a request."""
+_REQUEST_ROWS = 1_000
 
 
-class OTLPExport:
-    """`<episode>/traces.jsonl` and `<episode>/logs.jsonl`. Metrics are another export's: see OpenMetrics."""
-
-    def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
-        self._dataset = dataset
-        self._folder = folder
+class OTLPExport(ExportLayout):
+    """`<episode>/traces.jsonl` and `<episode>/logs.jsonl`; for metrics, use OpenMetrics."""
 
     def unavailable_reason(self, episode: str) -> str | None:
         """Refuse an episode that has neither spans nor log lines."""
-        files = self._dataset.files[episode]
+        files = self.dataset.files[episode]
         rows = [files[name].rows for name in (table_file("spans"), table_file("logs")) if name in files]
-        return None if any(rows) else "OTLP in JSON has no place for an episode without spans and log lines"
+        return None if any(rows) else "OTLP in JSON needs spans or log lines, but the episode has none"
 
     def write(self, episode: str) -> None:
-        """Write one episode."""
-        folder = self._folder / episode
+        """Write an episode."""
+        folder = self.folder / episode
         folder.mkdir()
-        view = self._dataset.view(episode)
+        view = self.dataset.view(episode)
         for name, lines in (("traces", _traces(view)), ("logs", _logs(view))):
             with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as file:
                 for line in lines:
                     file.write(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n")
 
-    def finish(self) -> None:
-        """Do nothing: every episode stands for itself."""
-
 
 def _batches(view: EpisodeView, table: str) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Yield rows of one service and pod with the attributes of their resource, in the order of time."""
-    found = read_table(view, table, TABLES[table].names)
-    times = found["time"].cast(pa.int64())
-    found = found.set_column(found.schema.get_field_index("time"), "time", times).sort_by("time")
-    for start in range(0, len(found), _MANY):
+    """Yield rows of a service and pod, in the order of time, with the attributes of their resource."""
+    content = read_table(view, table, TABLES[table].names)
+    times = content["time"].cast(pa.int64())
+    content = content.set_column(content.schema.get_field_index("time"), "time", times).sort_by("time")
+    for start in range(0, len(content), _REQUEST_ROWS):
         groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for row in found.slice(start, _MANY).to_pylist():
+        for row in content.slice(start, _REQUEST_ROWS).to_pylist():
             groups.setdefault((row.get("reported_service") or row["service"] or "", row["pod"] or ""), []).append(row)
         for (service, pod), rows in groups.items():
             facts = {"service.name": service, "k8s.pod.name": pod, "faultset.service": rows[0]["service"]}

@@ -1,4 +1,4 @@
-"""Regular frames of metrics: wide tables, UCR time series and windows for training."""
+"""Layouts of metrics on a regular grid: wide tables, UCR time series and windows for training."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from faultset.core.errors import DataError
 from faultset.core.files import parquet_path
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.exports.exporter import ExportOptions, first_of_each_app
-from faultset.datasets.exports.library_tables import SIDES, SPLIT
+from faultset.datasets.exports.exporter import SIDES, ExportLayout, ExportOptions, first_of_each_app
 from faultset.datasets.training.columns import ColumnFinder, FeatureColumns
 from faultset.datasets.training.features import step_count, step_features
 from faultset.datasets.training.windows import EpisodeWindows, WindowBatch
@@ -32,41 +31,34 @@ _INSTANTS = (
 )  # fmt: skip
 
 
-class _Wide:
-    """Features on a regular grid; a file has the columns of its own episode."""
+class _Wide(ExportLayout):
+    """Metrics on a regular grid; each file has the columns of its episode."""
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
-        self._dataset = dataset
-        self._options = options
-        self._folder = folder
+        super().__init__(dataset, options, folder)
         self._labels: list[dict[str, Any]] = []
         (folder / FEATURES).mkdir()
 
-    def unavailable_reason(self, episode: str) -> str | None:
-        """Return None: every episode fits."""
-        return None
-
     def write(self, episode: str) -> None:
-        """Write the features that an episode has."""
-        frame = self._dataset.view(episode).wide(self._options.step_s, self._options.roles)
+        """Write the metrics of an episode."""
+        frame = self.dataset.view(episode).wide(self.options.step_s, self.options.roles)
         names = [f"{service}/{metric}" for service, metric in frame.columns]
         times = pa.array(pd.DatetimeIndex(frame.index).as_unit("ns").asi8).cast(pa.timestamp("ns", tz="UTC"))
-        self._store(pa.table([times, *_columns(frame)], names=["time", *names]), self._folder / FEATURES / episode)
+        self._store(pa.table([times, *_columns(frame)], names=["time", *names]), self.folder / FEATURES / episode)
         self._labels.append(self._label(episode))
 
     def finish(self) -> None:
         """Write labels and splits."""
-        pyarrow.csv.write_csv(pa.Table.from_pylist(self._labels), self._folder / "labels.csv")
-        splits = {name: dict(sides) for name, sides in self._dataset.splits.items()}
-        (self._folder / "splits.json").write_text(json.dumps(splits, indent=1, sort_keys=True) + "\n")
+        pyarrow.csv.write_csv(pa.Table.from_pylist(self._labels), self.folder / "labels.csv")
+        splits = {name: dict(sides) for name, sides in self.dataset.splits.items()}
+        (self.folder / "splits.json").write_text(json.dumps(splits, indent=1, sort_keys=True) + "\n")
 
     def _label(self, episode: str) -> dict[str, Any]:
-        label = self._dataset.label(episode)
-        found: dict[str, Any] = {"episode": episode, "app": self._dataset.view(episode).context.app}
-        found |= {name: getattr(label, name) for name in _LABEL_FIELDS}
-        found["targets"] = " ".join(label.targets)
-        found |= {name: getattr(label, name) for name in _INSTANTS}
-        return found
+        label = self.dataset.label(episode)
+        row: dict[str, Any] = {"episode": episode, "app": self.dataset.view(episode).context.app}
+        row |= {name: getattr(label, name) for name in _LABEL_FIELDS}
+        row["targets"] = " ".join(label.targets)
+        return row | {name: getattr(label, name) for name in _INSTANTS}
 
     def _store(self, table: pa.Table, stem: Path) -> None:
         raise NotImplementedError
@@ -78,17 +70,17 @@ def _columns(frame: pd.DataFrame) -> list[pa.Array]:
 
 
 class WideCSV(_Wide):
-    """One CSV file for each episode."""
+    """A CSV file per episode."""
 
     def _store(self, table: pa.Table, stem: Path) -> None:
         pyarrow.csv.write_csv(table, stem.with_suffix(".csv"))
 
 
 class WideParquet(_Wide):
-    """One Parquet file for each episode."""
+    """A Parquet file per episode."""
 
     def _store(self, table: pa.Table, stem: Path) -> None:
-        # with hundreds of columns of a few rows, descriptions of columns would take more than numbers
+        # With hundreds of columns and few rows, column metadata would be larger than the numbers.
         path = stem.with_suffix(".parquet")
         pq.write_table(table, parquet_path(path), compression="zstd", write_statistics=False, store_schema=False)
 
@@ -97,106 +89,101 @@ _NO_FAULT = "none"
 
 
 def filled_frame(dataset: Dataset, episode: str, options: ExportOptions) -> pd.DataFrame:
-    """Return the wide metrics without gaps: the last number is held, then the next, then zero."""
+    """Return the wide metrics with gaps filled by the previous number, the next number, or zero."""
     frame = dataset.view(episode).wide(options.step_s, options.roles)
     frame.columns = pd.Index([f"{service}/{metric}" for service, metric in frame.columns])
     return frame.ffill().bfill().fillna(0.0)
 
 
-class TSBADExport:
-    """`<number>_<dataset>_id_<number>_<app>_tr_<steps>_1st_<step>.csv`: channels, then `Label`; one file an episode.
+class TSBADExport(ExportLayout):
+    """`<number>_<dataset>_id_<number>_<app>_tr_<steps>_1st_<step>.csv` per episode: channels, then `Label`.
 
-    The steps of the reference are for training. An episode without a fault has no first anomaly, which the name of a
-    file has to say.
+    The training steps are those of the reference. Episodes without a fault are refused, because the file name must
+    contain the first anomaly.
     """
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
-        self._dataset, self._options, self._folder = dataset, options, folder
+        super().__init__(dataset, options, folder)
         self._files: list[tuple[str, str]] = []
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Refuse what has no anomaly."""
-        label = self._dataset.label(episode)
-        return "TSB-AD has no place for an episode without a fault" if label.onset_ns is None else None
+        """Refuse an episode without a fault."""
+        label = self.dataset.label(episode)
+        return "TSB-AD needs a fault, but the episode has none" if label.onset_ns is None else None
 
     def write(self, episode: str) -> None:
-        """Write one episode; a step is an anomaly when it ends after the onset."""
-        frame = filled_frame(self._dataset, episode, self._options)
-        context, onset = self._dataset.view(episode).context, self._dataset.label(episode).onset_ns
-        assert onset is not None  # such an episode is left out
-        ends = frame.index.as_unit("ns").asi8 + round(self._options.step_s * SECOND_NS)  # type: ignore[attr-defined]
+        """Write an episode; a step is an anomaly if it ends after the onset."""
+        frame = filled_frame(self.dataset, episode, self.options)
+        context, onset = self.dataset.view(episode).context, self.dataset.label(episode).onset_ns
+        assert onset is not None  # `unavailable_reason` refuses episodes without a fault
+        ends = frame.index.as_unit("ns").asi8 + round(self.options.step_s * SECOND_NS)  # type: ignore[attr-defined]
         labels = (ends > onset).astype(np.int64)
         train = int((ends <= context.reference_end_ns).sum())
         first = int(np.argmax(labels)) if labels.any() else len(labels)
         number = len(self._files) + 1
-        words = [_word(self._dataset.root.resolve().name), _word(context.app)]
+        words = [_word(self.dataset.root.resolve().name), _word(context.app)]
         name = f"{number:03d}_{words[0]}_id_{number}_{words[1]}_tr_{train}_1st_{first}.csv"
         columns = {column: frame[column].to_numpy() for column in frame.columns} | {"Label": labels}
-        pyarrow.csv.write_csv(pa.table(columns), self._folder / name)
+        pyarrow.csv.write_csv(pa.table(columns), self.folder / name)
         self._files.append((name, episode))
 
     def finish(self) -> None:
-        """Write which file is which episode."""
+        """Write the episode of each file."""
         rows = "".join(f"{name},{episode}\n" for name, episode in self._files)
-        (self._folder / "episodes.csv").write_text(f"file_name,episode\n{rows}", encoding="utf-8")
+        (self.folder / "episodes.csv").write_text(f"file_name,episode\n{rows}", encoding="utf-8")
 
 
 def _word(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]+", "-", text)
 
 
-class TimeSeriesFiles:
-    """`faultset_TRAIN.ts` and `faultset_TEST.ts`: an episode is a case, its fault the class, a column a dimension.
+class TimeSeriesFiles(ExportLayout):
+    """`faultset_TRAIN.ts` and `faultset_TEST.ts`: episodes are cases, faults are classes, columns are dimensions.
 
-    All cases have the same dimensions and lengths; a column that an episode lacks is missing (`?`) in all of it. The
+    All cases have the same dimensions and lengths; a column that an episode lacks is missing (`?`) throughout. The
     sides are those of the split `by-episode`.
     """
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
-        self._dataset, self._options, self._folder = dataset, options, folder
-        self._test = set(dataset.splits.get(SPLIT, {}).get("test", ()))
+        super().__init__(dataset, options, folder)
         self._columns: set[str] = set()
         self._steps: dict[str, int] = {}
         self._members: dict[str, list[str]] = {}
 
-    def unavailable_reason(self, episode: str) -> str | None:
-        """Return None: whether lengths are equal is seen when all are known."""
-        return None
-
     def prepare(self, episode: str) -> None:
-        """Note columns and length of one episode."""
-        frame = filled_frame(self._dataset, episode, self._options)
+        """Record columns and length of an episode."""
+        frame = filled_frame(self.dataset, episode, self.options)
         self._columns |= set(frame.columns)
         self._steps[episode] = len(frame)
 
     def write(self, episode: str) -> None:
-        """Append one episode to the file of its side."""
+        """Append an episode to the file of its side."""
         columns = sorted(self._columns)
         if not self._members:
-            self._begin(columns)
-        side = "test" if episode in self._test else "train"
+            self._create_files(columns)
+        side = self.side_of(episode)
         self._members[side].append(episode)
-        frame = filled_frame(self._dataset, episode, self._options).reindex(columns=columns)
+        frame = filled_frame(self.dataset, episode, self.options).reindex(columns=columns)
         dimensions = ":".join(_numbers(frame[name].to_numpy()) for name in columns)
         with self._file(side).open("a", encoding="utf-8") as file:
-            file.write(f"{dimensions}:{_fault(self._dataset, episode)}\n")
+            file.write(f"{dimensions}:{_fault(self.dataset, episode)}\n")
 
     def finish(self) -> None:
-        """Write the names of the dimensions, and the episodes in the order of the cases."""
+        """Write the names of the dimensions and the episode of each case."""
         for side, episodes in self._members.items():
             rows = "".join(f"{episode}\n" for episode in episodes)
-            (self._folder / f"{side}_episodes.txt").write_text(rows, encoding="utf-8")
+            (self.folder / f"{side}_episodes.txt").write_text(rows, encoding="utf-8")
         names = json.dumps(sorted(self._columns), indent=1) + "\n"
-        (self._folder / "dimensions.json").write_text(names, encoding="utf-8")
+        (self.folder / "dimensions.json").write_text(names, encoding="utf-8")
 
-    def _begin(self, columns: list[str]) -> None:
+    def _create_files(self, columns: list[str]) -> None:
         lengths = set(self._steps.values())
         if len(lengths) > 1:
             raise DataError(
-                f"the cases of a .ts file must be equally long, these episodes have {min(lengths)} to {max(lengths)} "
-                'steps; make a version of episodes of one length with "faultset dataset filter"'
+                f"the cases of a .ts file must have the same length, but episodes have {min(lengths)} to "
+                f'{max(lengths)} steps; create a version of equally long episodes with "faultset dataset filter"'
             )
-        classes = sorted({_fault(self._dataset, episode) for episode in self._steps})
+        classes = sorted({_fault(self.dataset, episode) for episode in self._steps})
         for side in SIDES:
             self._members[side] = []
             self._file(side).write_text(
@@ -207,7 +194,7 @@ class TimeSeriesFiles:
             )
 
     def _file(self, side: str) -> Path:
-        return self._folder / f"faultset_{side.upper()}.ts"
+        return self.folder / f"faultset_{side.upper()}.ts"
 
 
 def _fault(dataset: Dataset, episode: str) -> str:
@@ -223,79 +210,79 @@ LENGTH = 32
 _BATCH = 256
 
 
-class WindowsExport:
+class WindowsExport(ExportLayout):
     """`<side>/` with `values.npy` and `mask.npy` [window, step, feature], `labels.npy` [window, step], and more.
 
-    `ends_ns.npy`, `groups.npy` and `episodes.npy` have one entry a window, and so has `services.npy` of windows per
-    service. Windows follow each other step by step. The columns are those of training episodes, and are named in
-    `columns.json`. `numpy.load(path, mmap_mode="r")` reads only the windows that are asked for.
+    `ends_ns.npy`, `groups.npy`, `episodes.npy` and, for windows per service, `services.npy` have an entry per window.
+    Each window starts a step after the previous one. `columns.json` names the columns, which are those of training
+    episodes. `numpy.load(path, mmap_mode="r")` reads windows on access.
     """
 
     has_services = True
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
-        self._dataset, self._options, self._folder = dataset, options, folder
-        self._test = set(dataset.splits.get(SPLIT, {}).get("test", ()))
+        super().__init__(dataset, options, folder)
         self._finder = _finder(options)
         self.prepare = None if self._finder is None else self._find_columns
         self._sides: dict[str, _Side] = {}
 
     def unavailable_reason(self, episode: str) -> str | None:
         """Refuse an episode that is shorter than a window."""
-        start_ns, end_ns = self._dataset.view(episode).window
-        steps = (end_ns - start_ns) / SECOND_NS / self._options.step_s
-        return None if steps >= LENGTH else f"a window has {LENGTH} steps, and an episode of {steps:.0f} holds none"
+        start_ns, end_ns = self.dataset.view(episode).window
+        steps = (end_ns - start_ns) / SECOND_NS / self.options.step_s
+        return None if steps >= LENGTH else f"a window has {LENGTH} steps, but the episode has {steps:.0f}"
 
     def expected_bytes(self, episodes: Sequence[str]) -> int:
-        """Compute the size of all windows, with the columns that the first episode of each application has."""
-        finder, views = _finder(self._options), [self._dataset.view(episode) for episode in episodes]
-        for episode in first_of_each_app(self._dataset, episodes):
+        """Estimate the size of all windows from the columns of the first episode of each application."""
+        finder, views = _finder(self.options), [self.dataset.view(episode) for episode in episodes]
+        for episode in first_of_each_app(self.dataset, episodes):
             if finder is not None:
-                finder.add(self._dataset.view(episode))
-            else:  # its columns are known, and reading it shows how long the others take
-                step_features(self._dataset.view(episode), self._columns(None))
+                finder.add(self.dataset.view(episode))
+            else:  # read it to measure the time per episode
+                step_features(self.dataset.view(episode), self._columns(None))
         windows = sum(
-            (step_count(view, self._options.step_s) - LENGTH + 1) * (len(view.services) if finder is None else 1)
+            (step_count(view, self.options.step_s) - LENGTH + 1) * (len(view.services) if finder is None else 1)
             for view in views
         )
         return windows * LENGTH * len(self._columns(finder)) * (np.dtype(np.float32).itemsize + np.dtype(bool).itemsize)
 
     def write(self, episode: str) -> None:
-        """Write the windows of one episode."""
+        """Write the windows of an episode."""
         if not self._sides:
-            self._begin()
-        side = self._sides["test" if episode in self._test else "train"]
-        side.write(episode)
+            self._create_sides()
+        self._sides[self.side_of(episode)].write(episode)
 
     def finish(self) -> None:
-        """Write which window is of which episode."""
+        """Write the episode of each window."""
         for side in self._sides.values():
             side.close()
 
     def _find_columns(self, episode: str) -> None:
-        if episode not in self._test and self._finder is not None:
-            self._finder.add(self._dataset.view(episode))
+        if self._finder is not None and self.side_of(episode) == "train":
+            self._finder.add(self.dataset.view(episode))
 
-    def _begin(self) -> None:
-        episodes = [episode for episode in self._dataset.episodes if self.unavailable_reason(episode) is None]
-        members = {side: [one for one in episodes if (one in self._test) == (side == "test")] for side in SIDES}
+    def _create_sides(self) -> None:
+        members: dict[str, list[str]] = {side: [] for side in SIDES}
+        for episode in self.dataset.episodes:
+            if self.unavailable_reason(episode) is None:
+                members[self.side_of(episode)].append(episode)
         if not members["train"]:
             raise DataError("no episode of the training side has a window; choose a shorter --step")
         columns = self._columns(self._finder)
-        (self._folder / "columns.json").write_text(json.dumps(columns.names, indent=1) + "\n", encoding="utf-8")
+        (self.folder / "columns.json").write_text(json.dumps(columns.names, indent=1) + "\n", encoding="utf-8")
         for side, episodes in members.items():
             if episodes:
-                windows = EpisodeWindows(self._dataset, episodes, columns, length=LENGTH)
-                self._sides[side] = _Side(self._folder / side, windows)
+                windows = EpisodeWindows(self.dataset, episodes, columns, length=LENGTH)
+                self._sides[side] = _Side(self.folder / side, windows)
 
     def _columns(self, finder: ColumnFinder | None) -> FeatureColumns:
         if finder is not None:
             return finder.columns()
-        return FeatureColumns.per_service(step_s=self._options.step_s, roles=self._options.roles)
+        return FeatureColumns.per_service(step_s=self.options.step_s, roles=self.options.roles)
 
 
 class _Side:
-    """The arrays of one side, filled from the first window to the last."""
+    """Arrays of a side, filled in the order of the windows."""
 
     def __init__(self, folder: Path, windows: EpisodeWindows) -> None:
         folder.mkdir()
@@ -307,7 +294,7 @@ class _Side:
             "ends_ns": _array(folder / "ends_ns.npy", np.dtype(np.int64), shape[:1]),
             "groups": _array(folder / "groups.npy", np.dtype(np.int64), shape[:1]),
         }
-        self._folder, self._windows = folder, windows
+        self.folder, self._windows = folder, windows
         self._names: dict[str, list[str]] = {"episodes": []}
         if windows.columns.is_per_service:
             self._names["services"] = []
@@ -327,11 +314,11 @@ class _Side:
         for array in self._arrays.values():
             array.flush()
         for name, texts in self._names.items():
-            np.save(self._folder / f"{name}.npy", np.array(texts))
+            np.save(self.folder / f"{name}.npy", np.array(texts))
 
 
 def _finder(options: ExportOptions) -> ColumnFinder | None:
-    """Return what finds the columns; None where they are known without looking at episodes."""
+    """Return a finder of columns, or None if they do not depend on episodes."""
     return None if options.per_service else ColumnFinder(step_s=options.step_s, roles=options.roles)
 
 

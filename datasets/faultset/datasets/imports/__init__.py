@@ -1,1 +1,1 @@
-"""Reading other benchmarks' data into our tables and versions."""
+"""Importers of other benchmarks' data."""

@@ -1,4 +1,4 @@
-"""Foreign data that is still packed: unpacked once into a folder that goes away with the process."""
+"""Archives of foreign data, unpacked once into a temporary folder of the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -22,13 +22,13 @@ from faultset.core.printable import printable, quoted
 from faultset.datasets.format.storage import translate_disk_full
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
-_PEEKED = 4000
+_MAX_NAMES = 4000
 _LEVELS = ("*", "*/*", "*/*/*", "*/*/*/*", "*/*/*/*/*")
 _BATCH = 1000
-_DEEPEST, _LONGEST = 100, 255
+_MAX_DEPTH, _MAX_NAME_BYTES = 100, 255
 _SMALL_BYTES = 1 << 30
 _LARGEST_RATIO = 500
-"""Text of telemetry is packed to a fiftieth at best; more than this is a claim."""
+"""Largest credible ratio of unpacked to packed size; telemetry reaches 50 at best."""
 _ENCRYPTED = 1
 _DAMAGE = (
     OSError,
@@ -42,112 +42,114 @@ _DAMAGE = (
     OverflowError,
     struct.error,
 )
-"""What the readers of archives raise for damage; NotImplementedError for an unknown method is a RuntimeError."""
+"""Errors that archive readers raise for damage; RuntimeError covers unknown compression methods."""
 
 
 def is_archive(path: Path) -> bool:
-    """Say whether a path is a file that is named like an archive."""
+    """Return whether a path is a file with the suffix of an archive."""
     return path.name.lower().endswith(SUFFIXES) and path.is_file()
 
 
-def unpacked(path: Path) -> Path:
-    """Return a folder as it is, and for an archive a temporary folder with what it holds.
+def unpack(path: Path) -> Path:
+    """Return the folder itself, or a temporary folder with the content of an archive.
 
-    The folder is removed when this process ends; processes that it started may read it until then.
+    The temporary folder is removed when this process ends. Child processes may read it until then.
 
     Raises
     ------
     DataError
-        When the file is no archive, is damaged, or does not fit on the disk.
+        The file is not an archive, is damaged, or does not fit on the disk.
     """
     if path.is_dir():
         return path
     if not is_archive(path):
-        raise DataError(f"{path} is neither a folder nor an archive; give one that ends in {', '.join(SUFFIXES)}")
+        raise DataError(
+            f"{path} is neither a folder nor an archive; give a folder or a file that ends in {', '.join(SUFFIXES)}"
+        )
     state = path.stat()
-    return _unpacked(path.resolve(), state.st_mtime_ns, state.st_size)
+    return _unpack_archive(path.resolve(), state.st_mtime_ns, state.st_size)
 
 
-def names_in(path: Path) -> list[str]:
-    """Return the first names in an archive, or below a folder five levels deep; none when it cannot be read."""
+def list_names(path: Path) -> list[str]:
+    """Return the first 4,000 names in an archive or up to five levels below a folder; empty if unreadable."""
     if path.is_dir():
-        found = (entry for pattern in _LEVELS for entry in path.glob(pattern))
-        return [entry.relative_to(path).as_posix() for entry in islice(found, _PEEKED)]
+        entries = (entry for pattern in _LEVELS for entry in path.glob(pattern))
+        return [entry.relative_to(path).as_posix() for entry in islice(entries, _MAX_NAMES)]
     if not is_archive(path):
         return []
     try:
         if path.name.lower().endswith(".zip"):
             with zipfile.ZipFile(path) as archive:
-                return archive.namelist()[:_PEEKED]
+                return archive.namelist()[:_MAX_NAMES]
         names: list[str] = []
         with tarfile.open(path) as archive:
             for member in archive:
                 names.append(member.name)
-                if len(names) >= _PEEKED:
+                if len(names) >= _MAX_NAMES:
                     break
     except _DAMAGE:
         return []
     return names
 
 
-def missing_of(layout: Sequence[tuple[str, str]], names: Sequence[str]) -> list[str]:
-    """Return what of a format's layout none of the names matches."""
-    return [part for part, pattern in layout if not any(re.search(pattern, name) for name in names)]
+def list_missing(layout: Sequence[tuple[str, str]], names: Sequence[str]) -> list[str]:
+    """Return the items of a format's layout that none of the names match."""
+    return [item for item, pattern in layout if not any(re.search(pattern, name) for name in names)]
 
 
 @functools.cache
-def _unpacked(path: Path, _changed_ns: int, size: int) -> Path:
+def _unpack_archive(path: Path, _changed_ns: int, size: int) -> Path:
     temporary = Path(tempfile.mkdtemp(prefix="faultset-unpacked-"))
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-    # Some formats read names of folders above a case: they must be the same in every import.
+    # Some formats read the names of folders above a case, so these must be the same in every import.
     folder = temporary / _without_suffix(path.name)
     try:
         folder.mkdir()
         with translate_disk_full(folder):
             limit = min(max(_SMALL_BYTES, _LARGEST_RATIO * size), int(0.9 * shutil.disk_usage(folder).free))
-            if path.name.lower().endswith(".zip"):
-                with zipfile.ZipFile(path) as archive:
-                    members = archive.infolist()
-                    if any(member.flag_bits & _ENCRYPTED for member in members):
-                        raise DataError(f"{path} is encrypted; unpack it and give the folder")
-                    total = sum(member.file_size for member in members)
-                    _check_members(path, [member.filename for member in members], total, limit)
-                    archive.extractall(folder)
-            else:
-                with tarfile.open(path) as archive:
-                    total = 0
-                    for members in _batches(archive):
-                        total += sum(member.size for member in members)
-                        _check_members(path, [member.name for member in members], total, limit)
-                        archive.extractall(folder, members, filter="data")
+            extract = _extract_zip if path.name.lower().endswith(".zip") else _extract_tar
+            extract(path, folder, limit)
     except _DAMAGE as error:
         reason = printable((str(error).splitlines() or [type(error).__name__])[0][:200])
         raise DataError(f"{path} cannot be unpacked ({reason.rstrip(':( ')}); restore the file") from error
     return folder
 
 
+def _extract_zip(path: Path, folder: Path, limit_bytes: int) -> None:
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        if any(member.flag_bits & _ENCRYPTED for member in members):
+            raise DataError(f"{path} is encrypted; unpack it and give the folder")
+        total = sum(member.file_size for member in members)
+        _check_members(path, [member.filename for member in members], total, limit_bytes)
+        archive.extractall(folder)
+
+
+def _extract_tar(path: Path, folder: Path, limit_bytes: int) -> None:
+    """Extract a few members at a time, so that limits hold before everything is read."""
+    with tarfile.open(path) as archive:
+        total, members = 0, iter(archive)
+        while batch := list(islice(members, _BATCH)):
+            total += sum(member.size for member in batch)
+            _check_members(path, [member.name for member in batch], total, limit_bytes)
+            archive.extractall(folder, batch, filter="data")
+
+
 def _without_suffix(name: str) -> str:
-    suffix = max((one for one in SUFFIXES if name.lower().endswith(one)), key=len)
+    suffix = max((suffix for suffix in SUFFIXES if name.lower().endswith(suffix)), key=len)
     return name[: -len(suffix)] or name
-
-
-def _batches(archive: tarfile.TarFile) -> Iterator[list[tarfile.TarInfo]]:
-    """Yield the members of an archive a few at a time, so that limits hold before everything was read."""
-    members = iter(archive)
-    while batch := list(islice(members, _BATCH)):
-        yield batch
 
 
 def _check_members(path: Path, names: Sequence[str], total_bytes: int, limit_bytes: int) -> None:
     if total_bytes > limit_bytes:
         raise DataError(
-            f"{path} unpacks to more than {limit_bytes:,} bytes, which is more than its size allows or the disk "
-            "for temporary files holds; unpack it and give the folder"
+            f"{path} unpacks to more than {limit_bytes:,} bytes, the limit for its size and the temporary disk; "
+            "unpack it and give the folder"
         )
     for name in names:
-        parts = name.split("/")
-        if len(parts) > _DEEPEST or any(len(os.fsencode(part)) > _LONGEST for part in parts):
+        levels = name.split("/")
+        if len(levels) > _MAX_DEPTH or any(len(os.fsencode(level)) > _MAX_NAME_BYTES for level in levels):
             raise DataError(
-                f"{path} holds {quoted(name)}, which is more than {_DEEPEST} folders deep or has a name of more than "
-                f"{_LONGEST} bytes; unpack it and give the folder"
+                f"{path} holds {quoted(name)}; names must be at most {_MAX_DEPTH} folders deep and "
+                f"{_MAX_NAME_BYTES} bytes long. Unpack it and give the folder"
             )

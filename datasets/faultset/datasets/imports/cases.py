@@ -1,4 +1,4 @@
-"""Foreign cases as episodes: one case, or many in processes that may fail without harm to the others."""
+"""Import foreign cases as episodes, in parallel; a failing case does not affect the others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.format.versions import EpisodeSummary, summarize_episode
 from faultset.datasets.imports.contract import Case, ForeignEpisode, ImportFormat, input_evidence
 from faultset.datasets.imports.registry import format_named, reading
-from faultset.datasets.imports.spans import with_normalised_ids
+from faultset.datasets.imports.spans import normalise_id_columns
 from faultset.datasets.imports.windows import EMPTY_VIEW
 from faultset.datasets.metrics.frame_cache import frame_facts, keep_frame
 from faultset.datasets.metrics.roles import catalogue_with
@@ -37,67 +37,67 @@ if TYPE_CHECKING:
 
 
 def episode_id(name: str, key: str) -> str:
-    """Return the opaque id of a case: the same in every import of it."""
+    """Return the opaque episode id of a case, the same in every import."""
     return hashlib.sha256(f"{name}\0{key}".encode()).hexdigest()[:12]
 
 
-def import_case(found: ImportFormat, case: Case, out: Path) -> EpisodeSummary:
-    """Write one case as an episode."""
-    episode = episode_id(found.name, case.key)
-    foreign = found.load(case)
-    context = _context(episode, foreign)
+def import_case(importer: ImportFormat, case: Case, out: Path) -> EpisodeSummary:
+    """Write a case as an episode."""
+    episode = episode_id(importer.name, case.key)
+    foreign = importer.load(case)
+    context = _build_context(episode, foreign)
     try:
-        label = _label(foreign)
+        label = _build_label(foreign)
     except DataError as error:
         raise DataError(f"{case.key}: {error}") from error
     metrics = TABLES["metrics"].empty_table()
     written = 0
     with EpisodeWriter(out, episode, quick=True) as writer:
         for table, batches in foreign.tables.items():
-            rows = writer.write_table(table, with_normalised_ids(batches()))
+            rows = writer.write_table(table, normalise_id_columns(batches()))
             for problem in written_rows_problems(rows, table, context):
-                raise _unsound(case, f"{table_file(table)}: {problem}")
+                raise _invalid_case(case, f"{table_file(table)}: {problem}")
             written += len(rows)
             if table == "metrics":
                 metrics = rows
         if not written:
             raise DataError(f"{case.key}: {EMPTY_VIEW}; leave the case out")
         writer.write_context(context)
-        writer.write_truth(label, [*foreign.evidence, *input_evidence(case, foreign, found.name)], None)
+        writer.write_truth(label, [*foreign.evidence, *input_evidence(case, foreign, importer.name)], None)
         writer.write_missing_tables()
-        summary = _sound_summary(case, writer, context)
+        summary = _summarize(case, writer, context)
         folder = writer.commit()
-    # Methods ask for this frame first, and here its samples are at hand.
-    keep_frame(folder, frame_facts(context, context.resolution_s, None), lambda: _usual_frame(metrics, context))
+    # Most methods read this frame first, and its samples are in memory now.
+    keep_frame(folder, frame_facts(context, context.resolution_s, None), lambda: _default_frame(metrics, context))
     return replace(summary, checked_for=checked_for(summary.files))
 
 
-def _sound_summary(case: Case, writer: EpisodeWriter, context: EpisodeContext) -> EpisodeSummary:
-    """Read context and truth as a dataset is read: names that came from the data may be what no dataset may hold."""
+def _summarize(case: Case, writer: EpisodeWriter, context: EpisodeContext) -> EpisodeSummary:
+    """Read context and truth back, because foreign names may break the rules of our format."""
     folder = writer.folder
     try:
         summary = summarize_episode(folder, writer.rows)
         catalogue_with(context.metric_roles)
         evidence_table(folder)
     except DataError as error:
-        raise _unsound(case, str(error).removeprefix(f"{folder}/")) from error
+        raise _invalid_case(case, str(error).removeprefix(f"{folder}/")) from error
     for problem in label_problems(context, summary.label):
-        raise _unsound(case, f"{table_file('label')}: {problem}; restore the file")
+        raise _invalid_case(case, f"{table_file('label')}: {problem}; restore the file")
     return summary
 
 
-def _unsound(case: Case, reason: str) -> DataError:
+def _invalid_case(case: Case, reason: str) -> DataError:
     return DataError(f"{case.key} cannot become an episode: {reason}")
 
 
-def _usual_frame(metrics: pa.Table, context: EpisodeContext) -> pd.DataFrame:
+def _default_frame(metrics: pa.Table, context: EpisodeContext) -> pd.DataFrame:
     from faultset.datasets.metrics.frames import wide_frame
 
     window = context.view_start_ns, context.view_end_ns
     return wide_frame(metrics, *window, context.resolution_s, catalogue=catalogue_with(context.metric_roles))
 
 
-def _context(episode: str, foreign: ForeignEpisode) -> EpisodeContext:
+def _build_context(episode: str, foreign: ForeignEpisode) -> EpisodeContext:
     return EpisodeContext(
         episode=episode,
         app=foreign.app,
@@ -114,7 +114,7 @@ def _context(episode: str, foreign: ForeignEpisode) -> EpisodeContext:
     )
 
 
-def _label(foreign: ForeignEpisode) -> dict[str, Any]:
+def _build_label(foreign: ForeignEpisode) -> dict[str, Any]:
     faulty = foreign.label.get("fault") is not None
     defaults: dict[str, Any] = {
         "targets": [],
@@ -129,7 +129,7 @@ def _label(foreign: ForeignEpisode) -> dict[str, Any]:
         "clock_offsets": {},
     }
     if faulty and not foreign.label.get("targets"):
-        raise DataError("its label has a fault and names no target; restore the label, or leave the case out")
+        raise DataError("its label has a fault, which needs a target; restore the label or leave the case out")
     windows = {
         "view_start": foreign.view_start_ns,
         "view_end": foreign.view_end_ns,
@@ -139,43 +139,43 @@ def _label(foreign: ForeignEpisode) -> dict[str, Any]:
 
 
 Outcome = str | EpisodeSummary
-"""Summary of the episode, or why the case could not be imported."""
+"""Summary of the episode, or the reason why the case could not be imported."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedCase:
-    """What became of a case, and how long it took."""
+    """Outcome and duration of a case."""
 
     case: Case
     outcome: Outcome
     seconds: float = 0.0
     was_first: bool = False
-    """Whether its process had imported none before: libraries were loaded in its time."""
+    """Whether it was the first of its process, so that `seconds` includes loading libraries."""
 
 
 _WATCH_S = 1.0
 _KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 28), "MALLOC_TRIM_THRESHOLD_": str(1 << 28)}
-"""For glibc: cases are of one size, and memory that is given back is asked for again by the next one."""
+"""Settings of glibc: cases are of similar size, so memory that one frees serves the next."""
 
 
 def worker_count(cases: int, workers: int | None) -> int:
-    """Return how many cases are imported at once."""
+    """Return the number of cases to import at once."""
     return max(1, min(workers or len(os.sched_getaffinity(0)), cases))
 
 
-def imported_cases(name: str, cases: Sequence[Case], out: Path, workers: int | None) -> Iterator[ImportedCase]:
-    """Yield each case when it is done, with the reason where it could not be imported.
+def import_cases(name: str, cases: Sequence[Case], out: Path, workers: int | None) -> Iterator[ImportedCase]:
+    """Import cases and yield each when it is finished or has failed.
 
     Parameters
     ----------
     name
         Name of the format.
     cases
-        What to import.
+        Cases to import.
     out
         Dataset folder.
     workers
-        Processes; as many as there are processors by default.
+        Processes; one per processor by default.
     """
     count = worker_count(len(cases), workers)
     if count == 1:
@@ -183,23 +183,23 @@ def imported_cases(name: str, cases: Sequence[Case], out: Path, workers: int | N
         for number, case in enumerate(cases):
             yield _import_timed(importer, case, out, was_first=number == 0)
         return
-    left = {case.key: case for case in cases}
-    for imported in _in_pool(name, cases, out, count):
-        del left[imported.case.key]
+    remaining = {case.key: case for case in cases}
+    for imported in _import_in_pool(name, cases, out, count):
+        del remaining[imported.case.key]
         yield imported
-    # A process was killed: the others' cases one at a time, so that it is known which one does it.
-    for case in left.values():
+    # If a process was killed, import the remaining cases one at a time to find the one responsible.
+    for case in remaining.values():
         reason = f"{case.key}: the process that read it was killed (out of memory?)"
-        yield next(_in_pool(name, [case], out, 1), ImportedCase(case=case, outcome=reason))
+        yield next(_import_in_pool(name, [case], out, 1), ImportedCase(case=case, outcome=reason))
 
 
-def _in_pool(name: str, cases: Sequence[Case], out: Path, count: int) -> Iterator[ImportedCase]:
-    """Yield what was done; end early when a process was killed."""
-    # Spawned, not forked: libraries with threads of their own do not survive a fork.
+def _import_in_pool(name: str, cases: Sequence[Case], out: Path, count: int) -> Iterator[ImportedCase]:
+    """Yield finished cases; end early if a process was killed."""
+    # Libraries with threads do not survive a fork.
     with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_die_with_parent) as pool:
         try:
             with _environment(_KEEP_FREED_MEMORY):
-                running: list[Future[ImportedCase]] = [pool.submit(_of_format, name, case, out) for case in cases]
+                running: list[Future[ImportedCase]] = [pool.submit(_import_named, name, case, out) for case in cases]
             for future in as_completed(running):
                 yield future.result()
         except BrokenProcessPool:
@@ -210,12 +210,12 @@ def _in_pool(name: str, cases: Sequence[Case], out: Path, count: int) -> Iterato
 
 
 def import_or_say_why(importer: ImportFormat, case: Case, out: Path) -> Outcome:
-    """Write one case as an episode; return the reason if the case cannot be read.
+    """Write a case as an episode; return the reason if it cannot be read.
 
     Raises
     ------
     DiskFullError
-        No space is left on the disk of the dataset.
+        The disk of the dataset is full.
     """
     try:
         with reading(importer, case.key):
@@ -231,8 +231,8 @@ def _cached_format(name: str) -> ImportFormat:
     return format_named(name)
 
 
-def _of_format(name: str, case: Case, out: Path) -> ImportedCase:
-    """Import a case in a process of the pool, which looks for its format once."""
+def _import_named(name: str, case: Case, out: Path) -> ImportedCase:
+    """Import a case in a process of the pool, which loads the format once."""
     was_first = _cached_format.cache_info().currsize == 0
     return _import_timed(_cached_format(name), case, out, was_first=was_first)
 
@@ -244,9 +244,9 @@ def _import_timed(importer: ImportFormat, case: Case, out: Path, *, was_first: b
 
 
 @contextmanager
-def _environment(added: Mapping[str, str]) -> Iterator[None]:
-    """Give processes that are started within the block more variables; what is set already stays."""
-    new = {name: text for name, text in added.items() if name not in os.environ}
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables within the block, unless they are set already."""
+    new = {name: text for name, text in variables.items() if name not in os.environ}
     os.environ.update(new)
     try:
         yield
@@ -256,7 +256,7 @@ def _environment(added: Mapping[str, str]) -> Iterator[None]:
 
 
 def _die_with_parent() -> None:
-    """End this process when the import is gone: a pool whose owner was killed would wait for ever."""
+    """End this process when its parent ends; a pool would outlive a killed parent."""
     parent = os.getppid()
 
     def watch() -> None:

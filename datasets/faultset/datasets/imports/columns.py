@@ -1,4 +1,4 @@
-"""Columns of foreign files: reading, numbers, times, metrics as rows."""
+"""Read columns of foreign files and build our tables from them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ import pyarrow.parquet as pq
 from faultset.core.errors import DataError
 from faultset.core.files import parquet_path
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.schemas import NAME, TABLES, TIME
+from faultset.datasets.format.schemas import NAME, TABLES, without_episode
 
 if TYPE_CHECKING:
     import pandas as pd
 
-pc: Any = pyarrow.compute
-# Its functions are made at import, where type checkers do not see them.
+pc: Any = pyarrow.compute  # type checkers do not see its functions
 
 _UNITS = ((1e17, 1, "ns"), (1e14, 1_000, "µs"), (1e11, 1_000_000, "ms"), (0.0, SECOND_NS, "s"))
-"""Least magnitude of a present-day epoch, what it is to be multiplied by, its name."""
+"""Smallest magnitude of a present-day epoch, nanoseconds in a unit, name of the unit."""
 
 _LONGEST_ROW = 16 << 20
-"""Bytes; messages of a megabyte are rare and there."""
+"""Bytes; messages of a megabyte occur."""
 _BLOCK_OF_NUMBERS = 2 << 20
-"""Bytes that are read at once where all cells are numbers: what a processor's cache holds takes a fifth less time."""
+"""Block size for files of numbers; reading takes a fifth less time when a block fits the processor's cache."""
+_EMPTY_OBJECT = ("labels", "attributes")
+"""Columns that hold `{}` rather than null where a source has nothing for them."""
 
 Ints = npt.NDArray[np.int64]
 Column = tuple[str | None, str, npt.NDArray[np.float64]]
@@ -42,7 +43,7 @@ Column = tuple[str | None, str, npt.NDArray[np.float64]]
 
 
 def epoch_unit(values: npt.ArrayLike) -> str:
-    """Return the unit of epoch numbers by their magnitude: s, ms, µs or ns.
+    """Infer the unit of epoch numbers from their magnitude: s, ms, µs or ns.
 
     Examples
     --------
@@ -53,10 +54,9 @@ def epoch_unit(values: npt.ArrayLike) -> str:
 
 
 def epoch_ns(values: npt.ArrayLike) -> Ints:
-    """Return epoch numbers of any one unit as UTC nanoseconds; the magnitude of most of them tells the unit.
+    """Convert epoch numbers of one unit to UTC nanoseconds; the median magnitude determines the unit.
 
-    Numbers must not be missing. Fractions of seconds are kept to the precision of a double. A number that is garbled
-    may come out as any instant.
+    Numbers must not be missing. Fractions of seconds keep the precision of a double.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def epoch_ns(values: npt.ArrayLike) -> Ints:
     factor = _unit(array)[1]
     if array.dtype.kind in "iu":
         return array.astype(np.int64) * np.int64(factor)
-    # Whole and fractional part apart: a double holds no nanoseconds of our time.
+    # A double cannot hold nanoseconds since 1970, so the fraction is converted separately.
     whole = np.floor(array)
     return whole.astype(np.int64) * np.int64(factor) + np.round((array - whole) * factor).astype(np.int64)
 
@@ -86,20 +86,20 @@ def read_csv(
     doubles: Sequence[str] = (),
     newlines: bool = False,
 ) -> pa.Table:
-    """Read a CSV file; raise DataError that names it when it is missing, empty or torn.
+    """Read a CSV file; raise DataError if it is missing, empty or damaged.
 
-    A byte-order mark is skipped. Repeated column names come out as they stand in the file.
+    A byte-order mark is skipped. Column names may repeat.
 
     Parameters
     ----------
     columns
-        Columns to read, of those that the file has; all by default.
+        Columns to read if the file has them; all by default.
     text
-        Columns whose cells stay text, whatever they look like.
+        Columns to read as text.
     doubles
-        Columns of numbers. A type that is left to be guessed is guessed from the first megabytes.
+        Columns to read as doubles. The type of other columns is inferred from the first megabytes.
     newlines
-        Whether quoted cells may hold line breaks; reading is slower then.
+        Whether quoted cells may hold line breaks, which is slower.
     """
     present = csv_header(path)
     chosen = None if columns is None else [name for name in columns if name in present]
@@ -111,12 +111,12 @@ def read_csv(
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
-    # a file of numbers is small, and its neighbours are read by other processes
+    # Files of numbers are small, and other processes read other cases meanwhile.
     reading = pacsv.ReadOptions(block_size=_LONGEST_ROW, use_threads=not doubles)
     try:
         if doubles:
             reading.block_size = _BLOCK_OF_NUMBERS
-            with suppress(pa.ArrowInvalid):  # a row may be longer than a block
+            with suppress(pa.ArrowInvalid):  # if a row is longer than a block
                 return pacsv.read_csv(path, read_options=reading, parse_options=parsing, convert_options=conversion)
             reading.block_size = _LONGEST_ROW
         return pacsv.read_csv(path, read_options=reading, parse_options=parsing, convert_options=conversion)
@@ -125,13 +125,13 @@ def read_csv(
 
 
 def _has_quotes(path: Path) -> bool:
-    """Whether cells may be quoted; where none is, lines are split in three quarters of the time."""
+    """Return whether cells may be quoted; without quotes, parsing takes a quarter less time."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return content.find(b'"') >= 0
 
 
 def csv_header(path: Path) -> list[str]:
-    """Return the column names of a CSV file, as they stand there."""
+    """Return the column names of a CSV file."""
     try:
         with path.open(encoding="utf-8-sig", errors="replace") as file:
             line = file.readline()
@@ -143,18 +143,18 @@ def csv_header(path: Path) -> list[str]:
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read a foreign Parquet file, or those of the columns that it has; raise DataError that names a damaged one."""
+    """Read a Parquet file, or the given columns if it has them; raise DataError if it is damaged."""
     try:
         with pq.ParquetFile(parquet_path(path)) as file:
-            chosen = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
+            present = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
             # Cases are read in parallel already.
-            return file.read(columns=chosen, use_threads=False)
+            return file.read(columns=present, use_threads=False)
     except (pa.ArrowInvalid, pa.ArrowException, OSError, EOFError) as error:
         raise _unreadable(path, error) from error
 
 
 def numbers(column: pa.ChunkedArray | pa.Array, *, origin: str) -> npt.NDArray[np.float64]:
-    """Return a column as doubles, missing cells and infinities as NaN; DataError for text that is no number."""
+    """Return a column as doubles with NaN for missing and infinite cells; raise DataError for text."""
     return _without_infinities(_doubles(column, origin))
 
 
@@ -163,7 +163,7 @@ def _doubles(column: pa.ChunkedArray | pa.Array, origin: str) -> npt.NDArray[np.
         return np.full(len(column), np.nan)
     if not pa.types.is_float64(column.type):
         try:
-            # Whole numbers beyond 2**53, such as nanoseconds, lose their last digits.
+            # Integers beyond 2**53, such as nanoseconds, may lose their last digits.
             column = column.cast(pa.float64(), safe=not pa.types.is_integer(column.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise DataError(f"{origin} holds text where numbers are expected; restore the file") from None
@@ -175,30 +175,29 @@ def _without_infinities(array: npt.NDArray[np.float64]) -> npt.NDArray[np.float6
     return array if finite.all() else np.where(finite, array, np.nan)
 
 
-def numbers_of(columns: Mapping[str, pa.ChunkedArray], *, origin: str) -> npt.NDArray[np.float64]:
-    """Return [column, row] of columns of one length, as `numbers` does each."""
+def number_matrix(columns: Mapping[str, pa.ChunkedArray], *, origin: str) -> npt.NDArray[np.float64]:
+    """Return columns of equal length as a [column, row] matrix; cells are those of `numbers`."""
     if not columns:
         return np.zeros((0, 0))
     if all(pa.types.is_float64(column.type) for column in columns.values()):
-        # a case has hundreds of columns, and one large array takes less time than as many small ones
+        # One large array is faster than hundreds of small ones.
         flat = pa.chunked_array([chunk for column in columns.values() for chunk in column.chunks], pa.float64())
-        found = flat.to_numpy().reshape(len(columns), -1)
-    else:
-        found = np.stack([_doubles(column, f"column {name} of {origin}") for name, column in columns.items()])
-    return _without_infinities(found)
+        return _without_infinities(flat.to_numpy().reshape(len(columns), -1))
+    rows = [_doubles(column, f"column {name} of {origin}") for name, column in columns.items()]
+    return _without_infinities(np.stack(rows))
 
 
 def long_metrics(times_ns: Ints, columns: Sequence[Column], *, kind: str = "gauge") -> pa.Table:
-    """Return the columns of a wide frame as rows of the table `metrics`, without the missing samples.
+    """Return the columns of a wide frame as rows of the table `metrics`, without missing samples.
 
     Parameters
     ----------
     times_ns
         [n] time of each row of the frame.
     columns
-        Service (None for what belongs to none), metric and [n] samples of each column.
+        Service or None, metric, and [n] samples of each column.
     kind
-        Of all of them: gauge or counter.
+        Kind of all columns: gauge or counter.
     """
     ordered = sorted(columns, key=lambda column: (column[1], column[0] or ""))
     rows = len(times_ns)
@@ -209,38 +208,52 @@ def long_metrics(times_ns: Ints, columns: Sequence[Column], *, kind: str = "gaug
     if missing.any():
         keep = ~missing
         values, times, lengths = values[keep], times[keep], keep.reshape(-1, rows).sum(axis=1)
-    nothing = absent(len(values))
-    return pa.Table.from_arrays(
-        [
-            pa.array(times, pa.int64()).cast(TIME),
-            repeated([service for service, _, _ in ordered], lengths),
-            nothing,
-            nothing,
-            repeated([metric for _, metric, _ in ordered], lengths),
-            constant("{}", len(values)),
-            constant(kind, len(values)),
-            pa.array(values),
-        ],
-        schema=pa.schema([field for field in TABLES["metrics"] if field.name != "episode"]),
-    )
+    columns_by_name = {
+        "time": pa.array(times, pa.int64()),
+        "service": _repeat([service for service, _, _ in ordered], lengths),
+        "metric": _repeat([metric for _, metric, _ in ordered], lengths),
+        "kind": constant(kind, len(values)),
+        "value": pa.array(values),
+    }
+    return build_table("metrics", columns_by_name)
 
 
-def coded(words: Sequence[str | None], codes: npt.NDArray[np.int32]) -> pa.DictionaryArray:
-    """Return `words[code]` of every code as a dictionary column; the words may repeat and be None."""
-    inner, distinct = _numbered(words)
-    return _dictionary(inner[codes] if len(inner) else codes, distinct, None in words)
+def build_table(name: str, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
+    """Return a table without `episode` from its columns; other columns are null, or `{}` for labels and attributes.
+
+    Parameters
+    ----------
+    name
+        Name of the table.
+    columns
+        Column name to cells; `time` may be UTC nanoseconds.
+    """
+    schema = without_episode(TABLES[name])
+    rows = len(columns["time"])
+    arrays = []
+    for field in schema:
+        column = columns.get(field.name)
+        if column is None:
+            column = constant("{}", rows) if field.name in _EMPTY_OBJECT else pa.nulls(rows, field.type)
+        arrays.append(column.cast(field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def repeated(words: Sequence[str | None], lengths: int | Ints) -> pa.DictionaryArray:
-    """Return each word as often as its length says, as a dictionary column; the words may repeat and be None."""
-    inner, distinct = _numbered(words)
-    return _dictionary(np.repeat(inner, lengths), distinct, None in words)
+def encode_codes(words: Sequence[str | None], codes: npt.NDArray[np.int32]) -> pa.DictionaryArray:
+    """Return `words[code]` of every code as a dictionary column; words may repeat and be None."""
+    numbers, distinct = _number_words(words)
+    return _dictionary(numbers[codes] if len(numbers) else codes, distinct, None in words)
 
 
-def _numbered(words: Sequence[str | None]) -> tuple[npt.NDArray[np.int32], list[str]]:
+def _repeat(words: Sequence[str | None], lengths: int | Ints) -> pa.DictionaryArray:
+    numbers, distinct = _number_words(words)
+    return _dictionary(np.repeat(numbers, lengths), distinct, None in words)
+
+
+def _number_words(words: Sequence[str | None]) -> tuple[npt.NDArray[np.int32], list[str]]:
     distinct = list(dict.fromkeys(word for word in words if word is not None))
-    place = {word: number for number, word in enumerate(distinct)}
-    return np.array([place[word] if word is not None else -1 for word in words], dtype=np.int32), distinct
+    code = {word: number for number, word in enumerate(distinct)}
+    return np.array([code[word] if word is not None else -1 for word in words], dtype=np.int32), distinct
 
 
 def _dictionary(codes: npt.NDArray[np.int32], distinct: Sequence[str], with_null: bool) -> pa.DictionaryArray:
@@ -249,7 +262,7 @@ def _dictionary(codes: npt.NDArray[np.int32], distinct: Sequence[str], with_null
 
 
 def constant(word: str, rows: int) -> pa.DictionaryArray:
-    """Return a text column that says the same everywhere."""
+    """Return a text column with the same word in all rows."""
     return pa.DictionaryArray.from_arrays(_zeros(rows), pa.array([word]), safe=False)
 
 
@@ -258,41 +271,46 @@ def _zeros(rows: int) -> pa.Array:
     return pa.array(np.zeros(rows, dtype=np.int32))
 
 
-def absent(rows: int) -> pa.DictionaryArray:
-    """Return a text column that says nothing."""
+def nulls(rows: int) -> pa.DictionaryArray:
+    """Return a text column of nulls."""
     return pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), pa.array([], pa.string()), safe=False)
 
 
-def words_of(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
-    """Return a text column dictionary-encoded, one dictionary for all its chunks."""
+def encode_words(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
+    """Return a text column dictionary-encoded, with one dictionary for all chunks."""
     chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
     if not pa.types.is_dictionary(chunked.type):
         chunked = chunked.cast(pa.string()).dictionary_encode()
     return chunked.cast(NAME).unify_dictionaries()
 
 
-def renamed(column: pa.ChunkedArray | pa.Array, names: Mapping[str, str | None]) -> pa.ChunkedArray:
-    """Return a text column with some words replaced; a word that becomes None is null. Only distinct words are read."""
+def encode_series(column: pd.Series) -> pa.DictionaryArray:
+    """Return a pandas text column dictionary-encoded."""
+    return pa.array(column, pa.string(), from_pandas=True).dictionary_encode()
+
+
+def rename_words(column: pa.ChunkedArray | pa.Array, names: Mapping[str, str | None]) -> pa.ChunkedArray:
+    """Return a text column with some words replaced, by null where the new word is None."""
     chunks = []
-    for chunk in words_of(column).chunks:
+    for chunk in encode_words(column).chunks:
         words = [names.get(word, word) if word is not None else None for word in chunk.dictionary.to_pylist()]
-        place = {word: number for number, word in enumerate(dict.fromkeys(w for w in words if w is not None))}
-        moved = pa.array([place[word] if word is not None else None for word in words], pa.int32())
-        indices = moved.take(chunk.indices) if len(words) else chunk.indices
-        chunks.append(pa.DictionaryArray.from_arrays(indices, pa.array(list(place), pa.string())))
+        code = {word: number for number, word in enumerate(dict.fromkeys(w for w in words if w is not None))}
+        codes = pa.array([code[word] if word is not None else None for word in words], pa.int32())
+        indices = codes.take(chunk.indices) if len(words) else chunk.indices
+        chunks.append(pa.DictionaryArray.from_arrays(indices, pa.array(list(code), pa.string())))
     return pa.chunked_array(chunks, NAME)
 
 
-def in_window(table: pa.Table, column: str, start_ns: int, end_ns: int) -> pa.Table:
-    """Return the rows whose time lies in `[start_ns, end_ns)`; rows without a time are left out."""
+def filter_window(table: pa.Table, column: str, start_ns: int, end_ns: int) -> pa.Table:
+    """Return the rows with a time in `[start_ns, end_ns)`."""
     stamps = table[column].cast(pa.int64())
     inside = pc.and_(pc.greater_equal(stamps, start_ns), pc.less(stamps, end_ns))
-    kept = pc.fill_null(inside, False)
-    return table if pc.all(kept).as_py() in (True, None) else table.filter(kept)
+    mask = pc.fill_null(inside, False)
+    return table if pc.all(mask).as_py() in (True, None) else table.filter(mask)
 
 
-def without_repeats(table: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the first row of each combination of keys, in the order of the rows."""
+def drop_repeats(table: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the first row of each combination of keys, in the original order."""
     if any(name not in table.column_names for name in keys) or not len(table):
         return table
     last = table[keys[-1]]
@@ -310,15 +328,13 @@ def _unreadable(path: Path, error: Exception) -> DataError:
     return DataError(f"{path} cannot be read ({reason}); restore it or leave the case out")
 
 
-# Its functions are made at import, where type checkers do not see them.
-
 _NUMBER = r"(?i)^[+-]?([0-9]+\.?[0-9]*(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?|inf(inity)?)$"
 
 
 def parse_numbers(text: pd.Series) -> npt.NDArray[np.float64]:
-    """Return the double that is nearest to each number written out, NaN where there is none.
+    """Parse decimal numbers; text that is not a number becomes NaN.
 
-    Space around a number does not matter; numbers that are numbers already are taken as they are.
+    Surrounding white space is ignored. Numeric columns are returned as doubles.
 
     Examples
     --------
@@ -329,6 +345,6 @@ def parse_numbers(text: pd.Series) -> npt.NDArray[np.float64]:
     if text.dtype.kind in "iufb":
         return text.to_numpy(dtype=np.float64)
     trimmed = pc.utf8_trim_whitespace(pa.array(text, pa.string(), from_pandas=True))
-    # Arrow's cast refuses a whole column for one cell that is no number, so these are emptied before.
+    # One cell that is not a number would make Arrow refuse the whole column.
     is_number = pc.match_substring_regex(trimmed, _NUMBER)
     return pc.cast(pc.if_else(is_number, trimmed, None), pa.float64()).to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""What a format of foreign data has to offer so that it can be imported and examined."""
+"""Contract of import formats: cases, episodes, and issues with foreign data."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ import pyarrow as pa
 from faultset.core.errors import DataError
 
 Batches = Callable[[], Iterable[pa.RecordBatch | pa.Table]]
-"""Gives one table in pieces, without the column `episode`, each time it is called."""
+"""Function that yields the pieces of a table without the column `episode`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One foreign case that was not read yet; it becomes one episode. Cheap to make, and picklable.
+    """A foreign case that becomes one episode; cheap to build and picklable.
 
     Attributes
     ----------
     key : str
         Unique within an import and the same in every run, for instance `RE2-OB/cartservice_cpu/1`.
     paths : tuple of Path
-        Files or folders that the case is read from.
+        Files or folders of the case.
     facts : Mapping
-        What the format noted while looking for cases and needs again in `load`; plain picklable values.
+        Values that `load` needs from the search for cases; picklable.
     candidates : tuple of str
-        Names of the files that could each be its input, where the source has several versions of the same telemetry.
-        `load` reads the first. `--input` moves the file that a user chose to the front.
+        Names of alternative input files, where the source has several versions of the same telemetry. `load` reads
+        the first. `--input` moves the user's choice to the front.
     has_fault : bool or None
-        Whether it has a fault; None where only reading the case tells.
+        Whether it has a fault; None if that is unknown before the case is read.
     """
 
     key: str
@@ -45,25 +45,28 @@ class Case:
     has_fault: bool | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True)
 class DataIssue:
-    """One thing about foreign data that a reader should know before using it.
+    """An issue with foreign data that users should know.
 
     Attributes
     ----------
     severity : {"error", "warning", "note"}
         error: the case cannot be imported; warning: the import works around it; note: worth knowing.
-    place : str
-        File, folder or case, relative to the path that was examined.
-    found : str
-        What was found, in one sentence.
+    location : str
+        File, folder or case, relative to the examined path.
+    problem : str
+        The issue in one sentence.
     handling : str
-        What the import does about it, in one sentence.
+        How the import handles it, in one sentence.
     """
 
-    severity: Literal["error", "warning", "note"]
-    place: str
-    found: str
+    severity: Severity
+    location: str
+    problem: str
     handling: str
 
 
@@ -71,12 +74,12 @@ _collected: ContextVar[list[DataIssue] | None] = ContextVar("collected", default
 
 
 def report_issues(find: Callable[[], Iterable[DataIssue]]) -> None:
-    """Report data issues while cases are found or read.
+    """Report data issues from `cases` or `load`.
 
     Parameters
     ----------
     find
-        Looks for the issues. It is called only while `collect_issues` is active: an import does not pay for it.
+        Finds the issues. It is called only within `collect_issues`, so that imports do not pay for it.
     """
     issues = _collected.get()
     if issues is not None:
@@ -85,7 +88,7 @@ def report_issues(find: Callable[[], Iterable[DataIssue]]) -> None:
 
 @contextmanager
 def collect_issues() -> Iterator[list[DataIssue]]:
-    """Collect the issues that are reported within the block."""
+    """Collect the issues reported within the block."""
     issues: list[DataIssue] = []
     token = _collected.set(issues)
     try:
@@ -96,44 +99,44 @@ def collect_issues() -> Iterator[list[DataIssue]]:
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignEpisode:
-    """One foreign case in our terms.
+    """A foreign case in the terms of our format.
 
-    Rows outside the view must be left out by the format. All times are UTC nanoseconds, windows half-open.
+    Formats must leave out rows outside the view. Times are UTC nanoseconds, windows half-open.
 
     Attributes
     ----------
     app : str
-        Name of the application; episodes of one application are compared with each other.
+        Name of the application.
     view_start_ns, view_end_ns : int
         The window that methods see.
     reference_end_ns : int
-        End of the part that is known to be healthy; see `faultset.datasets.imports.windows.reference_end`.
+        End of the healthy reference; see `faultset.datasets.imports.windows.reference_end`.
     services : tuple of str
-        Closed list of candidates; every target and root cause must be among them.
+        All candidates; must contain every target and root cause.
     tables : Mapping
-        Name of a table -> a function that gives its rows in pieces. Tables are read when they are written, one after
-        the other; a table that is left out is empty. Columns are those of `faultset.datasets.format.schemas.TABLES`
-        without `episode`. Ids of traces and spans are brought to lower-case hex digits without dashes.
+        Name of a table to a function that yields its rows in pieces, called once when the table is written. Missing
+        tables are empty. Columns are those of `faultset.datasets.format.schemas.TABLES` without `episode`. Trace and
+        span ids are converted to lower-case hex digits without dashes.
     label : Mapping
-        Fields of the label without `episode` and the windows. `fault`, `targets`, `root_causes` and `inject_start` are
-        needed for a case with a fault. `verdict` is by default "none" without a fault and "unknown" with one;
-        "manifest" only where the source itself says so. Each root cause is a mapping with `kind`, `name`, `service`,
-        `accepted` (services that are right answers) and optionally `metric`.
+        Fields of the label without `episode` and the windows. A case with a fault needs `fault`, `targets`,
+        `root_causes` and `inject_start`. `verdict` defaults to "none" without a fault and "unknown" with a fault; use
+        "manifest" only if the source confirms it. Each root cause is a mapping with `kind`, `name`, `service`,
+        `accepted` (services that count as right) and optionally `metric`.
     source_intervals_s : Mapping
         Sampling interval of each table that has one, in seconds.
     reference_moved_ns : int
-        By how much rows before `reference_end_ns` were moved, where the source gives the healthy time apart.
+        Shift of the rows before `reference_end_ns`, if the source recorded the healthy time separately.
     calls : tuple of (str, str)
         Declared call graph as (caller, callee).
     workload_entry : str
-        Service that the load talks to; empty where that is not known.
+        Service that receives the load; empty if unknown.
     metric_roles : tuple of Mapping
         Rows of `faultset.datasets.metrics.roles.MetricRole` for the source's metric names, as text: `source`,
         `metric`, `role`, `unit`, `kind`, `combine`, `meaning`.
     evidence : tuple of Mapping
         Rows of the table `evidence`: `check`, `subject`, `time`, `passed`, `detail`.
     inputs : tuple of Path
-        Files that the episode is read from, recorded in its evidence; by default the paths of the case.
+        Input files, recorded in the evidence; by default the paths of the case.
     """
 
     app: str
@@ -153,44 +156,45 @@ class ForeignEpisode:
 
 
 class ImportFormat(Protocol):
-    """A layout of foreign data. Made without arguments; holds no data; every method may be called in any process.
+    """A layout of foreign data.
 
-    `cases` and `load` report what is surprising about the data with `report_issues`.
+    The class takes no arguments and holds no data. Its methods may be called in any process. `cases` and `load` call
+    `report_issues` for surprising data.
     """
 
     name: str
-    """As the user types it: `rcaeval`."""
+    """Name on the command line, as `rcaeval`."""
     title: str
-    """As people know it: `RCAEval`."""
+    """Name in messages, as `RCAEval`."""
     weakness: str
-    """What a reader must know about the layout, recorded in the provenance; empty for nothing."""
+    """Limits of the data, recorded in the provenance; may be empty."""
     layout: Sequence[tuple[str, str]]
-    """What a folder of this format holds: in words, and a regular expression that one of the paths below it matches.
+    """Required content of a folder: a description, and a regular expression that matches a path below the folder.
 
-    The doctor says with it what data of no known format lacks."""
+    `faultset dataset doctor` uses it to describe what unrecognised data lacks."""
 
     def recognises(self, path: Path) -> bool:
-        """Say whether a folder or file looks like this format. Never raises, reads little."""
+        """Return whether a folder or file has this format; must not raise and should read little."""
         ...
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Find all cases below a path, in a stable order; raise DataError when there are none."""
+        """Return all cases below a path in a stable order; raise DataError if there are none."""
         ...
 
     def load(self, case: Case) -> ForeignEpisode:
-        """Read one case; raise DataError, naming the file, for one that cannot be imported."""
+        """Read a case; raise a DataError that names the file if it cannot be imported."""
         ...
 
 
 def choose_input(cases: Sequence[Case], name: str | None, title: str) -> Sequence[Case]:
-    """Return the cases so that those with a candidate of that name are read from it; the others stay as they are.
+    """Return the cases with the named file as first candidate, if they have it.
 
     Parameters
     ----------
     name
-        Name of a file; None for the file that the format prefers.
+        Name of a file; None keeps the format's preference.
     title
-        Name of the format in the error.
+        Name of the format in errors.
 
     Raises
     ------
@@ -201,9 +205,9 @@ def choose_input(cases: Sequence[Case], name: str | None, title: str) -> Sequenc
         return cases
     candidates = sorted({candidate for case in cases for candidate in case.candidates})
     if not candidates:
-        raise DataError(f"{title} data has one version of each file; leave out --input")
+        raise DataError(f"--input needs data with alternative input files, which {title} data never has; leave it out")
     if name not in candidates:
-        raise DataError(f"no case can be read from {name}; choose one of {', '.join(candidates)}")
+        raise DataError(f"--input is {name}, but no case has that file; choose one of {', '.join(candidates)}")
     return [
         replace(case, candidates=(name, *(other for other in case.candidates if other != name)))
         if name in case.candidates
@@ -213,12 +217,12 @@ def choose_input(cases: Sequence[Case], name: str | None, title: str) -> Sequenc
 
 
 def count_inputs(cases: Sequence[Case]) -> dict[str, int]:
-    """Return how many cases are read from each file, of those that have a choice."""
+    """Return the number of cases per input file, for cases with alternatives."""
     return dict(sorted(Counter(case.candidates[0] for case in cases if case.candidates).items()))
 
 
 def describe_inputs(cases: Sequence[Case]) -> str:
-    """Return a sentence on the files that cases are read from; empty where there is no choice."""
+    """Return a sentence on the chosen input files; empty if there are no alternatives."""
     counts = count_inputs(cases)
     if not counts:
         return ""
@@ -229,19 +233,17 @@ def describe_inputs(cases: Sequence[Case]) -> str:
 
 
 def input_issues(cases: Sequence[Case]) -> Iterator[DataIssue]:
-    """Yield an issue for each case that could be read from several files, with the one that is read."""
+    """Yield an issue for each case with alternative input files."""
     for case in cases:
         if len(case.candidates) > 1:
+            problem = f"It has several input files: {', '.join(sorted(case.candidates))}."
             yield DataIssue(
-                severity="warning",
-                place=case.key,
-                found=f"It has several input files: {', '.join(sorted(case.candidates))}.",
-                handling=f"{case.candidates[0]} is read; --input FILE chooses another.",
+                "warning", case.key, problem, f"{case.candidates[0]} is read; --input FILE chooses another."
             )
 
 
 def input_evidence(case: Case, foreign: ForeignEpisode, importer: str) -> list[dict[str, Any]]:
-    """Return a row of evidence for each file that an episode was read from, relative to the folder of its case."""
+    """Return an evidence row for each input file, named relative to the folder of the case."""
     folders = [path if path.is_dir() else path.parent for path in case.paths]
     base = os.path.commonpath(folders) if folders else ""
     names = {Path(os.path.relpath(path, base)).as_posix() for path in foreign.inputs or case.paths}

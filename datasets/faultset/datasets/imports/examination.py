@@ -1,10 +1,10 @@
-"""Which format a folder of data has, and which data issues."""
+"""Recognise the format of data and look for issues without importing it."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,18 +31,18 @@ from faultset.datasets.imports.windows import EMPTY_VIEW
 
 @dataclass(frozen=True, kw_only=True)
 class Examination:
-    """What was found at a path."""
+    """Format and issues of the data at a path."""
 
     format: str
-    """Name of the format; `faultset` for a dataset of ours."""
+    """Name of the format; `faultset` for our own datasets."""
     cases: int
-    """How many cases there are, or episodes of a dataset of ours."""
+    """Number of cases, or of episodes in our own datasets."""
     summary: str
-    """What the data holds, in one line."""
+    """Content of the data in one line."""
     next: str
     """Command to run next."""
     data_issues: tuple[DataIssue, ...]
-    """What a reader should know before using the data."""
+    """Issues, errors first."""
 
 
 def examine(
@@ -52,42 +52,42 @@ def examine(
     input_file: str | None = None,
     progress: Progress | None = None,
 ) -> Examination:
-    """Recognise the data at a path and look for what is unusual in it; import nothing.
+    """Recognise the data at a path and look for issues; import nothing.
 
     Parameters
     ----------
     path
         Folder or file.
     display_name
-        How messages name a dataset of ours; its path by default.
+        Name of our own dataset in messages; its path by default.
     input_file
-        Name of the file to read, for cases that have several with the same telemetry.
+        Name of the file to read, for cases with alternative input files.
     progress
-        Told how many cases are finished, and of how many.
+        Called with the number of finished cases and of all cases.
 
     Raises
     ------
     DataError
-        There is nothing, or data of no known format.
+        The path does not exist or its format is unknown.
     """
     path = Path(path)
     if not path.exists():
-        raise DataError(f"there is nothing at {path}; give a folder of data")
+        raise DataError(f"{path} does not exist; give a folder of data")
     if (path / VERSIONS).is_dir():
-        return _own(path, display_name or str(path))
-    found = recognised(path)
-    if not found:
+        return _examine_dataset(path, display_name or str(path))
+    importers = recognised(path)
+    if not importers:
         hint = describe_nearest(path)
         raise DataError(
-            f"{path} is of no known format ({', '.join(format_names())}). {hint + ' ' if hint else ''}"
+            f"{path} has none of the known formats ({', '.join(format_names())}). {hint + ' ' if hint else ''}"
             "Give the folder that was unpacked"
         )
-    first = found[0]
+    first = importers[0]
     with collect_issues() as issues:
         with reading(first, str(path)):
             cases = choose_input(first.cases(path), input_file, first.title)
         issues += [*input_issues(cases), *_telemetry_issues(first, cases, progress)]
-    others = f"It also looks like {', '.join(one.title for one in found[1:])}." if len(found) > 1 else ""
+    others = f"It also looks like {', '.join(other.title for other in importers[1:])}." if len(importers) > 1 else ""
     count = f"{path} holds {len(cases)} {first.title} {'case' if len(cases) == 1 else 'cases'}."
     summary = " ".join(filter(None, (count, describe_inputs(cases), others)))
     option = f" --input {input_file}" if input_file else ""
@@ -96,12 +96,12 @@ def examine(
         cases=len(cases),
         summary=f"{summary}\n{first.weakness}".rstrip("\n"),
         next=f"faultset dataset import {first.name} {shlex.quote(str(path))} OUT{option}",
-        data_issues=_gathered(issues),
+        data_issues=_group_issues(issues),
     )
 
 
 def _telemetry_issues(importer: ImportFormat, cases: Sequence[Case], progress: Progress | None) -> Iterator[DataIssue]:
-    """Read all cases; yield those that cannot be imported, and gaps common to all series of metrics."""
+    """Read all cases; yield an issue for each unreadable case and for gaps common to all metrics."""
     gaps: dict[str, str] = {}
     steps = StepCounter(len(cases), progress)
     for case in cases:
@@ -109,23 +109,20 @@ def _telemetry_issues(importer: ImportFormat, cases: Sequence[Case], progress: P
             with reading(importer, case.key):
                 gap = _common_gap(importer.load(case))
         except DataError as error:
-            yield DataIssue(severity="error", place=case.key, found=str(error), handling="The case cannot be imported.")
+            yield DataIssue("error", case.key, str(error), "The case cannot be imported.")
         else:
             if gap is not None:
                 gaps[case.key] = gap
         steps.add()
     if gaps:
         first, gap = next(iter(gaps.items()))
-        yield DataIssue(
-            severity="warning",
-            place=first if len(gaps) == 1 else f"{first} and {len(gaps) - 1} more",
-            found=f"No series of metrics has a sample for {gap}.",
-            handling="The gap stays: the collector paused there, which is no sign of a fault.",
-        )
+        location = first if len(gaps) == 1 else f"{first} and {len(gaps) - 1} more"
+        problem = f"No series of metrics has a sample for {gap}."
+        yield DataIssue("warning", location, problem, "The gap stays and does not count as a sign of a fault.")
 
 
 def _common_gap(episode: ForeignEpisode) -> str | None:
-    """Return the longest gap of an episode in words; DataError when no table has a row."""
+    """Describe the longest gap of an episode; raise DataError if all tables are empty."""
     view = (episode.view_start_ns, episode.view_end_ns)
     pieces = [_times(piece, "metrics") for piece in episode.tables["metrics"]()] if "metrics" in episode.tables else []
     times = np.concatenate([np.zeros(0, dtype=np.int64), *pieces])
@@ -137,28 +134,23 @@ def _common_gap(episode: ForeignEpisode) -> str | None:
 
 
 def _times(piece: pa.RecordBatch | pa.Table, table: str) -> np.ndarray:
-    # a table converts chunked and plain columns alike
+    # A table accepts chunked and plain columns alike.
     return pa.table({"time": piece[time_column(table)]})["time"].cast(pa.int64()).unique().to_numpy()
 
 
-def _gathered(data_issues: Iterable[DataIssue]) -> tuple[DataIssue, ...]:
-    """Say each thing once, with the first place and how many more there are; the gravest first."""
-    places: dict[tuple[str, str, str], list[str]] = {}
-    for issue in data_issues:
-        places.setdefault((issue.severity, issue.found, issue.handling), []).append(issue.place)
+def _group_issues(issues: Sequence[DataIssue]) -> tuple[DataIssue, ...]:
+    """Return each issue once with its first location and the number of others, errors first."""
+    locations: dict[DataIssue, list[str]] = {}
+    for issue in issues:
+        locations.setdefault(replace(issue, location=""), []).append(issue.location)
     order = ("error", "warning", "note")
     return tuple(
-        DataIssue(
-            severity=severity,  # type: ignore[arg-type]
-            place=where[0] if len(where) == 1 else f"{where[0]} and {len(where) - 1} more",
-            found=found,
-            handling=handling,
-        )
-        for (severity, found, handling), where in sorted(places.items(), key=lambda item: order.index(item[0][0]))
+        replace(issue, location=names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more")
+        for issue, names in sorted(locations.items(), key=lambda item: order.index(item[0].severity))
     )
 
 
-def _own(path: Path, name: str) -> Examination:
+def _examine_dataset(path: Path, name: str) -> Examination:
     from faultset.datasets.checks.telemetry import reference_messages
     from faultset.datasets.dataset import Dataset
     from faultset.datasets.format.versions import read_manifest
@@ -173,17 +165,12 @@ def _own(path: Path, name: str) -> Examination:
         format="faultset",
         cases=count,
         summary=(
-            f"{name} is a dataset of faultset{source}: version {manifest.version}, {count} episodes. "
+            f"{name} is a faultset dataset{source}: version {manifest.version}, {count} episodes. "
             "There is nothing to import."
         ),
         next=f"faultset dataset verify {shlex.quote(name)}",
         data_issues=tuple(
-            DataIssue(
-                severity="warning",
-                place=name,
-                found=message,
-                handling='Such methods answer "cannot", which counts as a miss.',
-            )
+            DataIssue("warning", name, message, 'Such methods answer "cannot", which counts as a miss.')
             for message in messages
         ),
     )

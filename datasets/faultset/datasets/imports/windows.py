@@ -1,27 +1,27 @@
-"""Windows of foreign cases, which were not cut with a view in mind."""
+"""The healthy reference window of foreign cases."""
 
 from __future__ import annotations
 
 from faultset.core.errors import DataError
 
-EMPTY_VIEW = "none of the telemetry lies in the view"
-"""Why a case cannot become an episode."""
+EMPTY_VIEW = "no telemetry is within the view"
+"""Reason that a case cannot become an episode."""
 REFERENCE_SHARE = 0.4
-"""Part of a view that is taken as healthy: 0.8 of the first half, as in our own episodes."""
+"""Share of a view used as the reference: 0.8 of the first half, as in collected episodes."""
 BEFORE_ONSET_SHARE = 0.8
-"""Part of the time before the onset that is taken where the onset comes early."""
+"""Share of the time before an early onset that is used as the reference."""
 
 
 def reference_end(view_start_ns: int, view_end_ns: int, onset_ns: int | None, *, origin: str) -> int:
-    """Return where the part known to be healthy ends: before the onset, and where possible independent of it.
+    """Return the end of the healthy reference: before the onset and, if possible, independent of it.
 
-    The first 40 % of the view are taken, whatever the onset. Only when the fault begins earlier than that, the
-    reference is 80 % of the time before it, and its length tells the onset.
+    The reference is the first 40 % of the view. If the fault begins earlier, it is the first 80 % of the time before
+    the fault; its length then reveals the onset.
 
     Parameters
     ----------
     origin
-        Names the case in the error that is raised when there is no healthy time at all.
+        Name of the case in errors.
 
     Examples
     --------
@@ -29,7 +29,7 @@ def reference_end(view_start_ns: int, view_end_ns: int, onset_ns: int | None, *,
     (576, 240)
     """
     if view_end_ns <= view_start_ns:
-        raise DataError(f"{origin} covers no time; leave it out")
+        raise DataError(f"{origin} must cover some time, but ends when it begins; leave it out")
     end = view_start_ns + round(REFERENCE_SHARE * (view_end_ns - view_start_ns))
     if onset_ns is None or end <= onset_ns:
         return max(end, view_start_ns + 1)

@@ -1,1 +1,1 @@
-"""kubectl over any cluster state: command lines, kinds, selectors, tables, and one reader of all verbs that look."""
+"""kubectl over any cluster state: command lines, kinds, selectors, tables and the reading verbs."""

@@ -1,4 +1,4 @@
-"""Answers of tools: text with a status, and kinds of negative answers that are never confused."""
+"""Answers of tools: text with a status that distinguishes the kinds of negative answers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from faultset.core.suggestions import suggest
 from faultset.datasets.kubectl.printing import in_columns
 
 AnswerStatus = Literal["ok", "empty", "absent", "not_recorded", "refused", "invalid"]
-"""ok · empty: recorded, and there was nothing · absent: no object of that name, and all of its kind were recorded ·
-not_recorded: the recording does not hold it, which says nothing about the system · refused: a write or something
-interactive · invalid: a request that cannot be understood."""
+"""ok · empty: recorded, without any rows · absent: no object of that name among the recorded ones · not_recorded: not
+part of the recording, which says nothing about the system · refused: a write or an interactive request · invalid: a
+request that cannot be parsed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,15 +22,15 @@ class ToolAnswer:
     status: AnswerStatus
     text: str
     cursor: int | None = None
-    """Where the next part begins, when there is more."""
+    """Start of the next page, if there is one."""
 
 
 UNRECORDED = "<not-recorded>"
-"""What stands for a field that was not recorded."""
+"""Placeholder for a field that was not recorded."""
 
 
 class NegativeAnswer(Exception):
-    """A question that gets a negative answer instead of objects."""
+    """A request with a negative answer instead of objects."""
 
     def __init__(self, answer: ToolAnswer) -> None:
         super().__init__(answer.text)
@@ -38,53 +38,73 @@ class NegativeAnswer(Exception):
 
 
 def found(text: str, cursor: int | None = None) -> ToolAnswer:
-    """Return what was asked for."""
+    """Return an answer with the requested text."""
     return ToolAnswer(status="ok", text=text, cursor=cursor)
 
 
 def empty(what: str) -> ToolAnswer:
-    """Say that something was recorded and that there was nothing of it; `what` names rows and window."""
+    """Return the answer that recorded data has no matching rows; `what` names rows and window."""
     return ToolAnswer(status="empty", text=f"No rows: {what}.")
 
 
 def absent(what: str, name: str, known: Iterable[str]) -> ToolAnswer:
-    """Say that there is no object of a name, and which names are near."""
-    near = suggest(name, known)
-    return ToolAnswer(status="absent", text=f'Not found: {what} "{name[:200]}"; {near}')
+    """Return the answer that no object has a name, with similar names."""
+    return ToolAnswer(status="absent", text=f'Not found: {what} "{name[:200]}"; {suggest(name, known)}')
 
 
 def not_recorded(what: str) -> ToolAnswer:
-    """Say that the recording does not hold something."""
+    """Return the answer that something is not part of the recording."""
     return ToolAnswer(status="not_recorded", text=f"Not recorded: {what}. This says nothing about the system.")
 
 
 def refused(what: str) -> ToolAnswer:
-    """Say that something cannot be done here."""
+    """Return the answer that something is not supported."""
     return ToolAnswer(status="refused", text=f"Refused: {what}.")
 
 
 def invalid(what: str) -> ToolAnswer:
-    """Say that a request cannot be understood, and what would be."""
+    """Return the answer that a request cannot be parsed."""
     return ToolAnswer(status="invalid", text=f"Invalid: {what}")
 
 
-_WIDEST = 400
+_MAX_WIDTH = 400
 
 
-def folded_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    r"""Return rows in kubectl's columns, each cell on one line of at most 400 characters.
+_MIN_REPEATS = 3
 
+
+def folded_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, repeats_once: bool = False) -> str:
+    r"""Return rows in kubectl's columns, with each cell on a line of at most 400 characters.
+
+    Parameters
+    ----------
+    repeats_once
+        Whether columns with the same cell in three or more rows become a line above the table.
+
+    Examples
+    --------
     >>> folded_table(["NAME", "MESSAGE"], [["geo", "not\nready"]])
     'NAME   MESSAGE\ngeo    not ready'
+    >>> folded_table(["unit", "value"], [["s", 1], ["s", 2], ["s", 3]], repeats_once=True)
+    '# in all rows: unit = s\nvalue\n1\n2\n3'
     """
-    return in_columns(header, ([_folded(value) for value in row] for row in rows))
+    cells = [[_fold(value) for value in row] for row in rows]
+    if not repeats_once or len(cells) < _MIN_REPEATS:
+        return in_columns(header, cells)
+    constant = [len(set(column)) == 1 for column in zip(*cells, strict=True)]
+    if not any(constant) or all(constant):
+        return in_columns(header, cells)
+    shared = ", ".join(f"{name} = {cell}" for name, cell, same in zip(header, cells[0], constant, strict=True) if same)
+    varying = [number for number, same in enumerate(constant) if not same]
+    table = in_columns([header[number] for number in varying], [[row[n] for n in varying] for row in cells])
+    return f"# in all rows: {shared}\n{table}"
 
 
-def _folded(value: object) -> str:
+def _fold(value: object) -> str:
     text = "<none>" if value is None else str(value)
-    return " ".join(text.split())[:_WIDEST] if len(text) > _WIDEST or len(text.splitlines()) > 1 else text
+    return " ".join(text.split())[:_MAX_WIDTH] if len(text) > _MAX_WIDTH or len(text.splitlines()) > 1 else text
 
 
 def number(value: float) -> str:
-    """Return a number with four significant digits and without an exponent where that is short."""
+    """Return a number with four significant digits, without an exponent if it is large."""
     return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"

@@ -1,4 +1,4 @@
-"""What kubectl asks of a cluster at a moment; recordings and live platforms answer."""
+"""State of a cluster for kubectl; recordings and live platforms implement it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from faultset.datasets.kubectl.printing import Event
 
 
 class PodLogLine(NamedTuple):
-    """A line that a container has logged."""
+    """A log line of a container."""
 
     time_ns: int
     container: str
@@ -19,7 +19,7 @@ class PodLogLine(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """CPU and memory that a container uses."""
+    """CPU and memory use of a container."""
 
     pod: str
     container: str
@@ -28,23 +28,23 @@ class Usage(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Restarts of a pod's containers, and those begins of later runs that are known, the oldest first."""
+    """Restarts of a pod's containers, and the known start times of later runs in ascending order."""
 
     restarts: int
     starts_ns: Sequence[int]
 
 
 class ClusterState(Protocol):
-    """A cluster at a moment, as kubectl shows it.
+    """A cluster at a point in time, as kubectl shows it.
 
-    All methods raise NegativeAnswer for what the state does not hold, and for what must not be shown.
+    All methods raise NegativeAnswer for data that the state lacks or must not show.
 
     Attributes
     ----------
     name
-        Of the context that kubectl shows.
+        Name of the kubectl context.
     namespace
-        Of the application.
+        Namespace of the application.
     is_partial
         Whether fields may be missing because they were not recorded.
     """
@@ -55,12 +55,12 @@ class ClusterState(Protocol):
 
     @property
     def kinds(self) -> Sequence[str]:
-        """Kinds of objects that there may be, without events."""
+        """Supported kinds of objects, without events."""
         ...
 
     @property
     def now_ns(self) -> int:
-        """The moment in nanoseconds since 1970."""
+        """Current time in nanoseconds since 1970."""
         ...
 
     def check_namespace(self, namespace: str) -> None:
@@ -68,39 +68,39 @@ class ClusterState(Protocol):
         ...
 
     def kind_of(self, word: str) -> str:
-        """Return the kind that a word stands for, Event included."""
+        """Return the kind for any of its names, including Event."""
         ...
 
     def objects(self, kind: str, selector: str | None = None) -> list[Object]:
-        """Return the objects of a kind in the order of their names, those that a label selector selects."""
+        """Return the objects of a kind that match a label selector, sorted by name."""
         ...
 
     def present_name(self, kind: str, name: str) -> str:
-        """Return the name of the object that a name stands for."""
+        """Return the current name of an object, whose name in a request may be outdated."""
         ...
 
     def created_ns(self, body: Object) -> int | None:
-        """Return when an object came to be; None when it is unknown."""
+        """Return the creation time of an object, or None if unknown."""
         ...
 
     def cells(self, body: Object) -> Cells:
-        """Return the cells of an object's table that its fields do not tell."""
+        """Return table cells of an object that do not follow from its fields."""
         ...
 
     def events(self) -> list[Event]:
-        """Return the last occurrence of every event, the oldest first."""
+        """Return the last occurrence of every event, oldest first."""
         ...
 
     def pod_names(self) -> Iterable[str]:
-        """Return the names of the pods, in the order in which they came to be."""
+        """Return the names of the pods in the order of their creation."""
         ...
 
     def pods_of(self, kind: str, name: str) -> list[str]:
-        """Return the pods of a workload or Service; the first is the one whose lines are shown."""
+        """Return the pods of a workload or Service; `kubectl logs` shows the first."""
         ...
 
     def log_lines(self, pod: str) -> list[PodLogLine]:
-        """Return what a pod has logged, the oldest line first."""
+        """Return the log lines of a pod, oldest first."""
         ...
 
     def runs(self, pod: str) -> Runs:
@@ -112,5 +112,5 @@ class ClusterState(Protocol):
         ...
 
     def usage(self, pods: Sequence[str] | None) -> list[Usage]:
-        """Return what containers of some pods use, of all by default; pods without samples are left out."""
+        """Return the use of the containers of pods, by default of all; pods without samples are left out."""
         ...

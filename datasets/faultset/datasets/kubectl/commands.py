@@ -1,4 +1,4 @@
-"""Command lines as words, flags and filters, without a shell; what only a shell would understand is refused."""
+"""Parse command lines into words, flags and filters without a shell; shell syntax is refused."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from faultset.core.errors import UsageError
 from faultset.core.times import parse_duration
 
-LONGEST_LINE = 20_000
-"""Most characters of a command line."""
+MAX_LINE = 20_000
+"""Maximum characters of a command line."""
 
 _TOKEN = re.compile(
     r"""(?P<blank>[ \t\r\n]+)|(?P<operator>[|&;<>()]+)|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|"""
@@ -22,15 +22,15 @@ _SUBSTITUTION = re.compile(r"`|\$\(")
 
 
 class CommandError(UsageError):
-    """A command that cannot be understood."""
+    """A command that cannot be parsed."""
 
 
 class ShellSyntaxError(CommandError):
-    """A command that only a shell could run."""
+    """A command that needs a shell."""
 
 
 class Token(NamedTuple):
-    """A word of a command line, or an operator between words, as `|` or `>`."""
+    """A word of a command line, or an operator such as `|` or `>`."""
 
     text: str
     is_operator: bool = False
@@ -43,29 +43,29 @@ _IGNORED_REDIRECTIONS = (
 
 
 def tokens(line: str) -> list[Token]:
-    """Return the words and the operators of a line, with quotes and backslashes as in a shell.
+    """Split a line into words and operators; quotes and backslashes work like in a shell.
 
     Raises
     ------
     CommandError
         The line is too long, or a quote is not closed.
     ShellSyntaxError
-        It has substitutions, or the character NUL.
+        The line has substitutions or the character NUL.
 
     Examples
     --------
     >>> [token.text for token in tokens("kubectl get pods | grep 'a|b'") if not token.is_operator]
     ['kubectl', 'get', 'pods', 'grep', 'a|b']
     """
-    if len(line) > LONGEST_LINE:
-        raise CommandError(f"a command has at most {LONGEST_LINE:,} characters; found {len(line):,}")
+    if len(line) > MAX_LINE:
+        raise CommandError(f"a command must have at most {MAX_LINE:,} characters, but has {len(line):,}")
     if "\0" in line:
         raise _needs_shell("\0")
     return list(_tokens(line))
 
 
 def split_line(line: str) -> list[str]:
-    """Return the words of a line that is one command.
+    """Split a line with one command into words.
 
     >>> split_line("kubectl patch svc geo -p '{\\"spec\\": {}}'")
     ['kubectl', 'patch', 'svc', 'geo', '-p', '{"spec": {}}']
@@ -73,9 +73,9 @@ def split_line(line: str) -> list[str]:
     Raises
     ------
     CommandError
-        As in `tokens`.
+        See `tokens`.
     ShellSyntaxError
-        The line has characters that only a shell understands: pipes, redirections, lists of commands, substitutions.
+        The line has pipes, redirections, several commands or substitutions.
     """
     words = tokens(line)
     for token in words:
@@ -85,14 +85,14 @@ def split_line(line: str) -> list[str]:
 
 
 def split_pipeline(text: str) -> list[list[str]]:
-    """Return the words of a command and of each filter behind a pipe.
+    """Split a line into the words of a command and of each filter behind a pipe.
 
     Raises
     ------
     CommandError
         A stage is empty, or a quote is not closed.
     ShellSyntaxError
-        The line needs a shell for more than pipes.
+        The line has shell syntax other than pipes.
 
     Examples
     --------
@@ -108,19 +108,19 @@ def split_pipeline(text: str) -> list[list[str]]:
         else:
             raise _needs_shell(word)
     if len(stages) > 1 and not all(stages):
-        raise CommandError("a part of the pipe is empty")
+        raise CommandError("every stage of a pipe needs a command, but one is empty")
     return stages
 
 
 class VerbFlag(NamedTuple):
-    """A flag of a verb of kubectl.
+    """A flag of a kubectl verb.
 
     Attributes
     ----------
     convert
-        Makes the value of a text and raises CommandError; None for a switch.
+        Parses the value and may raise CommandError; None for a switch.
     short
-        Its letter with the hyphen, empty without one.
+        Short form with its hyphen; may be empty.
     """
 
     name: str
@@ -130,14 +130,14 @@ class VerbFlag(NamedTuple):
 
 @dataclass
 class KubectlCommand:
-    """A command after its flags were read.
+    """A parsed command.
 
     Attributes
     ----------
     flags
         Long name to value; True for a switch.
     has_filters
-        Whether filters follow behind a pipe, so that no line may be left out.
+        Whether filters follow, so that the answer must have all lines.
     """
 
     verb: str
@@ -152,43 +152,43 @@ class KubectlCommand:
 
 
 def whole_number(name: str, least: int = 0, most: int = 10**9) -> Callable[[str], int]:
-    """Return a converter of whole numbers for the flag of a name."""
+    """Return a converter to whole numbers for the named flag."""
 
     def convert(text: str) -> int:
         if not re.fullmatch(r"-?[0-9]{1,9}", text, re.ASCII):
-            raise CommandError(f"{name} takes a whole number, not {text[:40]!r}")
+            raise CommandError(f"{name} must be a whole number, got {text[:40]!r}")
         if not least <= int(text) <= most:
-            raise CommandError(f"{name} is from {least} to {most} here; found {text}")
+            raise CommandError(f"{name} must be from {least} to {most}, got {text}")
         return int(text)
 
     return convert
 
 
 def duration_s(name: str) -> Callable[[str], float]:
-    """Return a converter of durations to seconds for the flag of a name."""
+    """Return a converter of durations to seconds for the named flag."""
 
     def convert(text: str) -> float:
         try:
             return parse_duration(text)
         except ValueError:
-            raise CommandError(f"{name} takes a duration such as 5m or 30s, not {text[:40]!r}") from None
+            raise CommandError(f"{name} must be a duration such as 5m or 30s, got {text[:40]!r}") from None
 
     return convert
 
 
 def one_of(name: str, *values: str) -> Callable[[str], str]:
-    """Return a converter for the flag of a name that takes one of a few words."""
+    """Return a converter for the named flag that accepts the given values only."""
 
     def convert(text: str) -> str:
         if text not in values:
-            raise CommandError(f"{name} takes {', '.join(values)}; found {text[:40]!r}")
+            raise CommandError(f"{name} must be one of {', '.join(values)}, got {text[:40]!r}")
         return text
 
     return convert
 
 
 def split_verb(words: Sequence[str], flags: Iterable[VerbFlag]) -> tuple[str, list[str]]:
-    """Return the verb of a command and its other words; `flags` may precede it.
+    """Return the verb of a command, which `flags` may precede, and the other words.
 
     >>> split_verb(["-n", "hotel", "get", "pods"], [VerbFlag("--namespace", str, "-n")])
     ('get', ['-n', 'hotel', 'pods'])
@@ -202,12 +202,12 @@ def split_verb(words: Sequence[str], flags: Iterable[VerbFlag]) -> tuple[str, li
 
 
 def read_flags(words: Sequence[str], flags: Iterable[VerbFlag]) -> tuple[list[str], dict[str, Any]]:
-    """Return the arguments among words, and the values of the flags by their long names.
+    """Return the arguments among words, and the flags' values by long name.
 
     Raises
     ------
     CommandError
-        A flag is unknown, lacks its value, or has a wrong one.
+        A flag is unknown, or its value is missing or invalid.
 
     Examples
     --------
@@ -217,11 +217,11 @@ def read_flags(words: Sequence[str], flags: Iterable[VerbFlag]) -> tuple[list[st
     spellings = _spellings(flags)
     arguments: list[str] = []
     values: dict[str, Any] = {}
-    waiting = list(words)
-    while waiting:
-        word = waiting.pop(0)
+    remaining = list(words)
+    while remaining:
+        word = remaining.pop(0)
         if word == "--":
-            return [*arguments, *waiting], values
+            return [*arguments, *remaining], values
         if not word.startswith("-") or word == "-":
             arguments.append(word)
             continue
@@ -229,14 +229,14 @@ def read_flags(words: Sequence[str], flags: Iterable[VerbFlag]) -> tuple[list[st
         if not name.startswith("--") and len(name) > 2:
             short = spellings.get(name[:2])
             if short is not None and short.convert is None:
-                waiting.insert(0, f"-{word[2:]}")
+                remaining.insert(0, f"-{word[2:]}")
                 word = name = name[:2]
                 equals = value = ""
             else:
                 name, equals, value = name[:2], "=", word[2:]
         flag = spellings.get(name)
         if flag is None:
-            raise CommandError(f"kubectl's flag {word[:60]} is not known here")
+            raise CommandError(f"kubectl's flag {word[:60]} is not supported; leave it out")
         if flag.convert is None:
             if equals and value.lower() in ("false", "0", "no"):
                 values.pop(flag.name, None)
@@ -244,9 +244,9 @@ def read_flags(words: Sequence[str], flags: Iterable[VerbFlag]) -> tuple[list[st
                 values[flag.name] = True
         else:
             if not equals:
-                if not waiting:
+                if not remaining:
                     raise CommandError(f"the flag {word[:60]} needs a value")
-                value = waiting.pop(0)
+                value = remaining.pop(0)
             values[flag.name] = flag.convert(value)
     return arguments, values
 
@@ -257,17 +257,17 @@ def _spellings(flags: Iterable[VerbFlag]) -> Mapping[str, VerbFlag]:
 
 def _needs_shell(text: str) -> ShellSyntaxError:
     return ShellSyntaxError(
-        f"{text[:60]!r} is for a shell, and there is none: give one command at a time, in quotes what is data"
+        f"{text[:60]!r} needs a shell, and there is none; give one command at a time and quote data"
     )
 
 
 def _without_redirections(words: Sequence[Token]) -> list[Token]:
-    kept: list[Token] = []
+    result: list[Token] = []
     for token in words:
-        kept.append(token)
-        if tuple(kept[-3:]) in _IGNORED_REDIRECTIONS:
-            del kept[-3:]
-    return kept
+        result.append(token)
+        if tuple(result[-3:]) in _IGNORED_REDIRECTIONS:
+            del result[-3:]
+    return result
 
 
 def _tokens(line: str) -> Iterator[Token]:
@@ -276,7 +276,7 @@ def _tokens(line: str) -> Iterator[Token]:
     while position < len(line):
         match = _TOKEN.match(line, position)
         if match is None:
-            raise CommandError(f"a quote is not closed in {_short(line)}; close it")
+            raise CommandError(f"a quote is not closed in {_shorten(line)}; close it")
         position = match.end()
         kind, text = str(match.lastgroup), match[str(match.lastgroup)]
         if kind in ("plain", "double") and (substitution := _SUBSTITUTION.search(text)):
@@ -288,14 +288,14 @@ def _tokens(line: str) -> Iterator[Token]:
                 yield Token(text, is_operator=True)
             word = None
         elif kind != "escaped" or text != "\n":
-            word = (word or "") + (_unescaped(text) if kind == "double" else text)
+            word = (word or "") + (_unescape(text) if kind == "double" else text)
     if word is not None:
         yield Token(word)
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return re.sub(r'\\(?:\n|([$`"\\]))', r"\1", text)
 
 
-def _short(line: str) -> str:
+def _shorten(line: str) -> str:
     return repr(line if len(line) < 60 else f"{line[:57]}...")

@@ -1,4 +1,4 @@
-"""Objects as `kubectl describe` prints them; fields that an object has not are left out."""
+"""Describe objects like `kubectl describe`, without missing fields."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 from faultset.datasets.kubectl.answers import UNRECORDED
 from faultset.datasets.kubectl.documents import text_of, yaml_text
 from faultset.datasets.kubectl.object_tables import Object, endpoint_texts, is_terminating, pairs
-from faultset.datasets.kubectl.printing import in_columns, labelled
+from faultset.datasets.kubectl.printing import field_line, in_columns
 
 
 def description(body: Object, *, age: str | None = None) -> list[str]:
-    """Return the lines that describe an object, without its events."""
+    """Return the description of an object as lines, without its events."""
     lines = _metadata(body["metadata"])
     if age is not None:
-        lines.append(labelled("Age", age))
+        lines.append(field_line("Age", age))
     return lines + _SECTIONS.get(body["kind"], _fields)(body)
 
 
 def _metadata(metadata: Mapping[str, Any]) -> list[str]:
-    lines = [labelled("Name", metadata["name"])]
+    lines = [field_line("Name", metadata["name"])]
     if metadata.get("namespace"):
-        lines.append(labelled("Namespace", metadata["namespace"]))
+        lines.append(field_line("Namespace", metadata["namespace"]))
     return lines + [
-        labelled(key.capitalize(), pairs(metadata[key])) for key in ("labels", "annotations") if key in metadata
+        field_line(key.capitalize(), pairs(metadata[key])) for key in ("labels", "annotations") if key in metadata
     ]
 
 
@@ -36,14 +36,14 @@ def _fields(body: Object) -> list[str]:
 def _pod(pod: Object) -> list[str]:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     lines = [
-        labelled("Node", spec.get("nodeName") or "<none>"),
-        labelled("Status", "Terminating" if is_terminating(pod) else status.get("phase")),
+        field_line("Node", spec.get("nodeName") or "<none>"),
+        field_line("Status", "Terminating" if is_terminating(pod) else status.get("phase")),
     ]
     if status.get("podIP"):
-        lines.append(labelled("IP", status["podIP"]))
+        lines.append(field_line("IP", status["podIP"]))
     if status.get("reason"):
-        lines.append(labelled("Reason", status["reason"]))
-    statuses = {one["name"]: one for one in status.get("containerStatuses") or []}
+        lines.append(field_line("Reason", status["reason"]))
+    statuses = {container["name"]: container for container in status.get("containerStatuses") or []}
     lines.append("Containers:")
     for container in spec.get("containers") or []:
         lines.append(f"  {container['name']}:")
@@ -51,8 +51,8 @@ def _pod(pod: Object) -> list[str]:
         if container["name"] in statuses:
             lines += _container_status(statuses[container["name"]])
     lines += _volumes(spec)
-    conditions = [(one["type"], one["status"]) for one in status.get("conditions") or []]
-    return [*lines, "Conditions:", *_indented(in_columns(["Type", "Status"], conditions), "  ")]
+    conditions = [(condition["type"], condition["status"]) for condition in status.get("conditions") or []]
+    return [*lines, "Conditions:", *_indent(in_columns(["Type", "Status"], conditions), "  ")]
 
 
 def _container_status(status: Mapping[str, Any]) -> list[str]:
@@ -74,7 +74,7 @@ def _container_status(status: Mapping[str, Any]) -> list[str]:
 
 
 def _container(container: Mapping[str, Any]) -> list[str]:
-    """Return the fields of a container that a workload asks for."""
+    """Return the lines of a container's specification."""
     lines = [f"    Image:{'':<10}{container.get('image')}"]
     lines += [
         f"    {name.capitalize() + ':':<16}{' '.join(container[name])}"
@@ -95,14 +95,14 @@ def _container(container: Mapping[str, Any]) -> list[str]:
             lines.append(f"    {label:<16}{text_of(container[name])}")
     if "env" in container:
         lines.append("    Environment:")
-        for variable in sorted(container["env"] or [], key=lambda one: one["name"]):
+        for variable in sorted(container["env"] or [], key=lambda variable: variable["name"]):
             source = variable.get("valueFrom")
             lines.append(
                 f"      {variable['name']}:  {variable.get('value', '') if source is None else text_of(source)}"
             )
     if container.get("volumeMounts"):
         lines.append("    Mounts:")
-        lines += [f"      {one['mountPath']} from {one['name']}" for one in container["volumeMounts"]]
+        lines += [f"      {mount['mountPath']} from {mount['name']}" for mount in container["volumeMounts"]]
     return lines
 
 
@@ -116,16 +116,16 @@ def _volumes(spec: Mapping[str, Any]) -> list[str]:
 
 def _workload(workload: Object) -> list[str]:
     spec, status = workload["spec"], workload.get("status") or {}
-    lines = [] if "selector" not in spec else [labelled("Selector", pairs(spec["selector"].get("matchLabels")))]
+    lines = [] if "selector" not in spec else [field_line("Selector", pairs(spec["selector"].get("matchLabels")))]
     lines.append(
-        labelled(
+        field_line(
             "Replicas",
             f"{spec.get('replicas', 1)} desired | {status.get('availableReplicas', 0)} available | "
             f"{status.get('readyReplicas', 0)} ready",
         )
     )
     template = spec["template"]["spec"]
-    lines += ["Pod Template:", "  Containers:", *_containers(template), *_indented("\n".join(_volumes(template)), "  ")]
+    lines += ["Pod Template:", "  Containers:", *_containers(template), *_indent("\n".join(_volumes(template)), "  ")]
     if template.get("serviceAccountName"):
         lines.append(f"  Service Account:  {template['serviceAccountName']}")
     return [*lines, f"  Node-Selectors:  {pairs(template.get('nodeSelector'))}"]
@@ -143,15 +143,15 @@ def _containers(template: Mapping[str, Any]) -> list[str]:
 def _replica_set(workload: Object) -> list[str]:
     spec, status = workload["spec"], workload.get("status") or {}
     replicas = f"{status.get('readyReplicas', 0)} ready / {spec.get('replicas', 1)} desired"
-    return [labelled("Replicas", replicas), *_containers(spec["template"]["spec"])]
+    return [field_line("Replicas", replicas), *_containers(spec["template"]["spec"])]
 
 
 def _service(service: Object) -> list[str]:
     spec = service["spec"]
-    lines = [labelled("Selector", pairs(spec.get("selector")))]
-    lines += [labelled(name, spec[key]) for name, key in (("Type", "type"), ("IP", "clusterIP")) if key in spec]
+    lines = [field_line("Selector", pairs(spec.get("selector")))]
+    lines += [field_line(name, spec[key]) for name, key in (("Type", "type"), ("IP", "clusterIP")) if key in spec]
     for port in spec.get("ports") or []:
-        lines += [labelled("Port", port["port"]), labelled("TargetPort", port.get("targetPort", port["port"]))]
+        lines += [field_line("Port", port["port"]), field_line("TargetPort", port.get("targetPort", port["port"]))]
     return lines
 
 
@@ -168,24 +168,24 @@ def _endpoints(endpoints: Object) -> list[str]:
 
 def _claim(claim: Object) -> list[str]:
     status = claim.get("status") or {}
-    return [labelled("Status", status.get("phase")), labelled("Volume", claim["spec"].get("volumeName") or "")]
+    return [field_line("Status", status.get("phase")), field_line("Volume", claim["spec"].get("volumeName") or "")]
 
 
 def _volume(volume: Object) -> list[str]:
     status, claim = volume.get("status") or {}, volume["spec"].get("claimRef") or {}
-    return [labelled("Status", status.get("phase")), labelled("Claim", claim.get("name") or "")]
+    return [field_line("Status", status.get("phase")), field_line("Claim", claim.get("name") or "")]
 
 
 def _config_map(config_map: Object) -> list[str]:
     if "data" not in config_map:
-        return [labelled("Data", UNRECORDED)]
+        return [field_line("Data", UNRECORDED)]
     lines = ["", "Data", "===="]
     for key, text in sorted((config_map["data"] or {}).items()):
         lines += [f"{key}:", "----", str(text), ""]
     return lines
 
 
-def _indented(text: str, margin: str) -> list[str]:
+def _indent(text: str, margin: str) -> list[str]:
     return [margin + line for line in text.splitlines()]
 
 

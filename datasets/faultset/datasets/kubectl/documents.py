@@ -1,4 +1,4 @@
-"""Objects as `kubectl get -o` prints them in the formats that are no tables, with JSONPath templates."""
+"""Print objects in the formats of `kubectl get -o` that are not tables, including JSONPath templates."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _STEP = re.compile(
     r"""|(?P<all>\.?\[\*\]|\.\*)|\[(?P<index>-?\d{1,6})\]"""
     r"""|\[\?\(\s*@(?P<path>[\w.\-\[\]]+)\s*(?P<sign>==|!=)\s*(?P<value>"[^"]*"|'[^']*'|[\w.-]+)\s*\)\]"""
 )
-_MOST = 100_000
-_LONGEST_TEMPLATE = 4000
+_MAX_VALUES = 100_000
+_MAX_TEMPLATE = 4000
 
 Piece = tuple[str | None, str | None]
-"""An expression in braces, or a text between them."""
+"""An expression in braces, or text between expressions."""
 
 
 class MissingFieldError(Exception):
-    """A path of a template leads to nothing."""
+    """A path of a template matches no field."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -33,61 +33,63 @@ class MissingFieldError(Exception):
 
 
 def select(value: Any, path: str) -> list[Any]:
-    """Return everything that a path leads to.
+    """Return all values that match a path.
 
     >>> select({"items": [{"name": "a"}, {"name": "b"}]}, ".items[*].name")
     ['a', 'b']
     """
-    if len(path) > _LONGEST_TEMPLATE:
-        raise CommandError(f"a path has at most {_LONGEST_TEMPLATE:,} characters; found {len(path):,}")
+    if len(path) > _MAX_TEMPLATE:
+        raise CommandError(f"a path must have at most {_MAX_TEMPLATE:,} characters, but has {len(path):,}")
     text = path.strip().removeprefix("$").removeprefix("@")
     if text and text[0] not in ".[":
         text = "." + text
-    found = [value]
-    place = 0
-    while place < len(text):
-        step = _STEP.match(text, place)
+    values = [value]
+    position = 0
+    while position < len(text):
+        step = _STEP.match(text, position)
         if step is None:
-            if text[place:] == ".":
+            if text[position:] == ".":
                 break
-            raise CommandError(f"the path {path[:80]!r} cannot be read")
-        found = [one for each in found for one in _stepped(each, step)][:_MOST]
-        place = step.end()
-    return found
+            raise CommandError(f"the path {path[:80]!r} cannot be parsed")
+        values = [inner for outer in values for inner in _follow(outer, step)][:_MAX_VALUES]
+        position = step.end()
+    return values
 
 
-def _stepped(value: Any, step: re.Match[str]) -> Iterator[Any]:
-    parts = step.groupdict()
-    key = next((parts[name] for name in ("key", "quoted", "double") if parts[name] is not None), None)
+def _follow(value: Any, step: re.Match[str]) -> Iterator[Any]:
+    """Yield the values that a step of a path selects."""
+    groups = step.groupdict()
+    key = next((groups[name] for name in ("key", "quoted", "double") if groups[name] is not None), None)
     if key is not None:
         key = key.replace("\\.", ".")
         if step[0].startswith(".."):
-            yield from _anywhere(value, key)
+            yield from _search(value, key)
         elif isinstance(value, dict) and key in value:
             yield value[key]
-    elif parts["all"]:
+    elif groups["all"]:
         yield from value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    elif parts["index"] is not None:
-        place = int(parts["index"])
-        if isinstance(value, list) and -len(value) <= place < len(value):
-            yield value[place]
+    elif groups["index"] is not None:
+        index = int(groups["index"])
+        if isinstance(value, list) and -len(value) <= index < len(value):
+            yield value[index]
     elif isinstance(value, list):
-        wanted = parts["value"].strip("\"'")
-        for one in value:
-            held = [text_of(found) for found in select(one, parts["path"])]
-            if (wanted in held) == (parts["sign"] == "=="):
-                yield one
+        operand = groups["value"].strip("\"'")
+        for item in value:
+            texts = [text_of(field) for field in select(item, groups["path"])]
+            if (operand in texts) == (groups["sign"] == "=="):
+                yield item
 
 
-def _anywhere(value: Any, key: str) -> Iterator[Any]:
+def _search(value: Any, key: str) -> Iterator[Any]:
+    """Yield the values of a key at any depth."""
     if isinstance(value, dict):
         if key in value:
             yield value[key]
-        for one in value.values():
-            yield from _anywhere(one, key)
+        for inner in value.values():
+            yield from _search(inner, key)
     elif isinstance(value, list):
-        for one in value:
-            yield from _anywhere(one, key)
+        for inner in value:
+            yield from _search(inner, key)
 
 
 def text_of(value: Any) -> str:
@@ -97,31 +99,31 @@ def text_of(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def rendered(template: str, value: Any, *, strict: bool = False) -> str:
-    """Return a template with its paths filled in; one that leads to nothing leaves nothing.
+def render_template(template: str, value: Any, *, strict: bool = False) -> str:
+    """Return a template with the values of its paths; missing fields are empty.
 
     Raises
     ------
     MissingFieldError
-        A path leads to nothing, and the template is to be filled in completely (`strict`).
+        A path matches no field and `strict` is true.
     CommandError
-        The template cannot be read.
+        The template cannot be parsed.
 
     Examples
     --------
-    >>> rendered('{range .items[*]}{.name}{"\\\\n"}{end}', {"items": [{"name": "a"}, {"name": "b"}]})
+    >>> render_template('{range .items[*]}{.name}{"\\\\n"}{end}', {"items": [{"name": "a"}, {"name": "b"}]})
     'a\\nb\\n'
     """
-    if len(template) > _LONGEST_TEMPLATE:
-        raise CommandError(f"a template has at most {_LONGEST_TEMPLATE:,} characters; found {len(template):,}")
+    if len(template) > _MAX_TEMPLATE:
+        raise CommandError(f"a template must have at most {_MAX_TEMPLATE:,} characters, but has {len(template):,}")
     if "{" not in template:
         template = "{" + template + "}"
     if _PIECE.sub("", template):
-        raise CommandError(f"the template {template[:80]!r} has a brace without its other one")
-    pieces = [(one[1], one[2]) for one in _PIECE.finditer(template)]
+        raise CommandError(f"the template {template[:80]!r} has an unmatched brace; close or remove it")
+    pieces = [(match[1], match[2]) for match in _PIECE.finditer(template)]
     text, rest = _render(pieces, value, strict)
     if rest:
-        raise CommandError("the template has an {end} without a {range}")
+        raise CommandError("the template has an {end} without a {range}; remove it")
     return text
 
 
@@ -144,67 +146,67 @@ def _render(pieces: list[Piece], value: Any, strict: bool) -> tuple[str, list[Pi
                 text, rest = _render(pieces, item, strict)
                 out.append(text)
             if rest[:1] != [("end", None)]:
-                raise CommandError("the template has a {range} without an {end}")
+                raise CommandError("the template has a {range} without an {end}; add it")
             pieces = rest[1:]
         elif expression[:1] in "\"'":
             out.append(expression.strip("\"'").replace("\\n", "\n").replace("\\t", "\t"))
         else:
-            found = select(value, expression)
-            if not found and strict:
+            values = select(value, expression)
+            if not values and strict:
                 raise MissingFieldError(expression)
-            out.append(" ".join(text_of(one) for one in found))
+            out.append(" ".join(map(text_of, values)))
     return "".join(out), []
 
 
 _FORMATS = ("wide", "yaml", "json", "name", "jsonpath=", "jsonpath-as-json=", "custom-columns=")
-"""What `-o` takes; what ends with an equals sign goes on with a template."""
+"""Values of `-o`; a template follows the equals sign."""
 
 
 def check_format(output: str) -> str:
-    """Return what follows `-o`, empty for a table; raise CommandError for a format that is not known."""
+    """Return the value of `-o`, which may be empty; raise CommandError for an unknown format."""
     form, equals, _ = output.partition("=")
     if output and form + equals not in _FORMATS:
-        raise CommandError(f'the output format "{output[:40]}" is not known here; known are {", ".join(_FORMATS)}')
+        raise CommandError(f'the output format must be one of {", ".join(_FORMATS)}, got "{output[:40]}"')
     return output
 
 
 def yaml_text(value: Any) -> str:
-    """Return a value as YAML with sorted keys, texts of several lines as blocks."""
+    """Return a value as YAML with sorted keys and multi-line texts as blocks."""
     import yaml
 
     class Blocks(yaml.SafeDumper):
         pass
 
-    def shown(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
-    Blocks.add_representer(str, shown)
+    Blocks.add_representer(str, represent)
     return yaml.dump(value, Dumper=Blocks, sort_keys=True).rstrip()
 
 
 def document(objects: Sequence[Mapping[str, Any]], output: str, *, single: bool, unknown: str | None = None) -> str:
-    """Return objects in a format.
+    """Return objects in a format of `kubectl get`.
 
     Parameters
     ----------
     output
-        What follows `-o`, with its template.
+        Value of `-o` with its template.
     single
-        Whether one object was asked for by its name; it is then shown by itself, others as a List.
+        Whether the request names a single object, which is then shown without a List around it.
     unknown
-        What stands for a field that an object has not; None leaves it empty, as kubectl does, in `custom-columns`
-        `<none>`.
+        Placeholder for missing fields in `custom-columns`. With None, missing fields are `<none>` there and empty in
+        templates, like in kubectl.
 
     Raises
     ------
     CommandError
-        The format or its template cannot be understood.
+        The format or its template is invalid.
     MissingFieldError
-        With `unknown`, a path of a template leads to nothing.
+        A path of a template matches no field and `unknown` is given.
     """
     form, _, template = check_format(output).partition("=")
     if form == "name":
-        return "\n".join(full_name(one["kind"], one["metadata"]["name"]) for one in objects)
+        return "\n".join(full_name(body["kind"], body["metadata"]["name"]) for body in objects)
     if form == "custom-columns":
         return _custom_columns(objects, template, "<none>" if unknown is None else unknown)
     value: Any = objects[0] if single and objects else _list_of(objects)
@@ -213,7 +215,7 @@ def document(objects: Sequence[Mapping[str, Any]], output: str, *, single: bool,
     if form == "yaml":
         return yaml_text(value)
     if form == "jsonpath":
-        return rendered(template, value, strict=unknown is not None)
+        return render_template(template, value, strict=unknown is not None)
     return json.dumps(select(value, template.strip("{}")), indent=4)
 
 
@@ -224,9 +226,9 @@ def _list_of(objects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _custom_columns(objects: Sequence[Mapping[str, Any]], template: str, unknown: str) -> str:
     columns = [column.partition(":") for column in template.split(",")]
     if not all(name and path for name, _, path in columns):
-        raise CommandError("custom-columns takes NAME:PATH, or several joined by commas, as NAME:.metadata.name")
+        raise CommandError("custom-columns needs NAME:PATH, or several joined by commas, as NAME:.metadata.name")
     rows = [
-        [",".join(text_of(value) for value in select(one, path.strip("{}"))) or unknown for _, _, path in columns]
-        for one in objects
+        [",".join(map(text_of, select(body, path.strip("{}")))) or unknown for _, _, path in columns]
+        for body in objects
     ]
     return in_columns([name for name, _, _ in columns], rows)

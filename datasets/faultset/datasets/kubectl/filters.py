@@ -1,6 +1,6 @@
 """Filters behind a pipe: grep, head, tail, wc, sort, uniq and awk's print, on lines in memory.
 
-Regular expressions are matched by RE2, whose time is linear, so that no pattern can hang.
+RE2 matches regular expressions in linear time, so no pattern can hang.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from faultset.datasets.kubectl.commands import CommandError, ShellSyntaxError
 _AWK = re.compile(r"\{\s*print\s*((?:\$(?:\d+|NF)\s*,?\s*)*)\}\s*")
 _FIELD = re.compile(r"\$(\d+|NF)")
 _GREP_SWITCHES = frozenset("iEvcwnFx")
-_MOST_STAGES = 20
+_MAX_STAGES = 20
 
 
-def filtered(text: str, stages: Sequence[Sequence[str]]) -> str:
-    """Return a text after a chain of filters.
+def apply_filters(text: str, stages: Sequence[Sequence[str]]) -> str:
+    """Apply a chain of filters to a text.
 
     Raises
     ------
     CommandError
-        A filter's arguments cannot be understood.
+        The arguments of a filter are invalid.
     ShellSyntaxError
-        A filter is none of those that are built in.
+        A filter is not built in.
 
     Examples
     --------
-    >>> filtered("geo 1\\nrate 2\\nuser 1", [["grep", "1$"], ["awk", "{print $1}"]])
+    >>> apply_filters("geo 1\\nrate 2\\nuser 1", [["grep", "1$"], ["awk", "{print $1}"]])
     'geo\\nuser'
     """
-    if len(stages) > _MOST_STAGES:
-        raise CommandError(f"the pipe has {len(stages)} parts, at most {_MOST_STAGES} are read")
+    if len(stages) > _MAX_STAGES:
+        raise CommandError(f"a pipe must have at most {_MAX_STAGES} filters, but has {len(stages)}")
     lines = text.split("\n") if text else []
     for name, *arguments in stages:
         if name not in FILTERS:
             raise ShellSyntaxError(
-                f'"{name[:60]}" is not among the built-in filters, and there is no shell; they are {", ".join(FILTERS)}'
+                f'"{name[:60]}" is not a built-in filter, and there is no shell; use {", ".join(FILTERS)}'
             )
         lines = FILTERS[name](lines, arguments)
     return "\n".join(lines)
@@ -45,39 +45,39 @@ def filtered(text: str, stages: Sequence[Sequence[str]]) -> str:
 
 def _grep(lines: list[str], arguments: Sequence[str], *, extended: bool = False, fixed: bool = False) -> list[str]:
     switches = {"E"} if extended else {"F"} if fixed else set()
-    around = {"A": 0, "B": 0}
+    context = {"A": 0, "B": 0}
     patterns: list[str] = []
-    most = len(lines)
-    waiting = [one for one in arguments if not one.startswith(("--color", "--colour"))]
-    while waiting:
-        word = waiting.pop(0)
-        if word in ("-e", "--regexp") and waiting:
-            patterns.append(waiting.pop(0))
+    limit = len(lines)
+    remaining = [word for word in arguments if not word.startswith(("--color", "--colour"))]
+    while remaining:
+        word = remaining.pop(0)
+        if word in ("-e", "--regexp") and remaining:
+            patterns.append(remaining.pop(0))
         elif word[:2] in ("-A", "-B", "-C", "-m"):
-            value = _whole(word[2:] or (waiting.pop(0) if waiting else ""), "grep")
+            value = _whole_number(word[2:] or (remaining.pop(0) if remaining else ""), "grep")
             if word[1] == "m":
-                most = value
+                limit = value
             for side in ("A", "B") if word[1] == "C" else (word[1],):
-                around[side] = value
+                context[side] = value
         elif word in ("--ignore-case", "--invert-match", "--count"):
             switches.add(word[2] if word != "--invert-match" else "v")
         elif word.startswith("-") and len(word) > 1 and set(word[1:]) <= _GREP_SWITCHES:
             switches |= set(word[1:])
         elif word.startswith("-") and len(word) > 1:
             raise CommandError(
-                f"grep's option {word[:40]} is not known here; known are -iEvcwnFx, -A, -B, -C, -m and -e"
+                f"grep's option {word[:40]} is not supported; use -i, -E, -v, -c, -w, -n, -F, -x, -A, -B, -C, -m or -e"
             )
         elif not patterns:
             patterns.append(word)
         else:
-            raise CommandError("grep reads the pipe here, not files")
+            raise CommandError("grep reads the pipe and takes no files; leave them out")
     if not patterns:
         raise CommandError("grep needs a pattern")
     matches = _matches(lines, patterns, switches)
-    chosen = [i for i, hit in enumerate(matches) if hit != ("v" in switches)][:most]
+    hits = [i for i, is_match in enumerate(matches) if is_match != ("v" in switches)][:limit]
     if "c" in switches:
-        return [str(len(chosen))]
-    shown = sorted({k for i in chosen for k in range(max(0, i - around["B"]), min(len(lines), i + around["A"] + 1))})
+        return [str(len(hits))]
+    shown = sorted({k for i in hits for k in range(max(0, i - context["B"]), min(len(lines), i + context["A"] + 1))})
     return [f"{i + 1}:{lines[i]}" if "n" in switches else lines[i] for i in shown]
 
 
@@ -85,51 +85,50 @@ def _matches(lines: list[str], patterns: list[str], switches: set[str]) -> list[
     if "F" in switches:
         expressions = [re.escape(pattern) for pattern in patterns]
     else:
-        expressions = [pattern if "E" in switches else _extended(pattern) for pattern in patterns]
-    expression = "|".join(f"(?:{one})" for one in expressions)
+        expressions = [pattern if "E" in switches else _to_extended(pattern) for pattern in patterns]
+    expression = "|".join(f"(?:{alternative})" for alternative in expressions)
     if "w" in switches:
         expression = rf"\b(?:{expression})\b"
     if "x" in switches:
         expression = f"^(?:{expression})$"
-    # heavy, and only grep needs it
     import pyarrow as pa
     import pyarrow.compute as pc
 
     texts = pa.array(lines, pa.string())
     try:
-        found = pc.match_substring_regex(texts, expression, ignore_case="i" in switches)  # type: ignore[attr-defined]
+        matches = pc.match_substring_regex(texts, expression, ignore_case="i" in switches)  # type: ignore[attr-defined]
     except (pa.ArrowException, UnicodeError):
-        raise CommandError(f"grep cannot read the pattern {patterns[0][:60]!r}") from None
-    return found.to_pylist()
+        raise CommandError(f"grep's pattern {patterns[0][:60]!r} must be a regular expression") from None
+    return matches.to_pylist()
 
 
-def _extended(basic: str) -> str:
-    """Turn a basic regular expression into an extended one, in which signs have a meaning without a backslash.
+def _to_extended(basic: str) -> str:
+    """Convert a basic regular expression to an extended one, which has operators without backslashes.
 
-    >>> _extended(r"a\\|b+")
+    >>> _to_extended(r"a\\|b+")
     'a|b\\\\+'
     """
-    out, place = [], 0
-    while place < len(basic):
-        sign = basic[place]
-        if sign == "\\" and place + 1 < len(basic):
-            after = basic[place + 1]
+    out, position = [], 0
+    while position < len(basic):
+        sign = basic[position]
+        if sign == "\\" and position + 1 < len(basic):
+            after = basic[position + 1]
             out.append(after if after in "|+?(){}" else sign + after)
-            place += 2
+            position += 2
             continue
         out.append("\\" + sign if sign in "|+?(){}" else sign)
-        place += 1
+        position += 1
     return "".join(out)
 
 
-def _whole(text: str, name: str) -> int:
+def _whole_number(text: str, name: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,9}", text, re.ASCII):
-        raise CommandError(f"{name} needs a whole number, not {text[:40]!r}")
+        raise CommandError(f"{name} needs a whole number, got {text[:40]!r}")
     return abs(int(text))
 
 
 def _count(arguments: Sequence[str], name: str) -> tuple[int, bool]:
-    """Return the number of lines of head and tail, and whether a sign changes its meaning."""
+    """Return the number of lines for head and tail, and whether a sign precedes it."""
     words = [word for word in arguments if word not in ("-q", "--quiet")]
     text = ""
     if len(words) == 2 and words[0] in ("-n", "--lines"):
@@ -139,8 +138,8 @@ def _count(arguments: Sequence[str], name: str) -> tuple[int, bool]:
     elif len(words) == 1 and re.fullmatch(r"[-+][0-9]{1,9}", words[0], re.ASCII):
         text = words[0][1:] if words[0][0] == "-" else words[0]
     elif words:
-        raise CommandError(f"{name} takes a number of lines here, as in {name} -n 20")
-    return (_whole(text, name), text[:1] in "+-") if text else (10, False)
+        raise CommandError(f"{name} supports only a number of lines, as in {name} -n 20")
+    return (_whole_number(text, name), text[:1] in "+-") if text else (10, False)
 
 
 def _head(lines: list[str], arguments: Sequence[str]) -> list[str]:
@@ -161,28 +160,28 @@ def _wc(lines: list[str], arguments: Sequence[str]) -> list[str]:
         "-w": sum(len(line.split()) for line in lines),
         "-c": sum(len(line.encode("utf-8", "replace")) + 1 for line in lines),
     }
-    chosen = list(arguments) or list(counts)
-    if not set(chosen) <= set(counts):
-        raise CommandError("wc takes -l, -w or -c here")
-    return [" ".join(str(counts[one]) for one in chosen)]
+    options = list(arguments) or list(counts)
+    if not set(options) <= set(counts):
+        raise CommandError("wc supports only -l, -w and -c")
+    return [" ".join(str(counts[option]) for option in options)]
 
 
 def _sort(lines: list[str], arguments: Sequence[str]) -> list[str]:
     switches: set[str] = set()
     column = 0
-    waiting = list(arguments)
-    while waiting:
-        word = waiting.pop(0)
+    remaining = list(arguments)
+    while remaining:
+        word = remaining.pop(0)
         if word.startswith("-k"):
-            text = (word[2:] or (waiting.pop(0) if waiting else "")).partition(",")[0]
-            found = re.fullmatch(r"([0-9]{1,4})([nr]*)", text, re.ASCII)
-            if not found:
-                raise CommandError("sort -k takes the number of a column here")
-            column, switches = int(found[1]), switches | set(found[2])
+            text = (word[2:] or (remaining.pop(0) if remaining else "")).partition(",")[0]
+            match = re.fullmatch(r"([0-9]{1,4})([nr]*)", text, re.ASCII)
+            if not match:
+                raise CommandError("sort -k needs the number of a column")
+            column, switches = int(match[1]), switches | set(match[2])
         elif word.startswith("-") and len(word) > 1 and set(word[1:]) <= set("rnuhfb"):
             switches |= set(word[1:])
         else:
-            raise CommandError("sort takes -r, -n, -u and -k N here")
+            raise CommandError("sort supports only -r, -n, -u and -k N")
     if "u" in switches:
         lines = list(dict.fromkeys(lines))
 
@@ -199,7 +198,7 @@ def _sort(lines: list[str], arguments: Sequence[str]) -> list[str]:
 
 def _uniq(lines: list[str], arguments: Sequence[str]) -> list[str]:
     if set(arguments) - {"-c"}:
-        raise CommandError("uniq takes -c here")
+        raise CommandError("uniq supports only -c")
     runs: list[tuple[int, str]] = []
     for line in lines:
         if runs and runs[-1][1] == line:
@@ -218,18 +217,18 @@ def _awk(lines: list[str], arguments: Sequence[str]) -> list[str]:
             raise CommandError("awk -F needs a separator")
     program = _AWK.fullmatch(words[0].strip()) if len(words) == 1 else None
     if program is None:
-        raise CommandError("awk only prints columns here, as in awk '{print $1, $3}'")
+        raise CommandError("awk supports only columns, as in awk '{print $1, $3}'")
     columns = _FIELD.findall(program[1]) or ["0"]
-    return [" ".join(_column(line, line.split(separator), one) for one in columns) for line in lines]
+    return [" ".join(_column(line, line.split(separator), column) for column in columns) for line in lines]
 
 
 def _column(line: str, words: list[str], name: str) -> str:
     if name == "NF":
         return words[-1] if words else ""
-    place = int(name[:6])
-    if place == 0:
+    number = int(name[:6])
+    if number == 0:
         return line
-    return words[place - 1] if place <= len(words) else ""
+    return words[number - 1] if number <= len(words) else ""
 
 
 FILTERS: dict[str, Callable[[list[str], Sequence[str]], list[str]]] = {

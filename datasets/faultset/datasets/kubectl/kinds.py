@@ -1,4 +1,4 @@
-"""Kinds of Kubernetes objects under all the names that kubectl takes, and selectors of objects."""
+"""Kinds of Kubernetes objects with all their names, and selectors of objects."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ _LABEL_TERM = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class LabelTerm:
-    """One condition of a label selector.
+    """A condition of a label selector.
 
     Attributes
     ----------
     values
-        Of which the label has one; None when it only has to be there.
-    wanted
-        Whether the condition holds, or must not hold.
+        Allowed values of the label; None if it only must exist.
+    is_positive
+        Whether the condition must hold rather than not hold.
     """
 
     key: str
     values: tuple[str, ...] | None
-    wanted: bool = True
+    is_positive: bool = True
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Say whether labels meet the condition; a label that is not there has no value."""
+        """Return whether labels meet the condition; a missing label has no value."""
         holds = self.key in labels if self.values is None else labels.get(self.key) in self.values
-        return holds == self.wanted
+        return holds == self.is_positive
 
 
 @dataclass(frozen=True)
 class LabelSelector:
-    """Conditions that all hold."""
+    """A conjunction of conditions."""
 
     terms: tuple[LabelTerm, ...]
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Say whether labels meet all conditions."""
+        """Return whether labels meet all conditions."""
         return all(term.matches(labels) for term in self.terms)
 
 
 def label_selector(text: str) -> LabelSelector:
-    """Return a selector as `-l` takes it: `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
+    """Parse a selector of `-l`: `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
 
     >>> label_selector("app in (geo, rate),!canary").matches({"app": "geo"})
     True
@@ -58,22 +58,22 @@ def label_selector(text: str) -> LabelSelector:
     Raises
     ------
     CommandError
-        It cannot be read.
+        The selector is invalid.
     """
-    terms, place = [], 0
-    while place < len(text):
-        found = _LABEL_TERM.match(text, place)
-        if found is None or (found["absent"] and (found["sign"] or found["set"])):
+    terms, position = [], 0
+    while position < len(text):
+        match = _LABEL_TERM.match(text, position)
+        if match is None or (match["absent"] and (match["sign"] or match["set"])):
             raise CommandError(
-                f"the selector {text[:60]!r} cannot be read; write key=value, or several joined by commas"
+                f"the selector {text[:60]!r} cannot be parsed; write key=value, or several joined by commas"
             )
-        terms.append(_term(found))
-        place = found.end()
+        terms.append(_label_term(match))
+        position = match.end()
     return LabelSelector(tuple(terms))
 
 
 def field_terms(text: str) -> list[tuple[str, str, str]]:
-    """Return a field selector as (path, sign, value).
+    """Parse a field selector into (path, sign, value).
 
     >>> field_terms("type!=Normal,reason=Killing")
     [('type', '!=', 'Normal'), ('reason', '=', 'Killing')]
@@ -81,48 +81,48 @@ def field_terms(text: str) -> list[tuple[str, str, str]]:
     Raises
     ------
     CommandError
-        It cannot be read.
+        The selector is invalid.
     """
     return [_field_term(term) for term in text.split(",") if term.strip()]
 
 
-def _term(found: re.Match[str]) -> LabelTerm:
-    if found["sign"]:
-        return LabelTerm(key=found["key"], values=(found["value"],), wanted=found["sign"] != "!=")
-    if found["set"]:
-        values = tuple(one.strip() for one in found["values"].split(","))
-        return LabelTerm(key=found["key"], values=values, wanted=found["set"] == "in")
-    return LabelTerm(key=found["key"], values=None, wanted=not found["absent"])
+def _label_term(match: re.Match[str]) -> LabelTerm:
+    if match["sign"]:
+        return LabelTerm(key=match["key"], values=(match["value"],), is_positive=match["sign"] != "!=")
+    if match["set"]:
+        values = tuple(value.strip() for value in match["values"].split(","))
+        return LabelTerm(key=match["key"], values=values, is_positive=match["set"] == "in")
+    return LabelTerm(key=match["key"], values=None, is_positive=not match["absent"])
 
 
 def _field_term(term: str) -> tuple[str, str, str]:
     for sign in ("!=", "==", "="):
-        path, found, value = term.partition(sign)
-        if found:
+        path, separator, value = term.partition(sign)
+        if separator:
             return path.strip(), sign, value.strip()
-    raise CommandError(f"the field selector {term[:60]!r} cannot be read")
+    raise CommandError(f"the field selector {term[:60]!r} cannot be parsed; write path=value or path!=value")
 
 
-_OWN_PART = re.compile(r"(-[a-z0-9]{5,10}-[a-z0-9]{5}|-\d+)$")
+_POD_SUFFIX = re.compile(r"(-[a-z0-9]{5,10}-[a-z0-9]{5}|-\d+)$")
 
 
 def workload_of_pod(pod: str) -> str:
-    """Return the workload of a pod by its name.
+    """Infer the workload of a pod from its name.
 
     Examples
     --------
     >>> workload_of_pod("mongodb-geo-7d5f6d4c9b-x2k4f"), workload_of_pod("mysql-0"), workload_of_pod("geo")
     ('mongodb-geo', 'mysql', 'geo')
     """
-    return _OWN_PART.sub("", pod)
+    return _POD_SUFFIX.sub("", pod)
 
 
 Reference = tuple[str, str | None]
-"""Kind and name of an object; a name of None is all of the kind."""
+"""Kind and name of an object, or None for all objects of the kind."""
 
 
 class ObjectKind(NamedTuple):
-    """One kind as kubectl lists it."""
+    """A kind of objects."""
 
     kind: str
     plural: str
@@ -132,7 +132,7 @@ class ObjectKind(NamedTuple):
 
     @property
     def group(self) -> str:
-        """API group; empty for the core."""
+        """API group; empty for the core group."""
         return self.api_version.rpartition("/")[0]
 
     @property
@@ -173,11 +173,11 @@ CATEGORY_ALL = (
     "Pod", "Service", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet", "HorizontalPodAutoscaler", "CronJob",
     "Job",
 )  # fmt: skip
-"""What `kubectl get all` lists, in its order."""
+"""Kinds of `kubectl get all` in order."""
 
 
 def object_kind(name: str) -> ObjectKind | None:
-    """Return a kind by any of its names, with or without its API group; None for one that is not known.
+    """Return the kind for any of its names, with or without API group, or None if unknown.
 
     >>> object_kind("deployments.apps").kind, object_kind("Deploy").kind, object_kind("deployments.v1")
     ('Deployment', 'Deployment', None)
@@ -188,33 +188,33 @@ def object_kind(name: str) -> ObjectKind | None:
 
 
 def canonical_kind(name: str) -> str | None:
-    """Return the name of a kind as objects carry it."""
+    """Return the value of an object's field `kind` for any name of the kind, or None if unknown."""
     kind = object_kind(name)
     return None if kind is None else kind.kind
 
 
 def resource_name(kind: str) -> str:
-    """Return the plural of a kind with its group, as it stands in errors of the API server.
+    """Return the plural of a kind with its group, as in errors of the API server.
 
     >>> resource_name("Deployment"), resource_name("Pod")
     ('deployments.apps', 'pods')
     """
-    known = _KINDS.get(kind)
-    return _joined(known.plural, known.group) if known else kind.lower()
+    definition = _KINDS.get(kind)
+    return _with_group(definition.plural, definition.group) if definition else kind.lower()
 
 
 def type_name(kind: str) -> str:
-    """Return a kind as it stands in front of an object's name.
+    """Return a kind as the prefix of an object's name.
 
     >>> type_name("Deployment"), type_name("Pod")
     ('deployment.apps', 'pod')
     """
-    known = _KINDS.get(kind)
-    return _joined(kind.lower(), known.group if known else "")
+    definition = _KINDS.get(kind)
+    return _with_group(kind.lower(), definition.group if definition else "")
 
 
 def full_name(kind: str, name: str) -> str:
-    """Return an object as kubectl names it in its answers.
+    """Return the name of an object in kubectl's answers.
 
     >>> full_name("Deployment", "geo")
     'deployment.apps/geo'
@@ -225,21 +225,21 @@ def full_name(kind: str, name: str) -> str:
 def references(
     words: Sequence[str], kind_of: Callable[[str], str], of_all: Sequence[str], selector: str | None = None
 ) -> list[Reference]:
-    """Return the objects that the words after a verb name.
+    """Return the objects named by the words after a verb.
 
     Parameters
     ----------
     kind_of
-        Returns the kind that a word stands for; raises when there is none.
+        Returns the kind for a word or raises.
     of_all
-        Kinds of which `all` consists.
+        Kinds for `all`.
     selector
-        Of labels, as given beside the words.
+        Label selector of the command.
 
     Raises
     ------
     CommandError
-        No kind is given, both forms are mixed, or names are given beside a selector.
+        The kind is missing, both forms are mixed, or there are names and a selector.
 
     Examples
     --------
@@ -250,18 +250,18 @@ def references(
     """
     kinds = [word for word in words[0].split(",") if word] if words else []
     if not kinds:
-        raise CommandError("which objects? give a kind and a name, for instance deployment/geo, or deployment geo")
+        raise CommandError("a kind is missing; give a kind and a name, for instance deployment/geo or deployment geo")
     is_paired = any("/" in word for word in words)
     if selector and (is_paired or words[1:]):
-        raise CommandError("a name and a selector exclude each other; leave one out")
+        raise CommandError("names cannot be combined with a selector; leave one out")
     if is_paired:
         pairs = [word.partition("/") for word in words]
         if not all(kind and name for kind, _, name in pairs):
-            raise CommandError(f"either KIND NAME or KIND/NAME; found {' '.join(words)[:200]}")
+            raise CommandError(f"objects must be KIND NAME or KIND/NAME, got {' '.join(words)[:200]}")
         return [(kind_of(kind), name) for kind, _, name in pairs]
-    named = [kind for word in kinds for kind in (of_all if word.lower() == "all" else (kind_of(word),))]
-    return [(kind, name) for kind in named for name in (words[1:] or (None,))]
+    expanded = [kind for word in kinds for kind in (of_all if word.lower() == "all" else (kind_of(word),))]
+    return [(kind, name) for kind in expanded for name in (words[1:] or (None,))]
 
 
-def _joined(name: str, group: str) -> str:
+def _with_group(name: str, group: str) -> str:
     return f"{name}.{group}" if group else name

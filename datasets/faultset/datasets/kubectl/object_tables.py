@@ -1,4 +1,4 @@
-"""Kubernetes objects as the tables that `kubectl get` prints."""
+"""Print objects as the tables of `kubectl get`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from faultset.datasets.kubectl.printing import in_columns
 Object = dict[str, Any]
 """A Kubernetes object as a plain dict: apiVersion, kind, metadata, spec, status, data."""
 Cells = dict[str, object]
-"""Name of a column to what stands in it."""
-_MOST_ENDPOINTS = 3
+"""Content of cells by the name of their column."""
+_MAX_ENDPOINTS = 3
 
 
 def object_tables(
@@ -26,49 +26,50 @@ def object_tables(
     show_kind: bool = False,
     unknown: str = "<none>",
 ) -> str:
-    """Return a table for each kind of which there are objects, in kubectl's columns.
+    """Return a table per kind with rows, in kubectl's columns.
 
     Parameters
     ----------
     rows
-        By kind: cells by the name of their column.
+        Cells of the objects of each kind.
     wide, namespaces, labels
-        With the columns of `-o wide`, of `-A` and of `--show-labels`.
+        Whether to add the columns of `-o wide`, `-A` and `--show-labels`.
     headed
-        Whether the names of the columns stand above.
+        Whether to print the names of the columns.
     show_kind
-        Whether the kind stands in front of every name, as it does when several kinds are asked for.
+        Whether the kind precedes every name, as it always does for several kinds.
     unknown
-        What stands in a cell that a row has not.
+        Content of missing cells.
     """
     tables = []
-    for kind, ones in rows.items():
+    for kind, objects in rows.items():
         columns, more = _COLUMNS.get(kind, (("NAME", "AGE"), ()))
         header = [*(["NAMESPACE"] if namespaces else ()), *columns, *(more if wide else ())]
         header += ["LABELS"] if labels else []
         prefix = f"{type_name(kind)}/" if show_kind or len(rows) > 1 else ""
         cells = [
-            [prefix + str(row[name]) if name == "NAME" else row.get(name, unknown) for name in header] for row in ones
+            [prefix + str(row[name]) if name == "NAME" else row.get(name, unknown) for name in header]
+            for row in objects
         ]
         if cells:
             tables.append(in_columns(header if headed else (), cells))
     return "\n\n".join(tables)
 
 
-def object_cells(found: Mapping[str, Any]) -> Cells:
-    """Return what stands in the columns of an object's kind, but for its age; fields left out have their defaults."""
-    cells = _CELLS.get(found["kind"])
-    metadata = found["metadata"]
+def object_cells(body: Mapping[str, Any]) -> Cells:
+    """Return the cells of an object except for its age; missing fields have their defaults."""
+    cells = _CELLS.get(body["kind"])
+    metadata = body["metadata"]
     return {
         "NAMESPACE": metadata.get("namespace", ""),
         "NAME": metadata["name"],
         "LABELS": pairs(metadata.get("labels")),
-        **(cells(found) if cells else {}),
+        **(cells(body) if cells else {}),
     }
 
 
 def pod_status(pod: Mapping[str, Any]) -> str:
-    """Return the word in a pod's column STATUS.
+    """Return the content of a pod's column STATUS.
 
     >>> pod_status({"metadata": {}, "status": {"phase": "Running", "containerStatuses": [
     ...     {"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}})
@@ -89,12 +90,12 @@ def pod_status(pod: Mapping[str, Any]) -> str:
 
 
 def is_terminating(pod: Mapping[str, Any]) -> bool:
-    """Return whether a pod is being deleted; recordings say so in its reason."""
+    """Return whether a pod is being deleted; recordings have this as its reason."""
     return bool(pod["metadata"].get("deletionTimestamp")) or (pod.get("status") or {}).get("reason") == "Terminating"
 
 
 def _initializing(pod: Mapping[str, Any]) -> str | None:
-    """Return the word for a pod whose init containers have not all ended well; None when they have."""
+    """Return the status of a pod with unfinished or failed init containers, or None."""
     statuses = (pod.get("status") or {}).get("initContainerStatuses") or []
     for number, container in enumerate(statuses):
         waiting, ended = ((container.get("state") or {}).get(name) for name in ("waiting", "terminated"))
@@ -109,7 +110,7 @@ def _initializing(pod: Mapping[str, Any]) -> str | None:
 
 
 def pairs(labels: Mapping[str, Any] | None) -> str:
-    """Return labels, or a selector, on one line.
+    """Return labels or a selector on one line.
 
     >>> pairs({"b": 1, "a": 2}), pairs(None)
     ('a=2,b=1', '<none>')
@@ -120,56 +121,55 @@ def pairs(labels: Mapping[str, Any] | None) -> str:
 def _pod(pod: Mapping[str, Any]) -> Cells:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     containers = status.get("containerStatuses") or []
+    restarting = (status.get("initContainerStatuses") or containers) if _initializing(pod) else containers
     return {
-        "READY": f"{sum(bool(one.get('ready')) for one in containers)}/{max(1, len(spec.get('containers') or []))}",
+        "READY": f"{sum(bool(item.get('ready')) for item in containers)}/{max(1, len(spec.get('containers') or []))}",
         "STATUS": pod_status(pod),
-        "RESTARTS": sum(one.get("restartCount", 0) for one in (status.get("initContainerStatuses") or containers))
-        if _initializing(pod)
-        else sum(one.get("restartCount", 0) for one in containers),
+        "RESTARTS": sum(status.get("restartCount", 0) for status in restarting),
         "IP": status.get("podIP") or "<none>",
         "NODE": spec.get("nodeName") or "<none>",
     }
 
 
-def _deployment(found: Mapping[str, Any]) -> Cells:
-    status = found.get("status") or {}
+def _deployment(body: Mapping[str, Any]) -> Cells:
+    status = body.get("status") or {}
     return {
-        "READY": _ready(found),
+        "READY": _ready(body),
         "UP-TO-DATE": status.get("updatedReplicas", 0),
         "AVAILABLE": status.get("availableReplicas", 0),
-        **_template(found["spec"]),
+        **_template(body["spec"]),
     }
 
 
-def _replica_set(found: Mapping[str, Any]) -> Cells:
-    status = found.get("status") or {}
+def _replica_set(body: Mapping[str, Any]) -> Cells:
+    status = body.get("status") or {}
     return {
-        "DESIRED": found["spec"].get("replicas", 1),
+        "DESIRED": body["spec"].get("replicas", 1),
         "CURRENT": status.get("replicas", 0),
         "READY": status.get("readyReplicas", 0),
-        **_template(found["spec"]),
+        **_template(body["spec"]),
     }
 
 
-def _stateful_set(found: Mapping[str, Any]) -> Cells:
-    return {"READY": _ready(found), **_template(found["spec"])}
+def _stateful_set(body: Mapping[str, Any]) -> Cells:
+    return {"READY": _ready(body), **_template(body["spec"])}
 
 
-def _ready(found: Mapping[str, Any]) -> str:
-    return f"{(found.get('status') or {}).get('readyReplicas', 0)}/{found['spec'].get('replicas', 1)}"
+def _ready(body: Mapping[str, Any]) -> str:
+    return f"{(body.get('status') or {}).get('readyReplicas', 0)}/{body['spec'].get('replicas', 1)}"
 
 
 def _template(spec: Mapping[str, Any]) -> Cells:
     containers = spec["template"]["spec"]["containers"]
     return {
-        "CONTAINERS": ",".join(one.get("name") or "" for one in containers),
-        "IMAGES": ",".join(one.get("image") or "" for one in containers),
+        "CONTAINERS": ",".join(container.get("name") or "" for container in containers),
+        "IMAGES": ",".join(container.get("image") or "" for container in containers),
         "SELECTOR": pairs((spec.get("selector") or {}).get("matchLabels")),
     }
 
 
-def _service(found: Mapping[str, Any]) -> Cells:
-    spec = found["spec"]
+def _service(body: Mapping[str, Any]) -> Cells:
+    spec = body["spec"]
     ports = ",".join(f"{port['port']}/{port.get('protocol', 'TCP')}" for port in spec.get("ports") or [])
     return {
         "TYPE": spec.get("type", "ClusterIP"),
@@ -181,7 +181,7 @@ def _service(found: Mapping[str, Any]) -> Cells:
 
 
 def endpoint_texts(endpoints: Mapping[str, Any]) -> list[str]:
-    """Return the ready addresses with their ports; recordings hold only how many there are."""
+    """Return the ready addresses with their ports; recordings have only their number."""
     return [
         f"{address.get('ip', UNRECORDED)}:{port['port']}"
         for subset in endpoints.get("subsets") or []
@@ -192,20 +192,20 @@ def endpoint_texts(endpoints: Mapping[str, Any]) -> list[str]:
 
 def _endpoints(endpoints: Mapping[str, Any]) -> Cells:
     texts = endpoint_texts(endpoints)
-    more = f" + {len(texts) - _MOST_ENDPOINTS} more..." if len(texts) > _MOST_ENDPOINTS else ""
-    return {"ENDPOINTS": ",".join(texts[:_MOST_ENDPOINTS]) + more or "<none>"}
+    more = f" + {len(texts) - _MAX_ENDPOINTS} more..." if len(texts) > _MAX_ENDPOINTS else ""
+    return {"ENDPOINTS": ",".join(texts[:_MAX_ENDPOINTS]) + more or "<none>"}
 
 
-def _config_map(found: Mapping[str, Any]) -> Cells:
-    return {"DATA": len(found.get("data") or {}) + len(found.get("binaryData") or {})}
+def _config_map(body: Mapping[str, Any]) -> Cells:
+    return {"DATA": len(body.get("data") or {}) + len(body.get("binaryData") or {})}
 
 
-def _secret(found: Mapping[str, Any]) -> Cells:
-    return {"TYPE": found.get("type", "Opaque"), "DATA": len(found.get("data") or found.get("stringData") or {})}
+def _secret(body: Mapping[str, Any]) -> Cells:
+    return {"TYPE": body.get("type", "Opaque"), "DATA": len(body.get("data") or body.get("stringData") or {})}
 
 
-def _claim(found: Mapping[str, Any]) -> Cells:
-    spec, status = found["spec"], found.get("status") or {}
+def _claim(body: Mapping[str, Any]) -> Cells:
+    spec, status = body["spec"], body.get("status") or {}
     volume = spec.get("volumeName", "")
     return {
         "STATUS": status.get("phase", "Pending"),
@@ -217,8 +217,8 @@ def _claim(found: Mapping[str, Any]) -> Cells:
     }
 
 
-def _volume(found: Mapping[str, Any]) -> Cells:
-    spec, status = found["spec"], found.get("status") or {}
+def _volume(body: Mapping[str, Any]) -> Cells:
+    spec, status = body["spec"], body.get("status") or {}
     claim = spec.get("claimRef") or {}
     return {
         "CAPACITY": (spec.get("capacity") or {}).get("storage", ""),
@@ -236,10 +236,10 @@ def _modes(spec: Mapping[str, Any]) -> str:
     return ",".join("".join(filter(str.isupper, mode)) for mode in spec.get("accessModes") or [])
 
 
-def _node(found: Mapping[str, Any]) -> Cells:
-    status = found.get("status") or {}
+def _node(body: Mapping[str, Any]) -> Cells:
+    status = body.get("status") or {}
     conditions = status.get("conditions") or []
-    is_ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    is_ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
     version = (status.get("nodeInfo") or {}).get("kubeletVersion", "")
     return {"STATUS": "Ready" if is_ready else "NotReady", "ROLES": "<none>", "VERSION": version}
 
@@ -264,7 +264,7 @@ _COLUMNS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     ),
     "Node": (("NAME", "STATUS", "ROLES", "AGE", "VERSION"), ()),
 }
-"""Kind to its columns, and those that `-o wide` adds."""
+"""Columns of each kind, and the additional columns of `-o wide`."""
 _CELLS: dict[str, Callable[[Mapping[str, Any]], Cells]] = {
     "Pod": _pod, "Deployment": _deployment, "ReplicaSet": _replica_set, "StatefulSet": _stateful_set,
     "Service": _service, "Endpoints": _endpoints, "ConfigMap": _config_map, "Secret": _secret,

@@ -1,4 +1,4 @@
-"""How kubectl prints tables, ages, quantities and events."""
+"""Print tables, ages, quantities and events like kubectl."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from faultset.core.times import SECOND_NS
 
 _GAP = 3
-_NARROWEST = 6
+_MIN_WIDTH = 6
 _END_OF_LINE = re.compile(r"[\f\n\r]")
 
 
 def in_columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return rows below a header, or without one when it is empty.
+    """Return rows below a header, which may be empty.
 
-    Every column is as wide as its widest cell with the three blanks behind it, and six characters at least; of a cell
-    with several lines the first is shown.
+    A column is as wide as its widest cell plus three blanks, at least six characters. Of a cell with several lines,
+    only the first is shown.
 
     >>> in_columns(["NAME", "READY"], [["geo", "1/1"]])
     'NAME   READY\\ngeo    1/1'
@@ -27,7 +27,7 @@ def in_columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     lines += [[_cell(value) for value in row] for row in rows]
     if not lines:
         return ""
-    widths = [max(_NARROWEST, _GAP + max(map(len, column))) for column in zip(*lines, strict=True)]
+    widths = [max(_MIN_WIDTH, _GAP + max(map(len, column))) for column in zip(*lines, strict=True)]
     return "\n".join(
         "".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
@@ -40,7 +40,7 @@ def _cell(value: object) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a length of time in one or two units, as `HumanDuration` of Kubernetes' apimachinery does.
+    """Return a duration in one or two units, like `HumanDuration` of Kubernetes' apimachinery.
 
     >>> duration(75), duration(130), duration(4000), duration(5 * 3600 + 60), duration(50 * 3600)
     ('75s', '2m10s', '66m', '5h1m', '2d2h')
@@ -53,22 +53,22 @@ def duration(seconds: float) -> str:
     if whole < 120:
         return f"{whole}s"
     if minutes < 10:
-        return _two(minutes, "m", whole % 60, "s")
+        return _two_units(minutes, "m", whole % 60, "s")
     if hours < 3:
         return f"{minutes}m"
     if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
+        return _two_units(hours, "h", minutes % 60, "m")
     if days < 2:
         return f"{hours}h"
     if days < 8:
-        return _two(days, "d", hours % 24, "h")
+        return _two_units(days, "d", hours % 24, "h")
     if years < 2:
         return f"{days}d"
-    return _two(years, "y", days % 365, "d") if years < 8 else f"{years}y"
+    return _two_units(years, "y", days % 365, "d") if years < 8 else f"{years}y"
 
 
 def age(seconds: float | None) -> str:
-    """Return how long ago something came to be; None when that is not known.
+    """Return the age of an object; None if unknown.
 
     >>> age(75), age(None)
     ('75s', '<unknown>')
@@ -76,12 +76,12 @@ def age(seconds: float | None) -> str:
     return "<unknown>" if seconds is None else duration(seconds)
 
 
-def _two(many: int, unit: str, few: int, lower_unit: str) -> str:
-    return f"{many}{unit}{few}{lower_unit}" if few else f"{many}{unit}"
+def _two_units(large: int, unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{unit}{small}{small_unit}" if small else f"{large}{unit}"
 
 
 USAGE_COLUMNS = ("CPU(cores)", "MEMORY(bytes)")
-"""What `kubectl top` shows of a pod."""
+"""Columns of `kubectl top`."""
 
 
 def cpu_text(cores: float) -> str:
@@ -108,9 +108,9 @@ COLUMNS = ("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
 
 
 def last_occurrences(events: Iterable[Event]) -> list[Event]:
-    """Return the last occurrence of every event, the oldest first."""
+    """Return the last occurrence of every event, oldest first."""
     last: dict[tuple[str, ...], Event] = {}
-    for event in sorted(events, key=lambda one: one["time"]):
+    for event in sorted(events, key=lambda event: event["time"]):
         key = (event["kind"], event["name"], event["reason"], event["message"])
         last.pop(key, None)
         last[key] = event
@@ -118,15 +118,15 @@ def last_occurrences(events: Iterable[Event]) -> list[Event]:
 
 
 def event_cells(event: Event, now_ns: int) -> list[str]:
-    """Return what stands below `COLUMNS`."""
+    """Return the cells for `COLUMNS`."""
     about = f"{event['kind'].lower()}/{event['name']}"
     return [duration((now_ns - event["time"]) / SECOND_NS), event["type"], event["reason"], about, event["message"]]
 
 
 def event_lines(events: Sequence[Event], now_ns: int) -> list[str]:
-    """Return the events of an object as its description shows them."""
+    """Return the events of an object for its description."""
     if not events:
-        return [labelled("Events", "<none>")]
+        return [field_line("Events", "<none>")]
     rows = [(event["type"], event["reason"], _last_seen(event, now_ns), event["message"]) for event in events]
     return ["Events:", *(f"  {line}" for line in in_columns(["Type", "Reason", "Age", "Message"], rows).split("\n"))]
 
@@ -136,17 +136,17 @@ def _last_seen(event: Event, now_ns: int) -> str:
     return f"{text} (x{event['count']})" if event["count"] > 1 else text
 
 
-def labelled(label: str, value: object) -> str:
-    """Return a field of a description on one line.
+def field_line(label: str, value: object) -> str:
+    """Return a line of a description with a field.
 
-    >>> labelled("Name", "geo")
+    >>> field_line("Name", "geo")
     'Name:             geo'
     """
     return f"{label + ':':<18}{value}"
 
 
 def stamp(time_ns: int, precision: str = "milliseconds") -> str:
-    """Return an instant as ISO 8601 in UTC.
+    """Return a time as ISO 8601 in UTC.
 
     >>> stamp(1_795_313_371_250_000_000)
     '2026-11-22T02:09:31.250Z'

@@ -1,4 +1,4 @@
-"""The verbs of kubectl that read, over any `ClusterState`: a recording up to a moment, or a live platform."""
+"""The reading verbs of kubectl over a `ClusterState`: a recording up to a point in time, or a live platform."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ from faultset.datasets.kubectl.printing import (
     cpu_text,
     event_cells,
     event_lines,
+    field_line,
     in_columns,
-    labelled,
     memory_text,
     stamp,
 )
 
-MOST_LINES = 2000
+MAX_LINES = 2000
 RECORDED_ONLY = "# recorded fields only"
 _TAIL_OF_SELECTION = 10
 _EVENT_FIELDS = {
@@ -66,46 +66,46 @@ _EVENT_FIELDS = {
 
 
 def answer_line(text: str, carry_out: Callable[[list[str], bool], ToolAnswer]) -> ToolAnswer:
-    """Answer a command line, and filter the answer; whatever the line is, nothing is raised.
+    """Answer a command line and filter the answer; never raises.
 
     Parameters
     ----------
     carry_out
-        Takes the words of the command, and whether filters follow.
+        Answers the words of a command; its second argument is whether filters follow.
     """
-    from faultset.datasets.kubectl.filters import filtered
+    from faultset.datasets.kubectl.filters import apply_filters
 
     try:
         words, *filters = split_pipeline(text)
         answer = carry_out(words, bool(filters))
         if answer.status != "ok" or not filters:
             return answer
-        left = filtered(answer.text, filters)
+        text = apply_filters(answer.text, filters)
     except NegativeAnswer as negative:
         return negative.answer
     except ShellSyntaxError as error:
         return refused(str(error))
     except CommandError as error:
         return invalid(f"{error}.")
-    return found(left) if left.strip() else empty("no line passes the filters")
+    return found(text) if text.strip() else empty("no line passes the filters")
 
 
 def read_command(verb: str, words: Sequence[str], *, has_filters: bool = False) -> KubectlCommand:
-    """Return a command that reads with its flags; raise CommandError for a verb or flag that is not known."""
+    """Parse a command with a reading verb; raise CommandError for an unknown verb or flag."""
     if verb not in READ_VERBS:
-        raise CommandError(f'the verb "{verb[:40]}" is not known here; known are {", ".join([*READ_VERBS, "rollout"])}')
+        raise CommandError(f'the verb must be one of {", ".join([*READ_VERBS, "rollout"])}, got "{verb[:40]}"')
     arguments, flags = read_flags(words, READ_FLAGS)
     return KubectlCommand(verb, arguments, flags, has_filters)
 
 
 def answer(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
-    """Answer a command that reads."""
+    """Answer a command with a reading verb."""
     check_namespace(state, command)
     return READ_VERBS[command.verb](state, command)
 
 
 def check_namespace(state: ClusterState, command: KubectlCommand) -> None:
-    """Raise NegativeAnswer for a command about the namespace of somebody else."""
+    """Raise NegativeAnswer for a command about another namespace."""
     if "--namespace" in command.flags and "--all-namespaces" not in command.flags:
         state.check_namespace(command.flags["--namespace"])
 
@@ -113,24 +113,24 @@ def check_namespace(state: ClusterState, command: KubectlCommand) -> None:
 def choose_objects(
     state: ClusterState, command: KubectlCommand, kind: str, names: Sequence[str], *, prefixes: bool = False
 ) -> list[Object]:
-    """Return the objects of a kind that a command asks for, in its order.
+    """Return the objects of a kind that a command selects, in its order.
 
     Raises
     ------
     NegativeAnswer
-        There is no object of a name, or a selector needs something that was not recorded.
+        A name does not exist, or a selector needs a field that was not recorded.
     """
     objects = state.objects(kind, command.selector)
     if names:
         bodies = {body["metadata"]["name"]: body for body in objects}
-        chosen: dict[str, Object] = {}
+        selected: dict[str, Object] = {}
         for name in names:
             present = state.present_name(kind, name)
             matches = [present] if present in bodies else [key for key in bodies if prefixes and key.startswith(name)]
             if not matches:
                 raise NegativeAnswer(absent(resource_name(kind), name, bodies))
-            chosen |= {match: bodies[match] for match in matches}
-        objects = [chosen[name] for name in sorted(chosen)]
+            selected |= {match: bodies[match] for match in matches}
+        objects = [selected[name] for name in sorted(selected)]
     if "--field-selector" in command.flags:
         terms = field_terms(command.flags["--field-selector"])
         objects = [body for body in objects if all(_meets(state, body, *term) for term in terms)]
@@ -141,7 +141,7 @@ def choose_objects(
 
 
 def _meets(state: ClusterState, body: Object, path: str, sign: str, value: str) -> bool:
-    values = [text_of(each) for each in select(body, "." + path)]
+    values = [text_of(field) for field in select(body, "." + path)]
     if not values and state.is_partial:
         raise NegativeAnswer(not_recorded(f'the field "{path[:60]}" of objects of the kind {body["kind"]}'))
     return (value in (values or [""])) == (sign != "!=")
@@ -160,29 +160,29 @@ def _references(state: ClusterState, command: KubectlCommand) -> list[Reference]
 
 
 def _objects_by_kind(
-    state: ClusterState, command: KubectlCommand, named: Sequence[Reference], *, prefixes: bool = False
+    state: ClusterState, command: KubectlCommand, selected: Sequence[Reference], *, prefixes: bool = False
 ) -> dict[str, list[Object]]:
     return {
         kind: choose_objects(
-            state, command, kind, [name for key, name in named if key == kind and name], prefixes=prefixes
+            state, command, kind, [name for key, name in selected if key == kind and name], prefixes=prefixes
         )
-        for kind, _ in named
+        for kind, _ in selected
     }
 
 
 def _get(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     if "--watch" in command.flags or "--watch-only" in command.flags:
-        return refused("watching is interactive; ask again after a wait")
+        return refused("watching is interactive; repeat the command later")
     if "--raw" in command.flags:
         return not_recorded("raw requests to the API server")
-    named = _references(state, command)
-    if any(kind == "Event" for kind, _ in named):
+    selected = _references(state, command)
+    if any(kind == "Event" for kind, _ in selected):
         return _events(state, command)
-    by_kind = _objects_by_kind(state, command, named)
+    by_kind = _objects_by_kind(state, command, selected)
     objects = [body for bodies in by_kind.values() for body in bodies]
     if not objects:
-        plural = ", ".join(known.plural for kind in by_kind if (known := object_kind(kind)))
-        return empty(f"there are no such {plural} in the namespace {state.namespace}")
+        plural = ", ".join(definition.plural for kind in by_kind if (definition := object_kind(kind)))
+        return empty(f"the namespace {state.namespace} has no such {plural}")
     output = command.flags.get("--output", "")
     if output in ("", "wide"):
         rows = {kind: [_row(state, body) for body in bodies] for kind, bodies in by_kind.items()}
@@ -199,8 +199,8 @@ def _get(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
         )
     form = output.partition("=")[0]
     if state.is_partial and form in ("yaml", "json") and any(_is_digest(body) for body in objects):
-        return not_recorded("what is in ConfigMaps; of this one only a digest was kept")
-    single = len(named) == 1 and named[0][1] is not None
+        return not_recorded("the content of ConfigMaps; of this one only a digest was recorded")
+    single = len(selected) == 1 and selected[0][1] is not None
     try:
         text = document(objects, output, single=single, unknown=UNRECORDED if state.is_partial else None)
     except MissingFieldError as error:
@@ -222,21 +222,21 @@ def _is_digest(body: Object) -> bool:
 
 
 def _describe(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
-    named = _references(state, command)
-    if any(kind == "Event" for kind, _ in named):
+    selected = _references(state, command)
+    if any(kind == "Event" for kind, _ in selected):
         return _events(state, command)
-    by_kind = _objects_by_kind(state, command, named, prefixes=True)
+    by_kind = _objects_by_kind(state, command, selected, prefixes=True)
     objects = [body for bodies in by_kind.values() for body in bodies]
     if not objects:
-        return empty(f"there is no such object in the namespace {state.namespace}")
+        return empty(f"the namespace {state.namespace} has no such object")
     if state.is_partial and all(_is_digest(body) for body in objects):
-        return not_recorded("what is in ConfigMaps; of these only digests were kept")
+        return not_recorded("the content of ConfigMaps; of these only digests were recorded")
     events = _events_of_objects(state)
-    return found("\n\n\n".join(_described(state, body, events) for body in objects))
+    return found("\n\n\n".join(_description_with_events(state, body, events) for body in objects))
 
 
 def _events_of_objects(state: ClusterState) -> dict[tuple[str, str], list[Event]] | None:
-    """Return the events by kind and name of the object; None when no events were recorded."""
+    """Return the events by kind and name of their object, or None if no events were recorded."""
     by_object: dict[tuple[str, str], list[Event]] = {}
     try:
         for event in state.events():
@@ -246,18 +246,20 @@ def _events_of_objects(state: ClusterState) -> dict[tuple[str, str], list[Event]
     return by_object
 
 
-def _described(state: ClusterState, body: Object, events: Mapping[tuple[str, str], list[Event]] | None) -> str:
+def _description_with_events(
+    state: ClusterState, body: Object, events: Mapping[tuple[str, str], list[Event]] | None
+) -> str:
     age_s = _age_s(state, body)
     lines = [RECORDED_ONLY] if state.is_partial else []
     lines += description(body, age=None if age_s is None else age(age_s))
     if events is None:
-        return "\n".join([*lines, labelled("Events", UNRECORDED)])
+        return "\n".join([*lines, field_line("Events", UNRECORDED)])
     return "\n".join([*lines, *event_lines(events.get((body["kind"], body["metadata"]["name"]), []), state.now_ns)])
 
 
 def _events(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     if "--watch" in command.flags:
-        return refused("watching is interactive; ask again after a wait")
+        return refused("watching is interactive; repeat the command later")
     if command.flags.get("--output", "") not in ("", "wide"):
         return not_recorded("events as documents; list them as a table")
     events = state.events()
@@ -270,10 +272,10 @@ def _events(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     if "--for" in command.flags:
         kind, slash, name = command.flags["--for"].partition("/")
         if not slash:
-            raise CommandError("--for takes a kind and a name, as in --for pod/NAME")
+            raise CommandError("--for needs a kind and a name, as in --for pod/NAME")
         events = [event for event in events if (event["kind"], event["name"]) == (canonical_kind(kind), name)]
     if not events:
-        since = " since the recording began" if state.is_partial else ""
+        since = " since the start of the recording" if state.is_partial else ""
         return empty(f"no such event in the namespace {state.namespace}{since}")
     header, rows = list(COLUMNS), [event_cells(event, state.now_ns) for event in events]
     if "--all-namespaces" in command.flags:
@@ -283,19 +285,19 @@ def _events(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
 
 def _logs(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     if "--follow" in command.flags:
-        return refused("following lines is interactive; ask again after a wait")
+        return refused("following lines is interactive; repeat the command later")
     pods, note = logged_pods(state, command)
     lines = [line for pod in pods for line in _lines_of_pod(state, command, pod)]
     if not lines:
         return empty(f"no log line of {', '.join(pods)} in that part of the recording")
-    left_out = 0 if command.has_filters else max(0, len(lines) - MOST_LINES)
+    left_out = 0 if command.has_filters else max(0, len(lines) - MAX_LINES)
     if left_out:
-        note += f"# {left_out} earlier lines are left out; ask with --tail, --since or grep\n"
+        note += f"# {left_out} earlier lines are left out; use --tail, --since or grep\n"
     return found(note + "\n".join(lines[left_out:]))
 
 
 def logged_pods(state: ClusterState, command: KubectlCommand) -> tuple[list[str], str]:
-    """Return the pods that the arguments of `kubectl logs` name, and a line about the choice of one of several."""
+    """Return the pods named by the arguments of `kubectl logs`, and a note if one of several was chosen."""
     if command.selector is not None:
         pods = [body["metadata"]["name"] for body in choose_objects(state, command, "Pod", [])]
         if not pods:
@@ -338,9 +340,9 @@ def _lines_of_pod(state: ClusterState, command: KubectlCommand, pod: str) -> lis
         start_ns = max(start_ns, flags["--since-time"])
     lines = [line for line in lines if start_ns <= line.time_ns < end_ns]
     tail = flags.get("--tail", -1 if command.selector is None else _TAIL_OF_SELECTION)
-    prefixed = "--prefix" in flags
+    has_prefix = "--prefix" in flags
     return [
-        (f"[pod/{pod}/{line.container}] " if prefixed else "")
+        (f"[pod/{pod}/{line.container}] " if has_prefix else "")
         + f"{stamp(line.time_ns)} "
         + (f"{line.level.upper()} " if line.level else "")
         + line.message
@@ -349,7 +351,7 @@ def _lines_of_pod(state: ClusterState, command: KubectlCommand, pod: str) -> lis
 
 
 def _window(state: ClusterState, pod: str, *, previous: bool) -> tuple[int, int]:
-    """Return begin and end of the present run of a pod's containers, or of the run before it."""
+    """Return start and end of the current run of a pod's containers, or of the previous run."""
     restarts, starts_ns = state.runs(pod)
     end_ns = state.now_ns + 1
     if not previous:
@@ -357,9 +359,7 @@ def _window(state: ClusterState, pod: str, *, previous: bool) -> tuple[int, int]
     if not restarts:
         raise NegativeAnswer(absent("previous terminated container in pod", pod, []))
     if not starts_ns:
-        raise NegativeAnswer(
-            not_recorded(f"lines of {pod} from before its last restart, which came before the recording")
-        )
+        raise NegativeAnswer(not_recorded(f"lines of {pod} before its last restart, which precedes the recording"))
     return (starts_ns[-2] if len(starts_ns) > 1 else 0), starts_ns[-1]
 
 
@@ -368,28 +368,24 @@ def _top(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     if kind is None:
         raise CommandError("kubectl top needs pods or nodes")
     if kind != "Pod":
-        return not_recorded("use of processors and memory by nodes")
+        return not_recorded("the CPU and memory use of nodes")
     order = command.flags.get("--sort-by", "")
     if order not in ("", "cpu", "memory"):
-        raise CommandError("--sort-by takes cpu or memory here")
+        raise CommandError("--sort-by must be cpu or memory")
     names = command.arguments[1:]
     if command.selector is not None:
         names = [body["metadata"]["name"] for body in choose_objects(state, command, "Pod", names)]
-    used = state.usage(names or None) if names or command.selector is None else []
-    if command.selector is None and (missing := set(names) - {usage.pod for usage in used}):
+    usages = state.usage(names or None) if names or command.selector is None else []
+    if command.selector is None and (missing := set(names) - {usage.pod for usage in usages}):
         return absent("pods", min(missing), state.pod_names())
-    if not used:
+    if not usages:
         return empty("no pod has samples in the last seconds")
     by_container = "--containers" in command.flags
     if not by_container:
-        pods = {usage.pod: [one for one in used if one.pod == usage.pod] for usage in used}
-        used = [
-            Usage(pod, "", sum(one.cores for one in ones), sum(one.memory_bytes for one in ones))
-            for pod, ones in pods.items()
-        ]
-    used.sort(key=lambda usage: (usage.pod, usage.container))
+        usages = _usage_by_pod(usages)
+    usages.sort(key=lambda usage: (usage.pod, usage.container))
     if order:
-        used.sort(key=lambda usage: -(usage.cores if order == "cpu" else usage.memory_bytes))
+        usages.sort(key=lambda usage: -(usage.cores if order == "cpu" else usage.memory_bytes))
     rows = [
         (
             usage.pod,
@@ -397,10 +393,20 @@ def _top(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
             cpu_text(usage.cores),
             memory_text(usage.memory_bytes),
         )
-        for usage in used
+        for usage in usages
     ]
     header = ["POD", "NAME"] if by_container else ["NAME"]
     return found(in_columns(() if "--no-headers" in command.flags else [*header, *USAGE_COLUMNS], rows))
+
+
+def _usage_by_pod(usages: Sequence[Usage]) -> list[Usage]:
+    totals: dict[str, Usage] = {}
+    for usage in usages:
+        total = totals.get(usage.pod, Usage(usage.pod, "", 0.0, 0.0))
+        totals[usage.pod] = total._replace(
+            cores=total.cores + usage.cores, memory_bytes=total.memory_bytes + usage.memory_bytes
+        )
+    return list(totals.values())
 
 
 def _api_resources(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
@@ -425,7 +431,7 @@ def _config(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
             f"apiVersion: v1\nkind: Config\ncontexts:\n- context:\n    cluster: {name}\n"
             f"    namespace: {state.namespace}\n    user: observer\n  name: {name}\ncurrent-context: {name}"
         )
-    return refused("kubectl config only shows here: view, current-context, get-contexts")
+    return refused("kubectl config supports only view, current-context and get-contexts")
 
 
 def _instant(text: str) -> int:
@@ -434,7 +440,7 @@ def _instant(text: str) -> int:
         time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
         return round(time.timestamp() * 1e6) * 1000
     except (ValueError, OverflowError):
-        raise CommandError("--since-time takes an instant such as 2026-01-31T12:00:00Z") from None
+        raise CommandError("--since-time must be a time such as 2026-01-31T12:00:00Z") from None
 
 
 _SWITCHES = (
@@ -461,7 +467,7 @@ READ_FLAGS = tuple(
         *_CONVERTERS.items(),
     ]
 )
-"""Flags of all verbs that read; those that change nothing here are accepted."""
+"""Flags of all reading verbs; those without an effect are accepted."""
 READ_VERBS: dict[str, Callable[[ClusterState, KubectlCommand], ToolAnswer]] = {
     "get": _get, "describe": _describe, "logs": _logs, "top": _top, "events": _events, "api-resources": _api_resources,
     "config": _config,

@@ -1,1 +1,1 @@
-"""Metric samples as series, roles, and wide frames on a regular grid."""
+"""Series, roles and wide frames of metrics."""

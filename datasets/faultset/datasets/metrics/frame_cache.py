@@ -1,7 +1,7 @@
-"""Wide frames of large episodes, kept beside the dataset so that a second evaluation need not make them again.
+"""Cache of the wide frames of large episodes, next to the dataset.
 
-A frame is found by what it was made from: the metrics file's stamp, which no copy carries over, the window, the roles,
-the step, and `REVISION`.
+The key of a frame has the stamp of the metrics file, which changes when the file is copied, the window, the roles, the
+step and `REVISION`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REVISION = 4
-"""To be raised when `wide_frame` gives other numbers."""
+"""Increment it when `wide_frame` returns different numbers."""
 FEWEST_BYTES = 1 << 20
-"""Smaller metrics files are read and cut as quickly as a kept frame is found."""
+"""Frames of smaller metrics files are not cached, because computing them is as fast."""
 
 
 def frame_facts(context: EpisodeContext, step_s: float, roles: frozenset[str] | None) -> dict[str, Any]:
-    """Return what decides, beside the samples, what is in the wide frame of an episode."""
+    """Return everything but the samples that determines the wide frame of an episode."""
     return {
         "episode": context.episode,
         "start_ns": context.view_start_ns,
@@ -44,36 +44,36 @@ def frame_facts(context: EpisodeContext, step_s: float, roles: frozenset[str] | 
 
 
 def kept_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-    """Return a wide frame from the cache of a dataset, or make it and keep it.
+    """Return a wide frame from the cache of a dataset, or compute and cache it.
 
     Parameters
     ----------
     episode
-        Episode folder; without a version in its dataset nothing is kept.
+        Episode folder; nothing is cached if its dataset has no version.
     facts
-        As of `frame_facts`.
+        Result of `frame_facts`.
     make
-        Makes the frame.
+        Function that computes the frame.
     """
     path = _path(episode, facts)
     if path is None or not (episode.parent.parent / "versions").is_dir():
         return make()
-    found = _read(path, facts)
-    if found is None:
-        found = make()
-        _keep(path, found)
-    return found
+    frame = _read(path, facts)
+    if frame is None:
+        frame = make()
+        _keep(path, frame)
+    return frame
 
 
 def keep_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.DataFrame]) -> None:
-    """Make and keep a frame of an episode that was just written, for whoever reads it first."""
+    """Compute and cache a frame of an episode that was just written."""
     path = _path(episode, facts)
     if path is not None:
         _keep(path, make())
 
 
 def _path(episode: Path, facts: dict[str, Any]) -> Path | None:
-    """Return where a frame is kept; None for what is too small, or is not there."""
+    """Return the cache file of a frame, or None if the metrics are missing or too small."""
     try:
         stamp = FileStamp.of(episode / table_file("metrics"), episode)
     except DataError:
@@ -106,7 +106,7 @@ def _read(path: Path, facts: dict[str, Any]) -> pd.DataFrame | None:
 
 @lru_cache(maxsize=16)
 def _columns(header: bytes) -> pd.MultiIndex:
-    """Read the names of the columns; the episodes of one system mostly have the same."""
+    """Parse the names of the columns; most episodes of a system share them."""
     import pandas as pd
 
     return pd.MultiIndex.from_tuples([tuple(pair) for pair in json.loads(header)], names=["service", "metric"])

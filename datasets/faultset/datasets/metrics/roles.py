@@ -1,7 +1,7 @@
-"""Which signal a metric carries: one catalogue from metric names to roles, units and ways to combine.
+"""Catalogue of metrics: role, unit and combination of each metric name.
 
-The catalogue is data (`metric_roles.csv`). An imported dataset adds rows of its own through the `metric_roles` of
-its contexts; a row's metric may be a pattern with `*`.
+The catalogue is data (`metric_roles.csv`). Imported datasets add rows in the `metric_roles` of their contexts. The
+metric of a row may be a pattern with `*`.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ ROLES = (
     "scrape",
     "other",
 )
-"""Every role; `other` is what the catalogue does not know."""
+"""All roles; metrics that are not in the catalogue have `other`."""
 
 KINDS = ("counter", "gauge", "histogram")
 COMBINATIONS = ("sum", "mean", "min", "max")
 
-# What a clock shows, a limit allows or a scrape costs is no sign of health; a generation counts decisions.
+# Clock, limit and scrape metrics say nothing about health; neither do generations, which count changes.
 _EXCLUDED_ROLES = frozenset({"clock", "limits", "scrape"})
 _EXCLUDED_SUFFIX = "_generation"
 _DERIVED = {"_mean": "latency", "_rate": "traffic", "_error_rate": "errors"}
-_PARTS = re.compile(r"_(bucket|sum|count)$")
+_HISTOGRAM_SUFFIX = re.compile(r"_(bucket|sum|count)$")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetricRole:
-    """One row of the catalogue."""
+    """A row of the catalogue."""
 
     source: str
-    """Who exports the metric: cadvisor, kube-state, runtime, prometheus, or an importer's name."""
+    """Exporter of the metric: cadvisor, kube-state, runtime, prometheus, or the name of an importer."""
     metric: str
-    """Name without the suffixes of a histogram's parts, or a pattern with `*`."""
+    """Name without the suffixes of histograms, or a pattern with `*`."""
     role: str
     unit: str
     """UCUM code of the raw sample: s, By, 1."""
     kind: str
     combine: str
-    """How a service's pods, containers and label sets become one value; counters' rates are always summed."""
+    """How the values of a service's pods, containers and label sets are combined; rates of counters are summed."""
     keep_label: str = ""
-    """Label that stays apart as `metric{label="value"}` in wide frames; empty for none."""
+    """Label that gets separate columns `metric{label="value"}` in wide frames; may be empty."""
     meaning: str = ""
 
     def __post_init__(self) -> None:
@@ -78,19 +78,18 @@ class MetricRole:
 
 
 def role_row(fields: Mapping[str, str]) -> MetricRole:
-    """Return a row of a catalogue from text fields; raise DataError for missing and unknown ones."""
+    """Return a row of a catalogue from text fields; raise DataError for missing or unknown fields."""
     try:
         return MetricRole(**fields)
     except TypeError:
-        wanted = list(MetricRole.__dataclass_fields__)
         raise DataError(
-            f"a metric role has the fields {quoted(', '.join(fields))}, wanted are {', '.join(wanted)}; "
-            "restore the episode's context.json"
+            f"a metric role has the fields {quoted(', '.join(fields))}, but needs "
+            f"{', '.join(MetricRole.__dataclass_fields__)}; restore the episode's context.json"
         ) from None
 
 
 class Catalogue:
-    """Look-up from metric names to rows; exact names win over patterns, earlier rows over later ones."""
+    """Rows by metric name; exact names precede patterns, and earlier rows precede later ones."""
 
     def __init__(self, rows: Iterable[MetricRole]) -> None:
         self.rows = tuple(rows)
@@ -108,16 +107,16 @@ class Catalogue:
         return Catalogue, (self.rows,)
 
     def find(self, metric: str) -> MetricRole | None:
-        """Return the row for a metric as stored, part suffixes allowed; None when the catalogue has none."""
-        found = self._match(metric)
-        if found is None and _PARTS.search(metric):
-            found = self._match(_PARTS.sub("", metric))
-            if found is not None and found.kind != "histogram":
-                found = None
-        return found
+        """Return the row of a stored metric, which may have a histogram's suffix, or None."""
+        row = self._match(metric)
+        if row is None and _HISTOGRAM_SUFFIX.search(metric):
+            row = self._match(_HISTOGRAM_SUFFIX.sub("", metric))
+            if row is not None and row.kind != "histogram":
+                return None
+        return row
 
     def role_of(self, metric: str) -> str:
-        """Return the role of a stored metric or of a wide frame's column; `other` when unknown.
+        """Return the role of a stored metric or of a wide frame's column; `other` if unknown.
 
         Examples
         --------
@@ -143,7 +142,7 @@ class Catalogue:
     def stored_roles(self, metric: str) -> frozenset[str]:
         """Return the roles of all wide columns that a stored metric contributes to.
 
-        A histogram's sum serves its mean, its count also the traffic and the errors; its buckets serve none.
+        The sum of a histogram contributes to its mean, the count also to traffic and errors, buckets to nothing.
         """
         row = self.find(metric)
         if row is None and metric.endswith("_bucket"):
@@ -157,7 +156,7 @@ class Catalogue:
         return frozenset({"latency"} if metric.endswith("_sum") else {"latency", "traffic", "errors"})
 
     def extended(self, rows: Iterable[Mapping[str, str]]) -> Catalogue:
-        """Return a catalogue in which `rows` come before this one's."""
+        """Return a catalogue with `rows` before those of this one."""
         added = [role_row(row) for row in rows]
         return Catalogue([*added, *self.rows]) if added else self
 
@@ -172,13 +171,13 @@ class Catalogue:
 
 @functools.cache
 def builtin_catalogue() -> Catalogue:
-    """Return the catalogue that comes with this release."""
+    """Return the built-in catalogue."""
     with files("faultset.datasets.metrics").joinpath("metric_roles.csv").open(encoding="utf-8") as file:
         return Catalogue([MetricRole(**row) for row in csv.DictReader(file)])
 
 
 def catalogue_with(rows: Iterable[Mapping[str, str]]) -> Catalogue:
-    """Return the built-in catalogue with other rows before it; equal rows give the same object."""
+    """Return the built-in catalogue with other rows before it; equal rows return the same object."""
     return _catalogue_with(tuple(tuple(row.items()) for row in rows))
 
 
@@ -188,17 +187,17 @@ def _catalogue_with(rows: tuple[tuple[tuple[str, str], ...], ...]) -> Catalogue:
 
 
 def role_of(metric: str) -> str:
-    """Return the role of a metric in the built-in catalogue; `other` when it has none."""
+    """Return the role of a metric in the built-in catalogue; `other` if unknown."""
     return builtin_catalogue().role_of(metric)
 
 
 def is_health_metric(metric: str, role: str) -> bool:
-    """Return whether a metric of that role can be a sign of health: clocks, limits, scrapes and generations cannot."""
+    """Return whether a metric of a role may indicate health; clocks, limits, scrapes and generations do not."""
     return role not in _EXCLUDED_ROLES and not metric.endswith(_EXCLUDED_SUFFIX)
 
 
 def known_roles(roles: Iterable[str]) -> frozenset[str]:
-    """Return the roles as a set; raise UsageError for one that does not exist."""
+    """Return the roles as a set; raise UsageError for an unknown role."""
     chosen = frozenset([roles] if isinstance(roles, str) else roles)
     for role in sorted(chosen):
         if role not in ROLES:

@@ -1,4 +1,4 @@
-"""Metric samples split into their series, and what counters grew; pure functions."""
+"""Split metric samples into series and compute the growth of counters; pure functions."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from faultset.datasets.format.episodes import SERIES_COLUMNS, as_array, in_one_c
 Array = np.ndarray
 
 CUMULATIVE = ("counter", "sum", "count", "bucket")
-"""Kinds whose values only grow; every other kind, known or not, is a level."""
+"""Kinds whose values only grow; all other kinds are levels."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """Raw samples, ordered by series and time, with what each series is."""
+    """Raw samples ordered by series and time, with the identity of each series."""
 
     starts: Array
-    """Position of each series' first sample."""
+    """Position of the first sample of each series."""
     times_ns: Array
     values: Array
     words: dict[str, list[str | None]]
-    """Per series: metric, service, pod, container, labels, kind (one of `CUMULATIVE` or gauge)."""
+    """Metric, service, pod, container, labels and kind (one of `CUMULATIVE` or gauge) of each series."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -44,36 +44,36 @@ def series_of(metrics: pa.Table) -> Series:
     codes: dict[str, Array] = {}
     words: dict[str, list[str | None]] = {}
     for name in (*SERIES_COLUMNS, "kind"):
-        codes[name], words[name] = _coded(table[name])
-    # The stored order groups the series already; sorting is for tables from elsewhere.
-    telling = [name for name in SERIES_COLUMNS if len(words[name]) > 1] or list(SERIES_COLUMNS[:1])
-    change = _changes([codes[name] for name in telling])
+        codes[name], words[name] = _codes_and_words(table[name])
+    # Stored tables are grouped by series; other tables may need sorting.
+    varying = [name for name in SERIES_COLUMNS if len(words[name]) > 1] or list(SERIES_COLUMNS[:1])
+    change = _changes([codes[name] for name in varying])
     if np.any((times[1:] < times[:-1]) & ~change[1:]) or _repeats(codes, change):
         order = np.lexsort([times, *(codes[name] for name in reversed(SERIES_COLUMNS))])
         times, values = times[order], values[order]
         codes = {name: column[order] for name, column in codes.items()}
-        change = _changes([codes[name] for name in telling])
+        change = _changes([codes[name] for name in varying])
     starts = np.flatnonzero(change)
     heads = {name: [words[name][code] for code in codes[name][starts]] for name in words}
     heads["kind"] = [kind if kind in CUMULATIVE else "gauge" for kind in heads["kind"]]
-    return Series(starts=starts, times_ns=times, values=_usable(values, starts, heads["kind"]), words=heads)
+    return Series(starts=starts, times_ns=times, values=_clean_values(values, starts, heads["kind"]), words=heads)
 
 
-def _usable(values: Array, starts: Array, kinds: list[str | None]) -> Array:
-    """Return values with NaN for what no sample can be: infinity, and less than zero in a counter."""
-    wrong = np.isinf(values)
+def _clean_values(values: Array, starts: Array, kinds: list[str | None]) -> Array:
+    """Return values with NaN for infinity and for negative counters."""
+    invalid = np.isinf(values)
     counts = np.array([kind in CUMULATIVE and kind != "sum" for kind in kinds], dtype=bool)
     if counts.any() and (values < 0).any():
         lengths = np.diff(np.append(starts, len(values)))
-        wrong |= np.repeat(counts, lengths) & (values < 0)
-    return np.where(wrong, np.nan, values) if wrong.any() else values
+        invalid |= np.repeat(counts, lengths) & (values < 0)
+    return np.where(invalid, np.nan, values) if invalid.any() else values
 
 
 def increases(series: Series) -> tuple[Array, Array]:
-    """Return per sample what a counter grew since the sample before, and the seconds between; NaN at the first.
+    """Return each sample's increase since the previous one and the seconds between; NaN for first samples.
 
-    A value below the one before means that the counter began again at zero. A label set that appears while others
-    of its metric and container are there already began at zero, too, one sample of theirs ago.
+    A decrease means that the counter restarted at zero. A label set that appears later than others of its metric and
+    container started at zero, too, at the time of their previous sample.
     """
     grown = np.diff(series.values, prepend=np.nan)
     restarted = grown < 0
@@ -93,31 +93,31 @@ def increases(series: Series) -> tuple[Array, Array]:
 
 
 def _births(series: Series) -> Iterator[tuple[int, int]]:
-    """Yield each series that appears later than another label set of its metric, with that one's last time before."""
-    mates: dict[tuple[str | None, ...], list[int]] = {}
+    """Yield each series that appears later than another label set of its metric, and the latter's previous time."""
+    families: dict[tuple[str | None, ...], list[int]] = {}
     words = series.words
-    for number, mate in enumerate(zip(words["metric"], words["pod"], words["container"], strict=True)):
+    for number, family in enumerate(zip(words["metric"], words["pod"], words["container"], strict=True)):
         if words["kind"][number] in CUMULATIVE:
-            mates.setdefault(mate, []).append(number)
+            families.setdefault(family, []).append(number)
     ends = series.starts + series.lengths
-    for members in mates.values():
+    for members in families.values():
         if len(members) < 2:
             continue
         firsts = series.times_ns[series.starts[members]]
-        eldest = members[int(np.argmin(firsts))]
-        times = series.times_ns[series.starts[eldest] : ends[eldest]]
+        oldest = members[int(np.argmin(firsts))]
+        times = series.times_ns[series.starts[oldest] : ends[oldest]]
         if len(times) < 2:
             continue
-        # Within one scrape the stamps may differ a little; that is no birth.
-        apart = float(np.median(np.diff(times))) / 2
+        # Times within a scrape may differ slightly.
+        tolerance_ns = float(np.median(np.diff(times))) / 2
         for number, first in zip(members, firsts, strict=True):
-            before = int(np.searchsorted(times, first - apart)) - 1
-            if before >= 0:
-                yield number, int(times[before])
+            previous = int(np.searchsorted(times, first - tolerance_ns)) - 1
+            if previous >= 0:
+                yield number, int(times[previous])
 
 
-def _coded(column: pa.ChunkedArray) -> tuple[Array, list[str | None]]:
-    """Return a code per row and the words the codes stand for; null is a word."""
+def _codes_and_words(column: pa.ChunkedArray) -> tuple[Array, list[str | None]]:
+    """Return a code per row and the word of each code; null is a word."""
     if not len(column):
         return np.zeros(0, dtype=np.int32), []
     array = as_array(column)
@@ -143,7 +143,7 @@ def _changes(codes: list[Array]) -> Array:
 
 
 def _repeats(codes: dict[str, Array], change: Array) -> bool:
-    """Say whether some series appears in more than one run of rows."""
+    """Return whether a series appears in several runs of rows."""
     starts = np.flatnonzero(change)
     heads = np.stack([codes[name][starts] for name in SERIES_COLUMNS], axis=1)
     return len(np.unique(heads, axis=0)) < len(heads)

@@ -1,1 +1,1 @@
-"""Datasets behind URLs that fsspec knows, such as object stores: read from there, and copied to there."""
+"""Read and publish datasets at URLs that fsspec supports, such as object stores."""

@@ -1,4 +1,4 @@
-"""File systems of fsspec: which one a URL means, reading many files at once, and the versions of a dataset there."""
+"""Read datasets from the file systems of fsspec."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from faultset.datasets.format.versions import list_versions, read_manifest, sort
 
 
 def is_url(location: str) -> bool:
-    """Whether a dataset is named by a URL that is no local file."""
-    scheme, found, _ = location.partition("://")
-    return bool(found) and scheme not in ("file", "local")
+    """Return whether a location is a URL of another machine."""
+    scheme, separator, _ = location.partition("://")
+    return bool(separator) and scheme not in ("file", "local")
 
 
 def local_path(location: str) -> Path:
-    """Return the folder that a location names: a path, a URL of this machine, or a dataset of the project."""
+    """Return the folder of a path, a local URL, or the name of a dataset of the project."""
     return dataset_folder(location.removeprefix("file://").removeprefix("local://"))
 
 
 def filesystem(url: str) -> tuple[Any, str]:
-    """Return the fsspec file system of a URL and the path in it; say what is missing where there is none."""
+    """Return the fsspec file system of a URL and the path in it; raise PlatformError if there is none."""
     try:
         import fsspec
 
@@ -46,7 +46,7 @@ def filesystem(url: str) -> tuple[Any, str]:
 
 
 def fetch(url: str, names: Sequence[str], checksums: Mapping[str, str]) -> dict[str, bytes]:
-    """Read files below a URL, several at once, and compare them with their checksums.
+    """Read files below a URL concurrently and verify their checksums.
 
     Raises
     ------
@@ -66,28 +66,28 @@ def fetch(url: str, names: Sequence[str], checksums: Mapping[str, str]) -> dict[
 
 
 def fetch_present(url: str, names: Sequence[str]) -> dict[str, bytes]:
-    """Read those files below a URL that are there, several at once, as they are."""
+    """Read the existing files below a URL concurrently, without verification."""
     return {name: data for name, data in _read(url, names, on_error="return").items() if isinstance(data, bytes)}
 
 
 def remote_versions(url: str) -> list[str]:
-    """Return the versions of a dataset behind a URL, oldest first.
+    """Return the versions of a dataset at a URL, oldest first.
 
     Raises
     ------
     DataError
         There are none.
     PlatformError
-        The place cannot be listed.
+        The URL cannot be listed.
     """
-    found = listed_versions(url)
-    if not found:
+    versions = existing_versions(url)
+    if not versions:
         raise DataError(f"{url} has no versions: it is not a dataset, or the server cannot list it; try --version")
-    return found
+    return versions
 
 
-def listed_versions(url: str) -> list[str]:
-    """Return the versions whose files are listed at a URL, oldest first; raise PlatformError where none can be."""
+def existing_versions(url: str) -> list[str]:
+    """Return the versions at a URL, oldest first, or an empty list; raise PlatformError if it cannot be listed."""
     system, root = filesystem(url)
     try:
         system.invalidate_cache()
@@ -95,25 +95,25 @@ def listed_versions(url: str) -> list[str]:
     except FileNotFoundError:
         return []
     except Exception as error:
-        # each file system raises what its library raises
+        # File systems raise the errors of their libraries.
         raise PlatformError(
-            f"{url} cannot be listed ({_reason(error)}); check the address and who may read it, or name the version "
+            f"{url} cannot be listed ({_reason(error)}); check the address and its permissions, or name the version "
             "with --version"
         ) from error
     return sorted_versions(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
 
 def remote_manifest(url: str, version: str | None) -> tuple[Manifest, bytes]:
-    """Return a version file behind a URL, and its text; the newest by default, where the server can list a folder."""
-    chosen = version or remote_versions(url)[-1]
-    text = version_file(url, chosen)
+    """Return a version file at a URL and its text; the newest by default, if the server can list a folder."""
+    name = version or remote_versions(url)[-1]
+    text = version_file(url, name)
     if text is None:
-        raise DataError(f'dataset {url} has no version "{chosen}"; {suggest(chosen, remote_versions(url))}')
-    return Manifest.from_json(text, origin=f"{url}/{VERSIONS}/{chosen}.json"), text
+        raise DataError(f'dataset {url} has no version "{name}"; {suggest(name, remote_versions(url))}')
+    return Manifest.from_json(text, origin=f"{url}/{VERSIONS}/{name}.json"), text
 
 
 def version_file(url: str, version: str) -> bytes | None:
-    """Return the text of a version file behind a URL; None where there is none."""
+    """Return the text of a version file at a URL, or None if it is missing."""
     system, root = filesystem(url)
     try:
         return system.cat_file(f"{root}/{VERSIONS}/{version}.json")
@@ -127,24 +127,24 @@ def _read(url: str, names: Sequence[str], on_error: str) -> dict[str, Any]:
     system, root = filesystem(url)
     paths = {f"{root}/{name}": name for name in names}
     try:
-        found = system.cat(list(paths), on_error=on_error)
+        content = system.cat(list(paths), on_error=on_error)
     except Exception as error:
         raise _unreadable(url, error) from error
-    for problem in found.values():
+    for problem in content.values():
         if isinstance(problem, Exception) and not isinstance(problem, FileNotFoundError):
             raise _unreadable(url, problem) from problem
-    # file systems differ in whether they give a leading slash or the scheme back
-    return {_matching(path, paths): data for path, data in found.items()}
+    # Some file systems add a leading slash or the scheme to paths.
+    return {_name_of(path, paths): data for path, data in content.items()}
 
 
-def _matching(path: str, paths: Mapping[str, str]) -> str:
-    if path in paths:
-        return paths[path]
-    return next(name for known, name in paths.items() if path.endswith(known.lstrip("/")))
+def _name_of(path: str, names: Mapping[str, str]) -> str:
+    if path in names:
+        return names[path]
+    return next(name for suffix, name in names.items() if path.endswith(suffix.lstrip("/")))
 
 
 def _unreadable(url: str, error: Exception) -> PlatformError:
-    return PlatformError(f"{url} cannot be read ({_reason(error)}); check the address and who may read it")
+    return PlatformError(f"{url} cannot be read ({_reason(error)}); check the address and its permissions")
 
 
 def _reason(error: Exception) -> str:
@@ -156,19 +156,19 @@ LABEL_FILE = table_file("label")
 
 @contextmanager
 def opened_labels(location: str, version: str | None = None) -> Iterator[Dataset]:
-    """Open a dataset version whose labels and contexts are asked for; of a URL nothing else is copied.
+    """Open a dataset version for its labels and contexts; from a URL, only these are copied.
 
     Parameters
     ----------
     location
-        Folder, or any URL that fsspec knows: `s3://`, `gs://`, `az://`, `http://`, `memory://`.
+        Folder, or any URL that fsspec supports: `s3://`, `gs://`, `az://`, `http://`, `memory://`.
     version
-        The newest by default; it must be named where a server cannot list a folder.
+        The newest by default; required if the server cannot list a folder.
 
     Raises
     ------
     DataError
-        There is no such dataset or version, or it is damaged.
+        The dataset or version does not exist or is damaged.
     PlatformError
         The URL cannot be read.
     """
@@ -185,14 +185,14 @@ def opened_labels(location: str, version: str | None = None) -> Iterator[Dataset
 
 @contextmanager
 def local_folder(location: str, version: str | None = None, progress: Progress | None = None) -> Iterator[Path]:
-    """Yield a folder with a version of a dataset; of a URL all files that are there are copied, unchecked.
+    """Yield a folder with a version of a dataset; from a URL, existing files are copied without verification.
 
     Parameters
     ----------
     location, version
         As in `opened_labels`.
     progress
-        Told how many episodes are copied, and of how many.
+        Called with the number of copied episodes and of all episodes.
     """
     if not is_url(location):
         yield local_path(location)
@@ -210,7 +210,7 @@ def local_folder(location: str, version: str | None = None, progress: Progress |
 
 
 def manifests(location: str) -> list[Manifest]:
-    """Return what the version files of a dataset say, oldest first."""
+    """Return the manifests of a dataset's versions, oldest first."""
     if is_url(location):
         url = location.rstrip("/")
         return [remote_manifest(url, version)[0] for version in remote_versions(url)]
@@ -219,7 +219,7 @@ def manifests(location: str) -> list[Manifest]:
 
 
 def copy_files(url: str, dataset: Dataset, episodes: list[str], names: list[str], mirror: Path) -> None:
-    """Copy some files of some episodes into a local folder of the same layout, and check them."""
+    """Copy files of episodes into a local folder of the same layout and verify them."""
     checksums = {
         f"{episode}/{name}": record.sha256
         for episode in episodes

@@ -1,7 +1,7 @@
-"""Copying a version of a dataset to a URL: its version file comes last, so that nobody meets half a version.
+"""Publish a version of a dataset at a URL; its version file is written last, so that readers never see half a version.
 
-Files that are there with their recorded size are not copied again, so that an interrupted copy goes on where it
-stopped. Object stores show a file when it is whole; elsewhere an episode is written under another name and renamed.
+Files that exist with the recorded size are not copied again, so an interrupted copy resumes. Object stores show only
+complete files. On other file systems, an episode is written under a temporary name and renamed.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from faultset.datasets.format.cards import CARD
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE
 from faultset.datasets.format.manifests import VERSIONS, FileRecord
 from faultset.datasets.format.versions import sorted_versions
-from faultset.datasets.remote.file_systems import is_url, listed_versions, local_path, version_file
+from faultset.datasets.remote.file_systems import existing_versions, is_url, local_path, version_file
 from faultset.datasets.remote.writing import THREADS, RemoteFolder
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishResult:
-    """What a copy of a version to a URL has done."""
+    """Result of publishing a version."""
 
     url: str
-    """Where it is now."""
+    """URL of the dataset."""
     version: str
     """Name of the version."""
     is_new: bool
-    """Whether the version was not there before."""
+    """Whether the version is new at the URL."""
     files: int
-    """How many files of episodes the version has."""
+    """Number of files of the version's episodes."""
     copied: int
-    """How many of them were not there."""
+    """Number of copied files."""
     copied_bytes: int
-    """Size of those that were copied."""
+    """Size of the copied files."""
 
 
 def publish_dataset(
@@ -48,52 +48,52 @@ def publish_dataset(
     threads: int = THREADS,
     progress: Progress | None = None,
 ) -> PublishResult:
-    """Copy a version of a dataset to a URL, or go on with a copy that was interrupted.
+    """Copy a version of a dataset to a URL, or resume an interrupted copy.
 
     Parameters
     ----------
     root
         Dataset folder.
     url
-        Where to: any URL that fsspec can write to, for instance `s3://bucket/data`, or a folder. Other versions that
-        are there stay, and share the episodes that they have in common.
+        Target: a folder, or any URL that fsspec can write to, for instance `s3://bucket/data`. Existing versions stay
+        and share their common episodes.
     version
         The newest by default.
     threads
-        Files that are copied at once.
+        Files to copy at once.
     progress
-        Told how many episodes are there, and of how many.
+        Called with the number of complete episodes and of all episodes.
 
     Raises
     ------
     UsageError
-        Nothing can be written to such a URL, or it is the dataset's own folder.
+        The URL is read-only, or is the dataset's folder.
     DataError
-        The dataset is damaged, or the URL has another version of that name.
+        The dataset is damaged, or the URL has a different version of that name.
     PlatformError
-        The place cannot be listed or written to; what was copied stays, and the same call goes on.
+        The URL cannot be listed or written to; copied files stay, and the same call resumes.
     """
     url = url.rstrip("/")
     target = _Target(url)
     dataset = open_dataset(root, version)
     if not is_url(url) and local_path(url).resolve() == dataset.root.resolve():
-        raise UsageError(f"{url} is the dataset's own folder; give another place")
+        raise UsageError(f"{url} is the dataset's folder; give another folder or URL")
     dataset.check_files()
     text = (dataset.root / VERSIONS / f"{dataset.version}.json").read_bytes()
-    there = version_file(url, dataset.version)
-    if there is not None and there != text:
+    published = version_file(url, dataset.version)
+    if published is not None and published != text:
         raise DataError(
-            f"{url} has another version {dataset.version}; versions are never changed, so give another place, or "
+            f"{url} has a different version {dataset.version}, and versions never change; give another URL, or "
             "publish a version with another name"
         )
     copied, copied_bytes = _copy_episodes(dataset, target, threads, progress)
-    if there is None:
-        _check_whole(dataset, target)
+    if published is None:
+        _check_complete(dataset, target)
         target.write_last(dataset, text)
     return PublishResult(
         url=url,
         version=dataset.version,
-        is_new=there is None,
+        is_new=published is None,
         files=sum(map(len, dataset.files.values())),
         copied=copied,
         copied_bytes=copied_bytes,
@@ -101,45 +101,45 @@ def publish_dataset(
 
 
 class _Target(RemoteFolder):
-    """The place that is copied to."""
+    """The target of a copy."""
 
     def draft(self, episode: str, sizes: Mapping[str, int], files: Mapping[str, FileRecord]) -> str:
-        """Return the name under which the files of an episode are written before it is whole."""
-        begun = any(f"{episode}/{name}" in sizes for name in files)
-        return f"{episode}{INCOMPLETE}" if self.renames and not begun else episode
+        """Return the folder name of an episode while it is incomplete."""
+        exists = any(f"{episode}/{name}" in sizes for name in files)
+        return f"{episode}{INCOMPLETE}" if self.renames and not exists else episode
 
     def rename(self, draft: str, episode: str) -> None:
-        """Give a whole episode its name."""
+        """Give a complete episode its name."""
         folder = f"{self.root}/{EPISODES}"
         with self.errors("written to"):
             self.system.mv(f"{folder}/{draft}", f"{folder}/{episode}", recursive=True)
 
     def write_last(self, dataset: Dataset, text: bytes) -> None:
-        """Write the card, where the version is the newest, and the version file, which makes it one."""
+        """Write the version file, after the card if the version is the newest."""
         card = dataset.root / CARD
-        known = listed_versions(self.url)
-        if card.is_file() and sorted_versions([*known, dataset.version])[-1] == dataset.version:
+        versions = existing_versions(self.url)
+        if card.is_file() and sorted_versions([*versions, dataset.version])[-1] == dataset.version:
             self.put(card, CARD)
         self.write(f"{VERSIONS}/{dataset.version}.json", text)
 
 
 def _copy_episodes(dataset: Dataset, target: _Target, threads: int, progress: Progress | None) -> tuple[int, int]:
-    """Copy the files that are not there; return how many they were, and their bytes."""
+    """Copy the missing files; return their number and size."""
     sizes = target.sizes(EPISODES)
     steps = StepCounter(len(dataset.episodes), progress)
     copied = copied_bytes = 0
     with ThreadPoolExecutor(threads) as pool:
-        under_way: list[tuple[str, str, list[Future[None]]]] = []
+        running: list[tuple[str, str, list[Future[None]]]] = []
         try:
             for episode, files in dataset.files.items():
                 draft = target.draft(episode, sizes, files)
-                due = {name: one for name, one in files.items() if sizes.get(f"{draft}/{name}") != one.bytes}
+                missing = {name: file for name, file in files.items() if sizes.get(f"{draft}/{name}") != file.bytes}
                 source = dataset.path(episode)
-                futures = [pool.submit(target.put, source / name, f"{EPISODES}/{draft}/{name}") for name in due]
-                under_way.append((draft, episode, futures))
-                copied += len(due)
-                copied_bytes += sum(record.bytes for record in due.values())
-            for draft, episode, futures in under_way:
+                futures = [pool.submit(target.put, source / name, f"{EPISODES}/{draft}/{name}") for name in missing]
+                running.append((draft, episode, futures))
+                copied += len(missing)
+                copied_bytes += sum(record.bytes for record in missing.values())
+            for draft, episode, futures in running:
                 for future in futures:
                     future.result()
                 if draft != episode:
@@ -151,16 +151,10 @@ def _copy_episodes(dataset: Dataset, target: _Target, threads: int, progress: Pr
     return copied, copied_bytes
 
 
-def _check_whole(dataset: Dataset, target: _Target) -> None:
-    sizes = target.sizes(EPISODES)
-    missing = [
-        f"{EPISODES}/{episode}/{name}"
-        for episode, files in dataset.files.items()
-        for name, record in files.items()
-        if sizes.get(f"{episode}/{name}") != record.bytes
-    ]
+def _check_complete(dataset: Dataset, target: _Target) -> None:
+    missing = target.incomplete_files(dataset.files)
     if missing:
         raise PlatformError(
-            f"{len(missing)} files are not whole at {target.url} after they were copied (first: {missing[0]}); run the "
-            "same command again to go on"
+            f"{len(missing)} copied files at {target.url} are incomplete (first: {missing[0]}); run the same command "
+            "again to resume"
         )

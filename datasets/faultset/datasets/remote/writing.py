@@ -1,4 +1,4 @@
-"""Folders behind URLs that are written to: each file is whole or absent, and so is what is moved."""
+"""Write folders at URLs; files are complete or absent, also while they are moved."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from faultset.datasets.format.versions import summarize_episode
 from faultset.datasets.remote.file_systems import fetch_present, filesystem
 
 OBJECT_STORES = frozenset({"abfs", "abfss", "adl", "az", "gcs", "gs", "memory", "oci", "oss", "s3", "s3a"})
-"""Protocols of places where a file appears when it is whole."""
+"""Protocols of stores that show only complete files."""
 THREADS = 8
-"""Files that are copied at once."""
+"""Files to copy at once."""
 _READ_ONLY = ("http", "https")
 _TRIES, _PAUSE_S = 3, 0.5
 
 
 class RemoteFolder:
-    """A folder behind a URL that is written to; names are paths below it.
+    """A writable folder at a URL; names are paths below it.
 
     Parameters
     ----------
@@ -41,58 +41,66 @@ class RemoteFolder:
     Raises
     ------
     UsageError
-        Nothing can be written to such a URL.
+        The URL is read-only or has no path.
     PlatformError
-        It cannot be opened.
+        The URL cannot be opened.
     """
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         if url.partition("://")[0] in _READ_ONLY:
-            raise UsageError(
-                f"{url} can only be read; give a URL that can be written to, for instance s3://bucket/data"
-            )
+            raise UsageError(f"{url} is read-only; give a URL that can be written to, for instance s3://bucket/data")
         if "://" in url and not url.partition("://")[2].strip("/"):
-            raise UsageError(f"{url} names no place to write to; give one, for instance s3://bucket/data")
+            raise UsageError(f"{url} needs a bucket or folder; give one, for instance s3://bucket/data")
         self.system, self.root = filesystem(self.url)
         protocol = self.system.protocol
         names = {*([protocol] if isinstance(protocol, str) else protocol)}
         self.renames = not OBJECT_STORES & names
-        """Whether a file can be seen before it is whole, so that what is written gets its name afterwards."""
+        """Whether files are visible while incomplete, so that they must be written under another name and renamed."""
 
     def entries(self, folder: str = "") -> list[str]:
-        """Return the names of what lies directly in the folder, or in one below it; none where there is no folder."""
+        """Return the names directly below a folder; empty if it does not exist."""
         with self.errors("listed"):
             self.system.invalidate_cache()
             try:
-                found = self.system.ls(self._path(folder), detail=False)
+                paths = self.system.ls(self._path(folder), detail=False)
             except FileNotFoundError:
                 return []
-        return sorted({str(path).rstrip("/").rpartition("/")[2] for path in found} - {""})
+        return sorted({str(path).rstrip("/").rpartition("/")[2] for path in paths} - {""})
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the size of each file below a folder, by its path there."""
+        """Return the size of each file below a folder, by its relative path."""
         path = self._path(folder)
         with self.errors("listed"):
             self.system.invalidate_cache()
-            found = self.system.find(path, detail=True)
-        return {name.partition(f"{path.lstrip('/')}/")[2]: info["size"] for name, info in found.items()}
+            files = self.system.find(path, detail=True)
+        return {name.partition(f"{path.lstrip('/')}/")[2]: info["size"] for name, info in files.items()}
+
+    def incomplete_files(self, files: Mapping[str, Mapping[str, FileRecord]]) -> list[str]:
+        """Return the files of episodes that are missing or differ from their recorded size."""
+        sizes = self.sizes(EPISODES)
+        return [
+            f"{EPISODES}/{episode}/{name}"
+            for episode, records in files.items()
+            for name, record in records.items()
+            if sizes.get(f"{episode}/{name}") != record.bytes
+        ]
 
     def put(self, source: Path, name: str) -> None:
-        """Copy a local file; where files can be seen before they are whole, this one can."""
+        """Copy a local file; if `renames` is true, it is visible while incomplete."""
         path = self._path(name)
         with self.errors("written to"):
             self._make_parent(path)
             self.system.put_file(str(source), path)
 
     def put_all(self, sources: Mapping[str, Path]) -> None:
-        """Copy local files, several at once, by the names that they get."""
+        """Copy local files concurrently to the given names."""
         with ThreadPoolExecutor(THREADS) as pool:
-            for done in [pool.submit(self.put, source, name) for name, source in sources.items()]:
-                done.result()
+            for future in [pool.submit(self.put, source, name) for name, source in sources.items()]:
+                future.result()
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file, whole or not at all, in the place of one that is there."""
+        """Write or replace a file atomically."""
         path = self._path(name)
         with self.errors("written to"):
             if not self.renames:
@@ -104,63 +112,62 @@ class RemoteFolder:
             self.system.mv(new, path)
 
     def create(self, name: str, data: bytes) -> bytes:
-        """Write a file unless one of that name is there; return what is there now, which others may have written.
+        """Write a file unless it exists; return its content, which another process may have written.
 
-        Of several who do so at the same moment one succeeds, where the store can write under the condition that
-        nothing is there, as S3 can.
+        In stores with conditional writes, such as S3, only one of several concurrent calls succeeds.
         """
         path = self._path(name)
         with self.errors("written to"):
-            for left in reversed(range(_TRIES)):
-                there = self._read(path)
-                if there is not None:
-                    return there
+            for remaining in reversed(range(_TRIES)):
+                existing = self._read(path)
+                if existing is not None:
+                    return existing
                 try:
                     if self.renames:
                         self.write(name, data)
                     else:
                         self.system.pipe_file(path, data, mode="create")
                 except Exception:
-                    # somebody else was quicker, or it was written and only the answer was lost
-                    if self._read(path) is None and not left:
+                    # Another process was faster, or only the reply was lost.
+                    if self._read(path) is None and not remaining:
                         raise
                     time.sleep(_PAUSE_S)
-            there = self._read(path)
-            return data if there is None else there
+            existing = self._read(path)
+            return data if existing is None else existing
 
     def move(self, source: str, target: str, names: Iterable[str]) -> None:
-        """Move files of one folder to another; doing it again after an interruption, or at the same time, is no harm.
+        """Move files from one folder to another; may be repeated or run concurrently.
 
         Parameters
         ----------
         names
-            The files, as paths below the folders; those that are not in the source any more are left out.
+            Paths below the folders; those that are missing in the source are ignored.
         """
-        there = self.sizes(source)
+        existing = self.sizes(source)
         with self.errors("written to"), ThreadPoolExecutor(THREADS) as pool:
-            wanted = [name for name in names if name in there]
-            for done in [pool.submit(self._move, f"{source}/{name}", f"{target}/{name}") for name in wanted]:
-                done.result()
+            moves = [(f"{source}/{name}", f"{target}/{name}") for name in names if name in existing]
+            for future in [pool.submit(self._move, *move) for move in moves]:
+                future.result()
         self.remove(source)
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a folder with all that is in it; what is not there is no error."""
+        """Remove a file or a folder if it exists."""
         with self.errors("written to"), suppress(FileNotFoundError):
             self.system.invalidate_cache()
             self.system.rm(self._path(name), recursive=True)
 
     @contextmanager
     def errors(self, verb: str) -> Iterator[None]:
-        """Turn every error into a PlatformError that says what cannot be done."""
+        """Translate errors into a PlatformError that names the failed operation."""
         try:
             yield
         except FaultsetError:
             raise
         except Exception as error:
-            # each file system raises what its library raises
+            # File systems raise the errors of their libraries.
             raise PlatformError(
-                f"{self.url} cannot be {verb} ({type(error).__name__}: {str(error)[:200]}); check the address and who "
-                "may write there, then run the same command again to go on"
+                f"{self.url} cannot be {verb} ({type(error).__name__}: {str(error)[:200]}); check the address and its "
+                "permissions, then run the same command again to resume"
             ) from error
 
     def _path(self, name: str) -> str:
@@ -171,13 +178,13 @@ class RemoteFolder:
             self.system.makedirs(path.rpartition("/")[0], exist_ok=True)
 
     def _move(self, source: str, target: str) -> None:
-        # another who moves the same file may have removed it meanwhile
+        # A concurrent move may have removed the file.
         with suppress(FileNotFoundError):
             if self.renames:
                 self._make_parent(self._path(target))
                 self.system.mv(self._path(source), self._path(target))
             else:
-                # the whole source is removed afterwards, with fewer requests
+                # `move` removes the whole source folder, which takes fewer requests.
                 self.system.cp_file(self._path(source), self._path(target))
 
     def _read(self, path: str) -> bytes | None:
@@ -190,36 +197,36 @@ class RemoteFolder:
 
 FINISHED = "finished"
 ARRIVING = ".workers"
-_TOGETHER = 500
+_BATCH = 500
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedEpisode:
-    """What a dataset behind a URL says of an episode that is there."""
+    """Record of a finished episode at a URL."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     episode: EpisodeId
-    """Its id."""
+    """Id of the episode."""
     run: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,140}$")]
-    """The folder in which its files came."""
+    """Temporary folder of its files."""
     verdict: Name
-    """The verdict of its label."""
+    """Verdict of its label."""
     files: Mapping[EpisodeFile, FileRecord]
-    """Path in its folder -> record of the file."""
+    """Record of each file by its path in the episode."""
 
     def to_json(self) -> bytes:
-        """Return the content of its file."""
+        """Return the record as JSON."""
         return json.dumps(asdict(self), sort_keys=True).encode()
 
     @classmethod
     def from_json(cls, content: bytes, *, origin: str) -> FinishedEpisode:
-        """Read the content of its file; raise DataError when it is not one."""
+        """Parse a record; raise DataError if it is invalid."""
         return checked(parse_object(content, origin), cls, origin)
 
 
 class FinishedEpisodes:
-    """The episodes of a dataset behind a URL that were written there one by one.
+    """Episodes of a dataset that are written to a URL one at a time.
 
     Parameters
     ----------
@@ -231,31 +238,31 @@ class FinishedEpisodes:
         self.folder = RemoteFolder(url)
 
     def find(self, episode: str) -> FinishedEpisode | None:
-        """Return what is known of an episode; None when it is not there."""
+        """Return the record of an episode, or None if it is not finished."""
         name = f"{FINISHED}/{episode}.json"
-        found = fetch_present(self.folder.url, [name])
-        return self._read(name, found[name]) if found else None
+        content = fetch_present(self.folder.url, [name])
+        return self._read(name, content[name]) if content else None
 
     def records(self) -> dict[str, FinishedEpisode]:
-        """Return what is known of each episode that is there, by its id."""
+        """Return the records of all finished episodes by id."""
         entries = (name.removesuffix(".json") for name in self.folder.entries(FINISHED) if name.endswith(".json"))
         names = [f"{FINISHED}/{episode}.json" for episode in entries if is_episode_id(episode)]
-        found: dict[str, FinishedEpisode] = {}
-        for first in range(0, len(names), _TOGETHER):
-            for name, content in fetch_present(self.folder.url, names[first : first + _TOGETHER]).items():
+        records: dict[str, FinishedEpisode] = {}
+        for first in range(0, len(names), _BATCH):
+            for name, content in fetch_present(self.folder.url, names[first : first + _BATCH]).items():
                 record = self._read(name, content)
-                found[record.episode] = record
-        return found
+                records[record.episode] = record
+        return records
 
     def add(self, path: Path, episode: str) -> bool:
-        """Copy an episode from a local folder; say False when it is there already, of whatever run.
+        """Copy an episode from a local folder; return False if it is finished already.
 
         Raises
         ------
         DataError
             The local folder is damaged.
         PlatformError
-            The place cannot be written to. Nothing is there then that readers see.
+            The URL cannot be written to; readers see nothing of the episode.
         """
         summary = summarize_episode(path)
         record = FinishedEpisode(
@@ -271,7 +278,7 @@ class FinishedEpisodes:
             with suppress(FaultsetError):
                 self.folder.remove(arriving)
             raise
-        # where it is not known whether this has happened, the files stay until the episode is finished
+        # If this fails, the record may exist, so the files stay until the episode is settled.
         is_new = self.folder.create(f"{FINISHED}/{episode}.json", content) == content
         if is_new:
             self._settle(record)
@@ -280,9 +287,9 @@ class FinishedEpisodes:
         return is_new
 
     def settle(self, records: Mapping[str, FinishedEpisode]) -> None:
-        """Finish moves that were interrupted, and remove what other runs of finished episodes have left.
+        """Finish interrupted moves and remove files of superseded runs.
 
-        What belongs to no finished episode stays: it may be arriving.
+        Files of unfinished episodes stay, because they may still be arriving.
         """
         for run in self.folder.entries(ARRIVING):
             record = records.get(run.rpartition("-")[0])
@@ -292,24 +299,20 @@ class FinishedEpisodes:
                 self.folder.remove(f"{ARRIVING}/{run}")
 
     def check_whole(self, files: Mapping[str, Mapping[str, FileRecord]]) -> None:
-        """Raise DataError unless all files of some episodes are there with their recorded size."""
-        sizes = self.folder.sizes(EPISODES)
-        missing = [
-            f"{EPISODES}/{episode}/{name}"
-            for episode, records in files.items()
-            for name, record in records.items()
-            if sizes.get(f"{episode}/{name}") != record.bytes
-        ]
+        """Raise DataError unless all files of the episodes exist with their recorded size."""
+        missing = self.folder.incomplete_files(files)
         if missing:
             raise DataError(
-                f"{len(missing)} files of finished episodes are not whole at {self.folder.url} (first: {missing[0]}); "
-                f"restore them, or remove the files of their episodes in {FINISHED}/ to run those again"
+                f"{len(missing)} files of finished episodes at {self.folder.url} are incomplete (first: {missing[0]}); "
+                f"restore them, or remove the records of their episodes in {FINISHED}/ to run these again"
             )
 
     def _read(self, name: str, content: bytes) -> FinishedEpisode:
         record = FinishedEpisode.from_json(content, origin=f"{self.folder.url}/{name}")
         if name != f"{FINISHED}/{record.episode}.json":
-            raise DataError(f"{self.folder.url}/{name} is of another episode; remove it to run that one again")
+            raise DataError(
+                f"{self.folder.url}/{name} is the record of {record.episode}; remove it to run its episode again"
+            )
         return record
 
     def _settle(self, record: FinishedEpisode) -> None:

@@ -95,8 +95,8 @@ def _check_issues(importer: ImportFormat, sample: Path) -> None:
                 continue
     for issue in issues:
         assert isinstance(issue, DataIssue), f"{importer.name} reports {issue!r} instead of a DataIssue"
-        assert issue.found, f"{importer.name} reports an issue without a description"
-        assert issue.handling, f"{importer.name} does not describe how it handles: {issue.found}"
+        assert issue.problem, f"{importer.name} reports an issue without a description"
+        assert issue.handling, f"{importer.name} does not describe how it handles: {issue.problem}"
 
 
 def _check_datasets(name: str, sample: Path, folder: Path) -> None:

@@ -104,7 +104,7 @@ def _answer(connection: Any, recording: Recording, sql: str, used: list[str], ta
         timer.cancel()
     if not rows:
         return empty("the query has no result")
-    text = folded_table(columns, rows[:MOST_ROWS])
+    text = folded_table(columns, rows[:MOST_ROWS], repeats_once=True)
     if len(rows) > MOST_ROWS:
         text += f"\n# more than {MOST_ROWS} rows; aggregate, or use LIMIT and OFFSET"
     return found(text)

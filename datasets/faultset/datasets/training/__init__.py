@@ -1,11 +1,12 @@
-"""Data for models that learn: folds, features and windows of episodes as arrays, without the truth among the inputs.
+"""Training data for models: folds, features and windows of episodes as arrays.
 
-folds        which episodes to learn from and which to test, as evaluations divide them
-sides        the folds of an opened dataset, and what is true of its episodes
-columns      which features there are: the same in every episode
-features     features of one episode on a regular grid
-windows      windows over many episodes, streamed one episode at a time
-frameworks   the same for PyTorch, TensorFlow and JAX, where they are installed
+Inputs contain nothing of the truth.
+
+folds        training and test episodes, divided like those of evaluations, and labels of episodes
+columns      the features, the same in every episode
+features     features of an episode on a regular grid
+windows      windows of many episodes: as arrays for scikit-learn, or streamed
+frameworks   windows for PyTorch, TensorFlow and JAX, tables for polars
 """
 
 from __future__ import annotations

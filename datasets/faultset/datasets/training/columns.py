@@ -1,4 +1,4 @@
-"""Which features there are: chosen once, from training episodes, and the same in every episode."""
+"""Feature columns: chosen from training episodes and the same in every episode."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SPAN_COLUMNS = ("time", "trace_id", "span_id", "parent_span_id", "service", "pe
 
 
 def metric_frame(view: EpisodeView, step_s: float, roles: Sequence[str] | None) -> pd.DataFrame:
-    """Return the wide metrics of some roles; no columns where the episode has no metrics."""
+    """Return the wide metrics of some roles; no columns if the episode has no metrics."""
     if roles is None:
         return read_wide(view, step_s)
     try:
@@ -39,7 +39,7 @@ def metric_frame(view: EpisodeView, step_s: float, roles: Sequence[str] | None) 
 
 
 def log_lines(view: EpisodeView) -> pd.DataFrame:
-    """Return time (ns), service and template of every line of a candidate; numbers and ids are masked."""
+    """Return time (ns), service and template (with masked numbers and ids) of every line of a candidate."""
     table = read_table(view, "logs", ("time", "service", "message"))
     frame = pd.DataFrame(
         {
@@ -61,8 +61,8 @@ def line_counts(view: EpisodeView) -> Counter[tuple[str, str]]:
 def service_calls(view: EpisodeView) -> pd.DataFrame:
     """Return edge ("caller->callee"), end (ns), duration (s) and failure of every call between services.
 
-    A call is a client span that names its peer. Where no span does, it is a span whose parent belongs to another
-    service.
+    A call is a client span that names its peer. If there are no such spans, it is a span whose parent belongs to
+    another service.
     """
     table = read_table(view, "spans", (*_SPAN_COLUMNS, "status", "status_code"))
     code = pc.fill_null(table["status_code"], 0)  # type: ignore[attr-defined]
@@ -99,18 +99,18 @@ def call_counts(view: EpisodeView) -> Counter[str]:
 
 
 Modality = Literal["metrics", "logs", "traces"]
-"""A kind of telemetry that features are made of."""
+"""A kind of telemetry for features."""
 OTHER_LINES = "other lines"
-"""In place of a template: lines whose template is none of the columns."""
+"""Column for lines whose template has no column."""
 CALL_FEATURES = ("calls", "errors", "latency_s")
 LINE_FEATURES = ("lines", "new lines")
 EACH_SERVICE = "service"
-"""Owner of the columns that every service has."""
+"""Owner of columns that every service has."""
 Key = TypeVar("Key", str, tuple[str, str])
 
 
 class Column(NamedTuple):
-    """One feature."""
+    """A feature."""
 
     modality: Modality
     owner: str
@@ -121,16 +121,16 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureColumns:
-    """The columns of feature arrays, in their order."""
+    """The columns of feature arrays, in order."""
 
     columns: tuple[Column, ...]
-    """What each column holds."""
+    """The features."""
     step_s: float
     """Length of a step in seconds."""
     roles: tuple[str, ...] | None
     """Roles of the metrics; None for all."""
     is_per_service: bool = False
-    """Whether there is a row for each service, in columns that mean the same in every application."""
+    """Whether each service has a row, with columns that mean the same in every application."""
 
     @classmethod
     def per_service(
@@ -140,33 +140,34 @@ class FeatureColumns:
         modalities: Sequence[Modality] = get_args(Modality),
         roles: Sequence[str] | None = None,
     ) -> Self:
-        """Return columns for a row of each service and step, the same in every application and episode.
+        """Return columns for a row per service and step, the same in every application and episode.
 
-        A value is log(1 + |deviation|) from the mean of the episode's own reference, in standard deviations: of the
-        metric of a role that deviates most, of the lines and the lines of new templates that a service wrote, of the
-        calls to it, their errors and latency. No episode is read.
+        A value is log(1 + |deviation|) from the mean of the episode's reference, in standard deviations. It is the
+        deviation of a role's most deviating metric, of a service's log lines and lines of new templates, or of the
+        calls to the service, their errors and latency. No episode is read.
 
         Parameters
         ----------
         step_s
             Length of a step in seconds, or a text such as "5s".
         modalities
-            What to read: "metrics", "logs", "traces".
+            Telemetry to read: "metrics", "logs", "traces".
         roles
-            Only metrics of these roles; all that may show health by default.
+            Roles of the metrics; all that may indicate health by default.
 
         Raises
         ------
         UsageError
-            A modality or role is unknown, or the step makes no sense.
+            A modality, a role or the step is invalid.
         """
-        seconds = _checked_step(step_s, modalities)
-        chosen = tuple(role for role in ROLES if is_health_metric("", role) and (roles is None or role in roles))
-        if roles is not None and not known_roles(roles) <= {*chosen}:
-            raise UsageError(f"roles for services are {', '.join(r for r in ROLES if is_health_metric('', r))}")
-        names: dict[Modality, tuple[str, ...]] = {"metrics": chosen, "logs": LINE_FEATURES, "traces": CALL_FEATURES}
+        seconds = _parse_step(step_s, modalities)
+        health_roles = [role for role in ROLES if is_health_metric("", role)]
+        if roles is not None and not known_roles(roles) <= {*health_roles}:
+            raise UsageError(f"`roles` must be among {', '.join(health_roles)}, got {', '.join(roles)}")
+        used = tuple(role for role in health_roles if roles is None or role in roles)
+        names: dict[Modality, tuple[str, ...]] = {"metrics": used, "logs": LINE_FEATURES, "traces": CALL_FEATURES}
         columns = tuple(Column(modality, EACH_SERVICE, name) for modality in modalities for name in names[modality])
-        return cls(columns=columns, step_s=seconds, roles=chosen, is_per_service=True)
+        return cls(columns=columns, step_s=seconds, roles=used, is_per_service=True)
 
     @staticmethod
     def of(
@@ -178,28 +179,28 @@ class FeatureColumns:
         most_templates: int = 200,
         most_edges: int = 200,
     ) -> FeatureColumns:
-        """Find the columns of some episodes, read one after the other.
+        """Find the columns of some episodes.
 
         Parameters
         ----------
         views
-            Training episodes: what only a tested episode shows has no column, except that lines of unknown templates
-            are counted together, service by service.
+            Training episodes, read one at a time. Features that only test episodes have get no column, but lines of
+            unknown templates are counted together for each service.
         step_s
             Length of a step in seconds, or a text such as "5s".
         modalities
-            What to read: "metrics", "logs", "traces".
+            Telemetry to read: "metrics", "logs", "traces".
         roles
-            Only metrics of these roles, for instance ("latency", "errors", "cpu").
+            Roles of the metrics, for instance ("latency", "errors", "cpu"); all by default.
         most_templates, most_edges
-            Columns at most of log templates and of pairs of caller and callee; the commonest are kept.
+            Maximum number of columns for log templates and for pairs of caller and callee; the most frequent are used.
 
         Raises
         ------
         UsageError
-            A modality or role is unknown, or a number makes no sense.
+            A modality, a role or a number is invalid.
         DataError
-            No episode has anything to make a column of.
+            No episode has such telemetry.
         """
         finder = ColumnFinder(
             step_s=step_s, modalities=modalities, roles=roles, most_templates=most_templates, most_edges=most_edges
@@ -213,16 +214,16 @@ class FeatureColumns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """One text for each column, such as `metrics/geo/process_cpu_seconds_total`."""
+        """Name of each column, such as `metrics/geo/process_cpu_seconds_total`."""
         return tuple("/".join(column) for column in self.columns)
 
     def places(self, modality: Modality) -> dict[tuple[str, str], int]:
-        """Return the places of a modality's columns."""
-        return {(c.owner, c.what): place for place, c in enumerate(self.columns) if c.modality == modality}
+        """Return the position of each column of a modality by its owner and feature."""
+        return {(c.owner, c.what): position for position, c in enumerate(self.columns) if c.modality == modality}
 
 
 class ColumnFinder:
-    """Find the columns of episodes that come one by one; see `FeatureColumns.of` for the parameters."""
+    """Find the columns of episodes one at a time; parameters are those of `FeatureColumns.of`."""
 
     def __init__(
         self,
@@ -233,9 +234,11 @@ class ColumnFinder:
         most_templates: int = 200,
         most_edges: int = 200,
     ) -> None:
-        self._step_s = _checked_step(step_s, modalities)
+        self._step_s = _parse_step(step_s, modalities)
         if most_templates < 0 or most_edges < 0:
-            raise UsageError("most_templates and most_edges must not be negative")
+            raise UsageError(
+                f"`most_templates` and `most_edges` must be 0 or more, got {most_templates} and {most_edges}"
+            )
         self._modalities, self._roles = modalities, None if roles is None else tuple(roles)
         self._most_templates, self._most_edges = most_templates, most_edges
         self._metrics: set[tuple[str, str]] = set()
@@ -256,23 +259,23 @@ class ColumnFinder:
             self._calls.update(call_counts(view))
 
     def columns(self) -> FeatureColumns:
-        """Return the columns of all episodes that were read; raise DataError when there are none."""
+        """Return the columns of all added episodes; raise DataError if there are none."""
         columns = [Column("metrics", *key) for key in sorted(self._metrics)]
-        columns += [Column("logs", *key) for key in sorted(_commonest(self._lines, self._most_templates))]
+        columns += [Column("logs", *key) for key in sorted(_most_frequent(self._lines, self._most_templates))]
         columns += [Column("logs", service, OTHER_LINES) for service in sorted(self._services)]
-        edges = sorted(_commonest(self._calls, self._most_edges))
+        edges = sorted(_most_frequent(self._calls, self._most_edges))
         columns += [Column("traces", edge, what) for edge in edges for what in CALL_FEATURES]
         if not columns:
-            raise DataError(f"no episode has {' or '.join(self._modalities)} to make features of; choose others")
+            raise DataError(f"features need {' or '.join(self._modalities)}, but no episode has any; choose others")
         return FeatureColumns(columns=tuple(columns), step_s=self._step_s, roles=self._roles)
 
 
-def _checked_step(step_s: float | str, modalities: Sequence[Modality]) -> float:
+def _parse_step(step_s: float | str, modalities: Sequence[Modality]) -> float:
     for name in modalities:
         if name not in get_args(Modality):
             raise unknown_name("modality", name, get_args(Modality))
     return step_seconds(step_s)
 
 
-def _commonest(counts: Counter[Key], most: int) -> list[Key]:
-    return sorted(counts, key=lambda key: (-counts[key], key))[:most]
+def _most_frequent(counts: Counter[Key], limit: int) -> list[Key]:
+    return sorted(counts, key=lambda key: (-counts[key], key))[:limit]

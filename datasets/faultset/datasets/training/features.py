@@ -1,4 +1,4 @@
-"""Features of one episode on a regular grid."""
+"""Features of an episode on a regular grid."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from faultset.core.times import SECOND_NS
 from faultset.datasets.training.columns import (
-    CALL_FEATURES,
     OTHER_LINES,
     FeatureColumns,
     log_lines,
@@ -36,14 +34,14 @@ CLIP = 1e4
 
 
 def service_features(view: EpisodeView, columns: FeatureColumns, ends_ns: Ints) -> tuple[Values, Mask]:
-    """Return log(1 + |deviation|) and whether there is a value, [T, S, D], services as in `view.services`.
+    """Return log(1 + |deviation|) and a mask of values, both [T, S, D] with services as in `view.services`.
 
     Parameters
     ----------
     view
         The episode.
     columns
-        Made by `FeatureColumns.per_service`.
+        Columns of `FeatureColumns.per_service`.
     ends_ns
         [T] end of each step.
     """
@@ -51,19 +49,19 @@ def service_features(view: EpisodeView, columns: FeatureColumns, ends_ns: Ints) 
     values, mask = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=bool)
     healthy = ends_ns <= view.reference[1]
     for series, service, column in _all_series(view, columns, ends_ns, healthy):
-        seen = np.isfinite(series)
-        deviation = np.log1p(_deviation(series, seen & healthy))
-        values[seen, service, column] = np.maximum(values[seen, service, column], deviation[seen])
-        mask[seen, service, column] = True
+        finite = np.isfinite(series)
+        deviation = np.log1p(_deviation(series, finite & healthy))
+        values[finite, service, column] = np.maximum(values[finite, service, column], deviation[finite])
+        mask[finite, service, column] = True
     return values, mask
 
 
 def _all_series(
     view: EpisodeView, columns: FeatureColumns, ends_ns: Ints, healthy: Mask
 ) -> Iterator[tuple[Series, int, int]]:
-    """Yield series with the places of their service and column."""
-    service_of = {name: place for place, name in enumerate(view.services)}
-    metrics = {what: place for (_, what), place in columns.places("metrics").items()}
+    """Yield series with the positions of their service and column."""
+    service_of = {name: position for position, name in enumerate(view.services)}
+    metrics = {feature: position for (_, feature), position in columns.places("metrics").items()}
     if metrics:
         frame = metric_frame(view, columns.step_s, columns.roles)
         if len(frame):
@@ -76,26 +74,26 @@ def _all_series(
         "logs": _line_series,
         "traces": _call_series,
     }
-    for modality, counted in readers.items():
-        places = {what: place for (_, what), place in columns.places(modality).items()}
-        if places:
-            for service, what, series in counted(view, ends_ns, healthy):
-                yield series, service_of[service], places[what]
+    for modality, read_series in readers.items():
+        positions = {feature: position for (_, feature), position in columns.places(modality).items()}
+        if positions:
+            for service, feature, series in read_series(view, ends_ns, healthy):
+                yield series, service_of[service], positions[feature]
 
 
-def _deviation(series: Series, known: Mask) -> Series:
-    """Return by how many standard deviations of its healthy steps a series is away from their mean."""
-    if not known.any():
+def _deviation(series: Series, healthy: Mask) -> Series:
+    """Return the distance of a series from the mean of its healthy steps in their standard deviations."""
+    if not healthy.any():
         return np.zeros(len(series))
     with np.errstate(over="ignore", invalid="ignore"):
-        mean, spread = series[known].mean(), series[known].std()
+        mean, spread = series[healthy].mean(), series[healthy].std()
         distance = np.abs(np.nan_to_num(series - mean))
         floor = max(spread, LEAST_SPREAD * abs(mean))
         return np.minimum(distance, CLIP * floor) / floor if floor else np.where(distance > 0, CLIP, 0.0)
 
 
 def _line_series(view: EpisodeView, ends_ns: Ints, healthy: Mask) -> Iterator[tuple[str, str, Series]]:
-    """Yield the number of lines, and of lines whose template the reference does not have, of every service."""
+    """Yield each service's number of lines, and of lines with a template that the reference lacks."""
     lines = log_lines(view)
     if lines.empty:
         return
@@ -106,13 +104,13 @@ def _line_series(view: EpisodeView, ends_ns: Ints, healthy: Mask) -> Iterator[tu
     keys = lines["service"] + "\n" + lines["template"]
     is_new = ~keys.isin(keys[is_healthy].unique()).to_numpy()
     for service in view.services:
-        own = (lines["service"] == service).to_numpy()
-        yield service, "lines", np.bincount(step[own], minlength=len(ends_ns)).astype(float)
-        yield service, "new lines", np.bincount(step[own & is_new], minlength=len(ends_ns)).astype(float)
+        rows = (lines["service"] == service).to_numpy()
+        yield service, "lines", np.bincount(step[rows], minlength=len(ends_ns)).astype(float)
+        yield service, "new lines", np.bincount(step[rows & is_new], minlength=len(ends_ns)).astype(float)
 
 
 def _call_series(view: EpisodeView, ends_ns: Ints, _: Mask) -> Iterator[tuple[str, str, Series]]:
-    """Yield calls to a service, their errors and mean latency."""
+    """Yield the calls to each service, their errors and mean latency."""
     calls = service_calls(view)
     if calls.empty:
         return
@@ -121,10 +119,10 @@ def _call_series(view: EpisodeView, ends_ns: Ints, _: Mask) -> Iterator[tuple[st
     calls, step = calls[inside], step[inside]
     callee = calls["edge"].str.partition("->")[2].to_numpy()
     for service in view.services:
-        own = callee == service
+        rows = callee == service
         count, errors, seconds = (
-            np.bincount(step[own], weights=weights, minlength=len(ends_ns)).astype(float)
-            for weights in (None, calls["failed"].to_numpy()[own], calls["seconds"].to_numpy()[own])
+            np.bincount(step[rows], weights=weights, minlength=len(ends_ns)).astype(float)
+            for weights in (None, calls["failed"].to_numpy()[rows], calls["seconds"].to_numpy()[rows])
         )
         yield service, "calls", count
         yield service, "errors", errors
@@ -133,16 +131,16 @@ def _call_series(view: EpisodeView, ends_ns: Ints, _: Mask) -> Iterator[tuple[st
 
 @dataclass(frozen=True, kw_only=True)
 class StepFeatures:
-    """What is known of an episode step by step; nothing of it comes from the truth."""
+    """Features of an episode per step, without anything of the truth."""
 
     ends_ns: Ints
-    """[T] end of each step, UTC nanoseconds: the instant at which its values are known."""
+    """[T] end of each step in UTC nanoseconds, when its values become available."""
     values: Values
-    """[T, D], or [T, S, D] of columns per service; 0 where the mask is false."""
+    """[T, D], or [T, S, D] for columns per service; 0 where the mask is false."""
     mask: Mask
-    """[T, D], or [T, S, D]; whether there is a value: a sample was taken, or a call whose latency can be told."""
+    """[T, D], or [T, S, D]; whether a feature has a value."""
     services: tuple[str, ...] = ()
-    """[S] of columns per service."""
+    """[S] services, for columns per service."""
 
 
 def step_count(view: EpisodeView, step_s: float) -> int:
@@ -152,18 +150,18 @@ def step_count(view: EpisodeView, step_s: float) -> int:
 
 
 def step_features(view: EpisodeView, columns: FeatureColumns) -> StepFeatures:
-    """Make the features of an episode.
+    """Compute the features of an episode.
 
-    Metrics are those of `EpisodeView.wide`: rates of counters, levels of gauges. Log lines are counted in the step in
-    which they were read, calls in the step in which they ended. Counts are 0 where nothing happened; a latency is
-    masked there.
+    Metrics are those of `EpisodeView.wide`: rates of counters and levels of gauges. Log lines count in the step in
+    which they were logged, calls in the step in which they ended. In steps without calls, counts are 0 and the latency
+    is masked.
 
     Parameters
     ----------
     view
         The episode.
     columns
-        Which features; series that the episode does not have are masked, and counts of what was not recorded at all.
+        The features. Metrics that the episode lacks are masked, and so are counts of tables that were not recorded.
     """
     start_ns, end_ns = view.window
     step_ns = round(columns.step_s * SECOND_NS)
@@ -174,66 +172,64 @@ def step_features(view: EpisodeView, columns: FeatureColumns) -> StepFeatures:
         return StepFeatures(ends_ns=ends_ns, values=values, mask=mask, services=view.services)
     values = np.zeros((steps, len(columns)), dtype=np.float32)
     mask = np.zeros(values.shape, dtype=bool)
-    _metrics(view, columns, values, mask)
-    for count in (_logs, _traces):
-        count(view, columns, values, mask, start_ns, step_ns)
+    _fill_metrics(view, columns, values, mask)
+    _fill_logs(view, columns, values, mask, start_ns, step_ns)
+    _fill_traces(view, columns, values, mask, start_ns, step_ns)
     return StepFeatures(ends_ns=ends_ns, values=values, mask=mask)
 
 
-def _metrics(view: EpisodeView, columns: FeatureColumns, values: Values, mask: Mask) -> None:
-    places = columns.places("metrics")
-    if not places:
+def _fill_metrics(view: EpisodeView, columns: FeatureColumns, values: Values, mask: Mask) -> None:
+    positions = columns.places("metrics")
+    if not positions:
         return
     frame = metric_frame(view, columns.step_s, columns.roles)
-    found = [(number, places[key]) for number, key in enumerate(frame.columns.tolist()) if key in places]
-    if not found:
+    pairs = [(number, positions[key]) for number, key in enumerate(frame.columns.tolist()) if key in positions]
+    if not pairs:
         return
-    source, target = (list(side) for side in zip(*found, strict=True))
+    source, target = (list(side) for side in zip(*pairs, strict=True))
     data = frame.to_numpy(dtype=np.float32)[:, source]
-    known = np.isfinite(data)
-    values[:, target], mask[:, target] = np.where(known, data, 0.0), known
+    finite = np.isfinite(data)
+    values[:, target], mask[:, target] = np.where(finite, data, 0.0), finite
 
 
-def _logs(view: EpisodeView, columns: FeatureColumns, values: Values, mask: Mask, start_ns: int, step_ns: int) -> None:
-    places = columns.places("logs")
-    if not places:
-        return
-    lines = log_lines(view)
-    # no line at all says that none was recorded
-    mask[:, list(places.values())] = len(lines) > 0
-    keys = list(zip(lines["service"], lines["template"], strict=True))
-    place = [places.get(key, places.get((key[0], OTHER_LINES), -1)) for key in keys]
-    _add(values, (lines["time"].to_numpy() - start_ns) // step_ns, np.array(place, dtype=np.int64), 1.0)
-
-
-def _traces(
+def _fill_logs(
     view: EpisodeView, columns: FeatureColumns, values: Values, mask: Mask, start_ns: int, step_ns: int
 ) -> None:
-    places = columns.places("traces")
-    if not places:
+    positions = columns.places("logs")
+    if not positions:
+        return
+    lines = log_lines(view)
+    # Without any line, logs were probably not recorded.
+    mask[:, list(positions.values())] = len(lines) > 0
+    keys = zip(lines["service"], lines["template"], strict=True)
+    targets = [positions.get(key, positions.get((key[0], OTHER_LINES), -1)) for key in keys]
+    _add(values, (lines["time"].to_numpy() - start_ns) // step_ns, np.array(targets, dtype=np.int64), 1.0)
+
+
+def _fill_traces(
+    view: EpisodeView, columns: FeatureColumns, values: Values, mask: Mask, start_ns: int, step_ns: int
+) -> None:
+    positions = columns.places("traces")
+    if not positions:
         return
     calls = service_calls(view)
     if calls.empty:
         return
-    row = (calls["end"].to_numpy() - start_ns - 1) // step_ns
-    by = {what: _places(calls["edge"], places, what) for what in CALL_FEATURES}
-    for what, amount in (("calls", 1.0), ("errors", calls["failed"].to_numpy()), ("latency_s", calls["seconds"])):
-        mask[:, [place for (_, name), place in places.items() if name == what]] = True
-        _add(values, row, by[what], np.asarray(amount, dtype=np.float64))
-    latency = [place for (_, name), place in places.items() if name == "latency_s"]
-    count = values[:, [places[edge, "calls"] for (edge, name) in places if name == "latency_s"]]
+    rows = (calls["end"].to_numpy() - start_ns - 1) // step_ns
+    for feature, amount in (("calls", 1.0), ("errors", calls["failed"].to_numpy()), ("latency_s", calls["seconds"])):
+        of_edge = {edge: position for (edge, name), position in positions.items() if name == feature}
+        mask[:, list(of_edge.values())] = True
+        targets = np.asarray(calls["edge"].map(of_edge).fillna(-1), dtype=np.int64)
+        _add(values, rows, targets, np.asarray(amount, dtype=np.float64))
+    latency = [position for (_, name), position in positions.items() if name == "latency_s"]
+    count = values[:, [positions[edge, "calls"] for (edge, name) in positions if name == "latency_s"]]
     values[:, latency] = np.divide(values[:, latency], count, out=np.zeros_like(count), where=count > 0)
     mask[:, latency] = count > 0
 
 
-def _places(edges: pd.Series, places: dict[tuple[str, str], int], what: str) -> Ints:
-    known = {edge: place for (edge, name), place in places.items() if name == what}
-    return np.asarray(edges.map(known).fillna(-1), dtype=np.int64)
-
-
-def _add(values: Values, rows: Ints, places: Ints, amounts: float | npt.NDArray[np.float64]) -> None:
-    """Add amounts to cells; those outside of the grid are left out."""
-    inside = (rows >= 0) & (rows < len(values)) & (places >= 0)
-    cells = rows[inside] * values.shape[1] + places[inside]
+def _add(values: Values, rows: Ints, columns: Ints, amounts: float | npt.NDArray[np.float64]) -> None:
+    """Add amounts to cells; cells outside the grid are ignored."""
+    inside = (rows >= 0) & (rows < len(values)) & (columns >= 0)
+    cells = rows[inside] * values.shape[1] + columns[inside]
     weights = np.broadcast_to(np.asarray(amounts, dtype=np.float64), rows.shape)[inside]
     values += np.bincount(cells, weights, minlength=values.size).reshape(values.shape).astype(np.float32)

@@ -1,7 +1,7 @@
-"""Which episodes a baseline learns from, and which episodes it is then run on.
+"""Folds: training and test episodes of a dataset.
 
-Episodes of one cluster (application, fault, target) repeat one problem. They are never on both sides, or a method that
-learns from labels would be asked what it has been told.
+Episodes of a cluster (application, fault, targets) repeat a problem. They are never divided between training and test,
+because a method that learns from labels would then have seen the answer.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 class FoldMember(Protocol):
-    """What must be known of an episode to put it on a side."""
+    """Facts of an episode that decide its fold."""
 
     @property
     def episode(self) -> str:
-        """Id."""
+        """Id of the episode."""
         ...
 
     @property
     def app(self) -> str:
-        """Application."""
+        """Name of the application."""
         ...
 
     @property
     def fault(self) -> str | None:
-        """Name of the fault; None without one."""
+        """Name of the fault, or None."""
         ...
 
     @property
@@ -50,12 +50,12 @@ class FoldMember(Protocol):
 
     @property
     def cluster(self) -> tuple[str, ...]:
-        """Key under which repetitions of one problem count as one, as `cluster_of` gives it."""
+        """Key of its cluster; see `cluster_of`."""
         ...
 
     @property
     def problems(self) -> tuple[tuple[str, ...], ...]:
-        """Application, fault and target of every fault, as `problems_of` gives them."""
+        """Application, fault and target of every fault; see `problems_of`."""
         ...
 
 
@@ -66,9 +66,9 @@ _LEFT_OUT: Mapping[str, Callable[[FoldMember], tuple[Hashable, ...]]] = {
     "leave-one-target-out": lambda truth: tuple(sorted((truth.app, target) for target in truth.targets)),
     "leave-one-app-out": lambda truth: (truth.app,),
 }
-"""What of an episode no training episode of its fold may have."""
+"""Properties of a test episode that no training episode of its fold may share."""
 SCHEMES = (CROSS, f"{CROSS}-5", f"{CROSS}-5x3", *_LEFT_OUT)
-"""What `--split` takes beside the published splits of a dataset."""
+"""Values of `--split` in addition to the published splits of a dataset."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,48 +76,49 @@ class Fold:
     """Training and test episodes."""
 
     number: int
-    """Place among the folds, from 0."""
+    """Number of the fold, from 0."""
     healthy_train: tuple[str, ...]
     """Training episodes without a fault, from which methods learn what is normal."""
     faulty_train: tuple[str, ...]
-    """Training episodes with a fault, whose labels some methods are given."""
+    """Training episodes with a fault, with labels for methods that learn from them."""
     test: tuple[str, ...]
-    """Test episodes, with a fault or without."""
+    """Test episodes with and without faults."""
     inner: int | None = None
-    """Number of the division inside the training episodes of a fold, where thresholds are set; see `inner_folds`."""
+    """Number of a division of a fold's training episodes, which sets thresholds; see `inner_folds`."""
 
 
 def cluster_of(episode: str, app: str, fault: str | None, targets: Sequence[str]) -> tuple[str, ...]:
-    """Return the key under which repetitions of one problem count as one: application, fault, targets.
+    """Return the key of an episode's cluster: application, fault, targets.
 
-    An episode without a fault repeats nothing and is a cluster of its own.
+    Each episode without a fault forms its own cluster.
     """
     return (app, "", episode) if fault is None else (app, fault, *sorted(targets))
 
 
 def problems_of(app: str, problems: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-    """Return what an episode asks about: application, fault and target of each of its faults; nothing without one."""
+    """Return application, fault and target of each fault of an episode; empty without a fault."""
     return tuple((app, *problem) for problem in problems)
 
 
 def folds_of_split(
     name: str | None, splits: Mapping[str, Mapping[str, Sequence[str]]], truths: Sequence[FoldMember]
 ) -> list[Fold]:
-    """Make the folds of a published split, or of a scheme over the whole dataset.
+    """Build the folds of a published split, or of a scheme over the whole dataset.
 
     Parameters
     ----------
     name
-        A published split; "cross" for two folds, which is the default, "cross-K" for K folds and "cross-KxR" for R
-        such divisions; "leave-one-fault-out", "leave-one-target-out" or "leave-one-app-out" for one fold each.
+        A published split; "cross" for two folds (the default), "cross-K" for K folds, "cross-KxR" for R repetitions;
+        "leave-one-fault-out", "leave-one-target-out" or "leave-one-app-out" for a fold per fault, target or
+        application.
 
     Raises
     ------
     UsageError
-        There is no such split or scheme, or it leaves nothing to learn from or to score.
+        The split or scheme is unknown, or leaves no episodes to train on or to score.
     """
     if name is not None and name in splits:
-        return [_published(name, splits[name], truths)]
+        return [_fold_of_split(name, splits[name], truths)]
     if name is not None and name in _LEFT_OUT:
         return _leave_one_out(name, truths)
     match = _CROSS.fullmatch(name or CROSS)
@@ -126,7 +127,7 @@ def folds_of_split(
     count, repeats = int(match[1] or 2), int(match[2] or 1)
     if count < 2 or repeats < 1:
         raise UsageError(
-            f'split "{name}" has {count} folds, {repeats} times; there must be two folds or more, once or more'
+            f'split "{name}" must have at least two folds and one repetition, but has {count} and {repeats}'
         )
     return [
         fold for repeat in range(repeats) for fold in cross_folds(truths, count, repeat=repeat if repeats > 1 else None)
@@ -134,45 +135,45 @@ def folds_of_split(
 
 
 def cross_folds(truths: Sequence[FoldMember], count: int = 2, *, repeat: int | None = None) -> list[Fold]:
-    """Divide the whole dataset into folds, each scored by what learned from the others.
+    """Divide a dataset into folds; each is scored by models that learned from the others.
 
-    Every episode is scored once and by a model that never saw it or another episode of its cluster, so nothing of a
-    small dataset is wasted. Clusters are dealt out in the order of the version's list, so that each fold has about as
-    many episodes of each application, with and without a fault, and targets of each fault as far as there are several.
+    Every episode is scored once, by a model that saw neither the episode nor its cluster. Clusters are assigned in the
+    order of the version, so that folds have similar numbers of episodes of each application, with and without faults,
+    and of targets of each fault.
 
     Parameters
     ----------
     repeat
-        Number of the division when there are several: clusters are shuffled by it before they are dealt.
+        Number of the repetition; clusters are shuffled with it as seed.
     """
     order = _clusters(truths)
     if repeat is not None:
         random.Random(repeat).shuffle(order)
-    dealt: list[list[FoldMember]] = [[] for _ in range(count)]
+    sides: list[list[FoldMember]] = [[] for _ in range(count)]
     of_fault: Counter[Hashable] = Counter()
     of_kind: Counter[Hashable] = Counter()
     for members in order:
-        one = members[0]
+        first = members[0]
         number = min(
             range(count),
-            key=lambda n: (of_fault[n, one.app, one.fault], of_kind[n, one.app, one.faulty], len(dealt[n]), n),
+            key=lambda n: (of_fault[n, first.app, first.fault], of_kind[n, first.app, first.faulty], len(sides[n]), n),
         )
-        dealt[number] += members
-        of_fault[number, one.app, one.fault] += len(members)
-        of_kind[number, one.app, one.faulty] += len(members)
-    return _folds(dealt, first=count * (repeat or 0))
+        sides[number] += members
+        of_fault[number, first.app, first.fault] += len(members)
+        of_kind[number, first.app, first.faulty] += len(members)
+    return _build_folds(sides, first=count * (repeat or 0))
 
 
 def _clusters(truths: Sequence[FoldMember]) -> list[list[FoldMember]]:
-    """Put together what repeats a problem, also in part: episodes with several faults share one with others."""
+    """Group episodes that share a problem; episodes with several faults may join clusters."""
     clusters: dict[Hashable, list[FoldMember]] = {}
     of_problem: dict[Hashable, Hashable] = {}
     for truth in truths:
         keys = truth.problems or (truth.cluster,)
-        found = list(dict.fromkeys(of_problem[key] for key in keys if key in of_problem))
-        name = found[0] if found else keys[0]
+        existing = list(dict.fromkeys(of_problem[key] for key in keys if key in of_problem))
+        name = existing[0] if existing else keys[0]
         members = clusters.setdefault(name, [])
-        for other in found[1:]:
+        for other in existing[1:]:
             members += clusters.pop(other)
             of_problem |= {key: name for key, owner in of_problem.items() if owner == other}
         members.append(truth)
@@ -181,43 +182,43 @@ def _clusters(truths: Sequence[FoldMember]) -> list[list[FoldMember]]:
 
 
 def _leave_one_out(name: str, truths: Sequence[FoldMember]) -> list[Fold]:
-    """One fold for each value; episodes without a fault go with their application, or are dealt out."""
+    """Build a fold per value; fault-free episodes follow their application or are distributed evenly."""
     value_of = _LEFT_OUT[name]
     by_app = name == "leave-one-app-out"
     values = list(dict.fromkeys(value_of(truth) for truth in truths if truth.faulty or by_app))
     if len(values) < 2:
         what = name.removeprefix("leave-one-").removesuffix("-out")
-        raise UsageError(f"--split {name} needs faults of two or more values of {what}; this version has {len(values)}")
-    parts: dict[Hashable, list[FoldMember]] = {value: [] for value in values}
+        raise UsageError(f"--split {name} needs faults with at least two values of {what}, but there are {len(values)}")
+    sides: dict[Hashable, list[FoldMember]] = {value: [] for value in values}
     healthy = [truth for truth in truths if not truth.faulty]
     for truth in truths:
         if truth.faulty or by_app:
-            parts[value_of(truth)].append(truth)
+            sides[value_of(truth)].append(truth)
     if not by_app:
-        for place, truth in enumerate(healthy):
-            parts[values[place % len(values)]].append(truth)
-    return _folds(list(parts.values()), apart=None if by_app else value_of)
+        for position, truth in enumerate(healthy):
+            sides[values[position % len(values)]].append(truth)
+    return _build_folds(list(sides.values()), values_of=None if by_app else value_of)
 
 
-def _folds(
-    parts: Sequence[Sequence[FoldMember]],
+def _build_folds(
+    sides: Sequence[Sequence[FoldMember]],
     *,
     first: int = 0,
-    apart: Callable[[FoldMember], tuple[Hashable, ...]] | None = None,
+    values_of: Callable[[FoldMember], tuple[Hashable, ...]] | None = None,
 ) -> list[Fold]:
-    """Make a fold of every part; what has one of the values of `apart` that the part has is not learned from."""
+    """Build a fold that tests each side; training episodes share none of its faults' values of `values_of`."""
     folds = []
-    for number, part in enumerate(parts):
-        rest = [truth for other, truths in enumerate(parts) if other != number for truth in truths]
-        if apart is not None:
-            tested = {value for truth in part if truth.faulty for value in apart(truth)}
-            rest = [truth for truth in rest if not truth.faulty or tested.isdisjoint(apart(truth))]
-        if part:
-            folds.append(_fold(first + number, rest, part))
+    for number, test in enumerate(sides):
+        train = [truth for other, truths in enumerate(sides) if other != number for truth in truths]
+        if values_of is not None:
+            tested = {value for truth in test if truth.faulty for value in values_of(truth)}
+            train = [truth for truth in train if not truth.faulty or tested.isdisjoint(values_of(truth))]
+        if test:
+            folds.append(_build_fold(first + number, train, test))
     return folds
 
 
-def _fold(number: int, train: Sequence[FoldMember], test: Sequence[FoldMember]) -> Fold:
+def _build_fold(number: int, train: Sequence[FoldMember], test: Sequence[FoldMember]) -> Fold:
     return Fold(
         number=number,
         healthy_train=tuple(truth.episode for truth in train if not truth.faulty),
@@ -226,42 +227,41 @@ def _fold(number: int, train: Sequence[FoldMember], test: Sequence[FoldMember]) 
     )
 
 
-def _published(name: str, split: Mapping[str, Sequence[str]], truths: Sequence[FoldMember]) -> Fold:
-    """Learn from the training episodes, score the test episodes."""
-    known = {truth.episode: truth for truth in truths}
-    both = set(split["train"]) & set(split["test"])
-    if both:
+def _fold_of_split(name: str, split: Mapping[str, Sequence[str]], truths: Sequence[FoldMember]) -> Fold:
+    members = {truth.episode: truth for truth in truths}
+    shared = set(split["train"]) & set(split["test"])
+    if shared:
         raise UsageError(
-            f'split "{name}" has {len(both)} episodes on both sides (first: {min(both)}); publish it again'
+            f'split "{name}" has {len(shared)} episodes on both sides (first: {min(shared)}); publish it again'
         )
-    test = [known[e] for e in split["test"] if e in known]
+    test = [members[episode] for episode in split["test"] if episode in members]
     if not test:
         raise UsageError(f'split "{name}" has no test episode in this version; choose another with --split')
-    return _fold(0, [known[e] for e in split["train"] if e in known], test)
+    return _build_fold(0, [members[episode] for episode in split["train"] if episode in members], test)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeLabel:
-    """What a model may be taught of one episode; never among its inputs."""
+    """Truth of an episode for training; never an input of a model."""
 
     episode: str
     """Id of the episode."""
     app: str
     """Name of the application."""
     fault: str | None
-    """Name of the fault; None without one."""
+    """Name of the fault, or None."""
     targets: tuple[str, ...]
     """Services that the fault was applied to."""
     system_level: str | None
-    """Where the fault is; None without one."""
+    """System level of the fault, or None."""
     fault_type: str | None
-    """What kind of fault it is; None without one."""
+    """Type of the fault, or None."""
     onset_ns: int | None
-    """When the injection began, UTC nanoseconds; None without a fault, and where it is not known."""
+    """Start of the injection in UTC nanoseconds; None if unknown or without a fault."""
     problems: tuple[tuple[str, ...], ...]
     """Application, fault and target of every fault."""
     causes: frozenset[str]
-    """Services that are a right answer: those of the root causes, and other names that are accepted."""
+    """Services that are right answers: those of the root causes and other accepted names."""
 
     @property
     def faulty(self) -> bool:
@@ -270,16 +270,16 @@ class EpisodeLabel:
 
     @property
     def cluster(self) -> tuple[str, ...]:
-        """Key under which repetitions of one problem count as one; see `cluster_of`."""
+        """Key of its cluster; see `cluster_of`."""
         return cluster_of(self.episode, self.app, self.fault, self.targets)
 
 
 def episode_labels(dataset: Dataset, episodes: Iterable[str] | None = None) -> dict[str, EpisodeLabel]:
-    """Return what is true of episodes, by id; of all episodes of the version by default."""
-    found = {}
+    """Return the truth of episodes by id, by default of all episodes of the version."""
+    labels = {}
     for episode in dataset.episodes if episodes is None else episodes:
         label, app = dataset.label(episode), dataset.view(episode).context.app
-        found[episode] = EpisodeLabel(
+        labels[episode] = EpisodeLabel(
             episode=episode,
             app=app,
             fault=label.fault,
@@ -290,11 +290,11 @@ def episode_labels(dataset: Dataset, episodes: Iterable[str] | None = None) -> d
             problems=problems_of(app, label.problems),
             causes=frozenset(name for cause in label.root_causes for name in (cause.service, *cause.accepted)),
         )
-    return found
+    return labels
 
 
 def dataset_folds(dataset: Dataset, split: str | None = None) -> list[Fold]:
-    """Return the folds that `evaluate --split` uses: train on one side, predict the other.
+    """Return the folds of `evaluate --split`.
 
     Parameters
     ----------
@@ -307,13 +307,13 @@ def dataset_folds(dataset: Dataset, split: str | None = None) -> list[Fold]:
     Returns
     -------
     list of Fold
-        Each with `healthy_train` (episodes without a fault), `faulty_train` (with one) and `test`. Episodes of one
-        (application, fault, target) are on one side.
+        Each with `healthy_train` (episodes without a fault), `faulty_train` (with a fault) and `test`. Episodes with
+        the same application, fault and targets are on the same side.
 
     Raises
     ------
     UsageError
-        There is no such split, or it leaves nothing to learn from or to test.
+        The split is unknown, or leaves no episodes to train on or to test.
     """
     splits = {name: dict(sides) for name, sides in dataset.splits.items()}
     return folds_of_split(split, splits, list(episode_labels(dataset).values()))

@@ -1,4 +1,4 @@
-"""Windows for PyTorch, TensorFlow and JAX, tables for polars; each is imported when it is asked for, none is needed."""
+"""Windows for PyTorch, TensorFlow and JAX, tables for polars; libraries are optional and imported on use."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset
     from faultset.datasets.training.windows import EpisodeWindows, WindowBatch
 
-PARTS = ("values", "mask", "labels", "groups", "ends_ns")
+ARRAYS = ("values", "mask", "labels", "groups", "ends_ns")
 
 
 def torch_dataset(windows: EpisodeWindows) -> Any:
-    """Return a map-style `torch.utils.data.Dataset`: item i is a dictionary of tensors.
+    """Return a map-style `torch.utils.data.Dataset` whose items are dictionaries of tensors.
 
-    Items are `values` [L, D] float32, `mask` [L, D] bool, `labels` [L] int8, `group` and `end_ns` as numbers. Windows
-    of an episode should be asked for one after the other, since one episode is held at a time: use a sampler that
-    shuffles episodes, or `EpisodeWindows.batches(seed=...)`.
+    Items have `values` [L, D] float32, `mask` [L, D] bool, `labels` [L] int8, and the numbers `group` and `end_ns`.
+    Only one episode is in memory at a time, so read its windows consecutively: use a sampler that shuffles episodes, or
+    `EpisodeWindows.batches(seed=...)`.
 
     Raises
     ------
@@ -36,20 +36,20 @@ def torch_dataset(windows: EpisodeWindows) -> Any:
             return len(windows)
 
         def __getitem__(self, number: int) -> dict[str, Any]:
-            one = windows[number]
+            window = windows[number]
             return {
-                "values": torch.from_numpy(one.values[0]),
-                "mask": torch.from_numpy(one.mask[0]),
-                "labels": torch.from_numpy(one.labels[0]),
-                "group": int(one.groups[0]),
-                "end_ns": int(one.ends_ns[0]),
+                "values": torch.from_numpy(window.values[0]),
+                "mask": torch.from_numpy(window.mask[0]),
+                "labels": torch.from_numpy(window.labels[0]),
+                "group": int(window.groups[0]),
+                "end_ns": int(window.ends_ns[0]),
             }
 
     return WindowDataset()
 
 
 def tf_dataset(windows: EpisodeWindows, size: int = 64, *, seed: int | None = None) -> Any:
-    """Return a `tf.data.Dataset` of batches, dictionaries with the names and types of `WindowBatch`.
+    """Return a `tf.data.Dataset` of batches as dictionaries with the names and types of `WindowBatch`.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def tf_dataset(windows: EpisodeWindows, size: int = 64, *, seed: int | None = No
 
 
 def jax_batches(windows: EpisodeWindows, size: int = 64, *, seed: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield batches whose inputs and labels are JAX arrays; times stay NumPy, as JAX has 32 bits by default.
+    """Yield batches of JAX arrays; times stay NumPy arrays, because JAX has 32 bits by default.
 
     Raises
     ------
@@ -84,13 +84,13 @@ def jax_batches(windows: EpisodeWindows, size: int = 64, *, seed: int | None = N
     def stream() -> Iterator[dict[str, Any]]:
         for batch in windows.batches(size, seed=seed):
             arrays = _arrays(batch)
-            yield {name: arrays[name] if name == "ends_ns" else jnp.asarray(arrays[name]) for name in PARTS}
+            yield {name: arrays[name] if name == "ends_ns" else jnp.asarray(arrays[name]) for name in ARRAYS}
 
     return stream()
 
 
 def polars_tables(dataset: Dataset) -> dict[str, Any]:
-    """Return every table of a version as a `polars.LazyFrame` over the dataset's own files; nothing is read yet.
+    """Return every table of a version as a `polars.LazyFrame` over the dataset's files, without reading them.
 
     Raises
     ------
@@ -108,13 +108,13 @@ def polars_tables(dataset: Dataset) -> dict[str, Any]:
 
 
 def _arrays(batch: WindowBatch) -> dict[str, np.ndarray]:
-    return {name: getattr(batch, name) for name in PARTS}
+    return {name: getattr(batch, name) for name in ARRAYS}
 
 
-def _library(name: str, *also: str, extra: str = "") -> Any:
+def _library(name: str, *modules: str, extra: str = "") -> Any:
     try:
-        for part in also:
-            importlib.import_module(part)
+        for module in modules:
+            importlib.import_module(module)
         return importlib.import_module(name)
     except ImportError as error:
         if extra:

@@ -1,4 +1,4 @@
-"""Windows over many episodes, streamed one episode at a time."""
+"""Windows of many episodes, as arrays or streamed one episode at a time."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 Part = Literal["view", "reference", "later"]
-"""view: all of it; reference: the part in which no fault can be yet; later: what follows, where methods are scored."""
+"""view: the whole view; reference: its healthy reference; later: the time after it, where methods are scored."""
 UNKNOWN = -1
 _WHOLE_EPISODE = 1 << 40
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowBatch:
-    """Some windows: inputs, and apart from them what is true."""
+    """Some windows: the inputs `values` and `mask`, and the truth."""
 
     values: Values
     """[B, L, D] float32; 0 where the mask is false."""
     mask: Mask
-    """[B, L, D]"""
+    """[B, L, D] whether a feature has a value."""
     ends_ns: Ints
-    """[B] end of the last step: the `time` of a score in a prediction file. Not an input: it tells when it was."""
+    """[B] end of the last step, the `time` of a score in a prediction file. Not an input."""
     episodes: tuple[str, ...]
-    """[B] ids"""
+    """[B] ids of the episodes."""
     labels: npt.NDArray[np.int8]
-    """[B, L] 1 for a step that ended after the onset, 0 before it or without a fault, -1 where the onset is unknown.
+    """[B, L] 1 for a step that ended after the onset, 0 before it or without a fault, -1 for an unknown onset.
 
-    In windows of a service it is 1 only for services that are a right answer.
+    In windows per service, it is 1 only for services that are right answers.
     """
     groups: Ints
-    """[B] place in `EpisodeWindows.clusters`; windows of one group must not be divided between training and test."""
+    """[B] position in `EpisodeWindows.clusters`; never divide a group between training and test."""
     services: tuple[str, ...] = ()
     """[B] service of each window; empty unless columns are per service."""
 
@@ -52,10 +52,10 @@ class WindowBatch:
 
 
 class EpisodeWindows:
-    """Windows of some episodes, as a sequence and as a stream of batches.
+    """Windows of episodes as arrays, as a sequence, or as a stream of batches.
 
-    Only one episode's features are held at a time. Windows do not reach over the end of a part or an episode. With
-    columns of `FeatureColumns.per_service` each service of an episode has windows of its own.
+    Windows do not cross the end of a part or an episode. With `FeatureColumns.per_service`, each service of an episode
+    has its windows. Only the features of one episode are in memory at a time, except for `arrays`.
 
     Parameters
     ----------
@@ -64,11 +64,11 @@ class EpisodeWindows:
     episodes
         Ids, for instance `fold.healthy_train` of `dataset_folds`.
     columns
-        Which features; make them of training episodes.
+        The features, found in training episodes.
     length, stride
-        Steps in a window, and from one window's beginning to the next.
+        Steps in a window, and steps from the start of a window to the next.
     part
-        "view", "reference" or "later". References of fault episodes are healthy, and may be learned from as such.
+        "view", "reference" or "later". The references of fault episodes are healthy training data, too.
 
     Attributes
     ----------
@@ -78,7 +78,19 @@ class EpisodeWindows:
     Raises
     ------
     UsageError
-        A length makes no sense, or no episode is long enough for one window.
+        A length is invalid, or no episode is long enough for a window.
+
+    Examples
+    --------
+    >>> from faultset.datasets import open_dataset
+    >>> from faultset.datasets.training import dataset_folds
+    >>> dataset = open_dataset("sample")
+    >>> fold = dataset_folds(dataset)[0]
+    >>> train = [*fold.healthy_train, *fold.faulty_train]
+    >>> columns = FeatureColumns.per_service(step_s=5, modalities=("logs",))
+    >>> X, y, groups = EpisodeWindows(dataset, train, columns, length=4).arrays()
+    >>> len(X) == len(y) == len(groups), X.shape[1] == 4 * len(columns)
+    (True, True)
     """
 
     def __init__(
@@ -92,7 +104,7 @@ class EpisodeWindows:
         part: Part = "view",
     ) -> None:
         if length < 1 or stride < 1:
-            raise UsageError(f"windows need a length and a stride of one step or more, not {length} and {stride}")
+            raise UsageError(f"`length` and `stride` must be at least 1, got {length} and {stride}")
         self.columns, self.length, self.stride, self.part = columns, length, stride, part
         self.episodes = tuple(episodes)
         self._dataset = dataset
@@ -104,47 +116,45 @@ class EpisodeWindows:
         self._services: dict[str, tuple[str, ...]] = services
         counts = [len(self._starts[episode]) * max(1, len(services[episode])) for episode in self.episodes]
         self._first = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-        self._held: tuple[str, StepFeatures] | None = None
+        self._last: tuple[str, StepFeatures] | None = None
         if not len(self):
             raise UsageError(
-                f"no part {part} of {len(self.episodes)} episodes has {length} steps of {columns.step_s} s; choose a "
-                "smaller length"
+                f"a window has {length} steps of {columns.step_s} s, but the part `{part}` of all "
+                f"{len(self.episodes)} episodes is shorter; choose a smaller length"
             )
 
     def __len__(self) -> int:
         return int(self._first[-1])
 
     def __getitem__(self, number: int) -> WindowBatch:
-        """Return one window as a batch of one; neighbours cost nothing, as the last episode's features are held."""
+        """Return a window as a batch of one; consecutive windows are fast, because they share an episode."""
         if not -len(self) <= number < len(self):
             raise IndexError(f"window {number} of {len(self)}")
         number %= len(self)
-        place = int(np.searchsorted(self._first, number, side="right")) - 1
-        return self._batch(self.episodes[place], [int(number - self._first[place])])
+        position = int(np.searchsorted(self._first, number, side="right")) - 1
+        return self._batch(self.episodes[position], [int(number - self._first[position])])
 
     def batches(self, size: int = 64, *, seed: int | None = None) -> Iterator[WindowBatch]:
-        """Yield all windows once, at most `size` at a time.
-
-        A batch holds windows of one episode and ends with it, so batches are often smaller than `size`.
+        """Yield all windows once, in batches of one episode each.
 
         Parameters
         ----------
         size
-            Windows in a batch, at most.
+            Maximum number of windows in a batch; the last batch of an episode may be smaller.
         seed
-            Shuffles episodes, and windows within each; without it they come in order.
+            Seed to shuffle episodes and the windows of each episode; without it they come in order.
         """
         rng = None if seed is None else np.random.default_rng(seed)
         order = range(len(self.episodes)) if rng is None else rng.permutation(len(self.episodes)).tolist()
-        for place in order:
-            yield from self.episode_batches(self.episodes[place], size, rng)
+        for position in order:
+            yield from self.episode_batches(self.episodes[position], size, rng)
 
     def episode_batches(
         self, episode: str, size: int = 64, rng: np.random.Generator | None = None
     ) -> Iterator[WindowBatch]:
-        """Yield the windows of one of the episodes, at most `size` at a time; a generator shuffles them."""
-        place = self.episodes.index(episode)
-        count = int(self._first[place + 1] - self._first[place])
+        """Yield the windows of an episode, at most `size` at a time; `rng` shuffles them."""
+        position = self.episodes.index(episode)
+        count = int(self._first[position + 1] - self._first[position])
         numbers = list(range(count)) if rng is None else rng.permutation(count).tolist()
         for first in range(0, count, size):
             yield self._batch(episode, numbers[first : first + size])
@@ -155,17 +165,17 @@ class EpisodeWindows:
         Parameters
         ----------
         most_bytes
-            Refuse to make arrays that are larger.
+            Refuse larger arrays.
 
         Returns
         -------
         X : ndarray
-            [N, L * D] a row for each window, step after step; 0 where there is no value.
+            [N, L * D] a row per window, with the features of all steps; 0 for missing values.
         y : ndarray
-            [N] 1 where a step of the window ended after the onset, otherwise 0. Windows whose onset is unknown are
-            left out.
+            [N] 1 if a step of the window ended after the onset, otherwise 0. Windows with an unknown onset are left
+            out.
         groups : ndarray
-            [N] what must not be divided between training and test, for instance by `GroupKFold`.
+            [N] groups that must not be divided between training and test, for `GroupKFold`.
 
         Raises
         ------
@@ -176,8 +186,8 @@ class EpisodeWindows:
         if len(self) * width * 4 > most_bytes:
             raise UsageError(
                 f"{len(self)} windows of {self.length} steps and {len(self.columns)} columns take "
-                f"{len(self) * width * 4 / 1e9:.1f} GB, at most {most_bytes / 1e9:.1f} GB are allowed; use a larger "
-                "stride, fewer roles or FeatureColumns.per_service, go through batches(), or raise most_bytes"
+                f"{len(self) * width * 4 / 1e9:.1f} GB, more than the limit of {most_bytes / 1e9:.1f} GB; use a larger "
+                "stride, fewer roles or FeatureColumns.per_service, iterate over batches(), or raise most_bytes"
             )
         inputs = np.empty((len(self), width), dtype=np.float32)
         labels, groups = np.empty(len(self), dtype=np.int8), np.empty(len(self), dtype=np.int64)
@@ -193,10 +203,10 @@ class EpisodeWindows:
 
     def _batch(self, episode: str, numbers: Sequence[int]) -> WindowBatch:
         features = self._features(episode)
-        places, starts = np.divmod(np.asarray(numbers, dtype=np.int64), len(self._starts[episode]))
+        owners, starts = np.divmod(np.asarray(numbers, dtype=np.int64), len(self._starts[episode]))
         rows = self._starts[episode][starts][:, None] + np.arange(self.length)
-        cells = (rows, places[:, None]) if self.columns.is_per_service else (rows,)
-        services = tuple(features.services[place] for place in places) if features.services else ()
+        cells = (rows, owners[:, None]) if self.columns.is_per_service else (rows,)
+        services = tuple(features.services[owner] for owner in owners) if features.services else ()
         label = self._labels[episode]
         steps = features.ends_ns[rows]
         if not label.faulty:
@@ -218,10 +228,10 @@ class EpisodeWindows:
         )
 
     def _features(self, episode: str) -> StepFeatures:
-        if self._held is None or self._held[0] != episode:
-            self._held = None
-            self._held = (episode, step_features(self._dataset.view(episode), self.columns))
-        return self._held[1]
+        if self._last is None or self._last[0] != episode:
+            self._last = None  # frees its memory first
+            self._last = (episode, step_features(self._dataset.view(episode), self.columns))
+        return self._last[1]
 
     def _window_starts(self, view: EpisodeView) -> Ints:
         step_ns = round(self.columns.step_s * SECOND_NS)

@@ -1,1 +1,1 @@
-"""The formats that come with the package."""
+"""Built-in import formats."""

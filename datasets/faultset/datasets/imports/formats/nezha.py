@@ -1,4 +1,4 @@
-"""Nezha: Online Boutique and Train Ticket, one file for each sampled minute, days of many short faults."""
+"""Import Nezha: Online Boutique and Train Ticket, days of many short faults, one file per sampled minute."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.archives import missing_of, names_in, unpacked
+from faultset.datasets.imports.archives import list_missing, list_names, unpack
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
 from faultset.datasets.imports.formats.nezha_days import (
     Day,
@@ -22,19 +22,19 @@ from faultset.datasets.imports.formats.nezha_days import (
     case_key,
     collector_runs,
     evidence_of,
+    fault_window,
     find_days,
     first_sign_ns,
     has_fault_free_files,
     injected_ns,
     label_of,
     minutes_of,
-    own_window,
     read_answers,
     sample_times,
     service_of,
 )
 from faultset.datasets.imports.formats.nezha_rows import (
-    Part,
+    Segment,
     Sources,
     healthy_time,
     log_rows,
@@ -48,31 +48,31 @@ from faultset.datasets.imports.formats.nezha_rows import (
 _RECORD_END = '"}'
 
 
-def look(day: Day) -> Iterator[DataIssue]:
-    """Yield the data_issues of a day."""
-    yield from _fault_list(day)
-    yield from _minutes(day)
-    yield from _metrics(day)
+def find_issues(day: Day) -> Iterator[DataIssue]:
+    """Yield the issues of a day."""
+    yield from _find_fault_issues(day)
+    yield from _find_missing_minutes(day)
+    yield from _find_metric_issues(day)
     for kind in ("trace", "log"):
-        yield from _rows(day, kind)
+        yield from _find_row_issues(day, kind)
     reference = sorted(path.name for path in day.reference_files("trace"))
     if not has_fault_free_files(day):
         yield DataIssue(
-            severity="warning",
-            place=f"construct_data/{day.name}",
-            found="the fault-free time has neither traces nor logs",
-            handling="the minutes before the other faults of the day are the reference; logs are left out",
+            "warning",
+            f"construct_data/{day.name}",
+            "The fault-free time has neither traces nor logs.",
+            "The minutes before the day's other faults are the reference; logs are left out.",
         )
         return
     yield DataIssue(
-        severity="note",
-        place=f"construct_data/{day.name}",
-        found=f"the only fault-free time is in {', '.join(reference) or 'no file'}",
-        handling="it is the reference of every episode of the day, moved to where the view begins",
+        "note",
+        f"construct_data/{day.name}",
+        f"The only fault-free time is in {', '.join(reference) or 'no file'}.",
+        "It is the reference of all episodes of the day, moved to the start of the view.",
     )
 
 
-def _fault_list(day: Day) -> Iterator[DataIssue]:
+def _find_fault_issues(day: Day) -> Iterator[DataIssue]:
     off = [
         int(fault["inject_timestamp"]) - injected_ns(fault) // SECOND_NS
         for fault in day.faults
@@ -81,41 +81,40 @@ def _fault_list(day: Day) -> Iterator[DataIssue]:
     wrong = [seconds for seconds in off if seconds]
     if wrong:
         yield DataIssue(
-            severity="warning",
-            place=f"rca_data/{day.name}/{day.name}-fault_list.json",
-            found=f"inject_timestamp disagrees with inject_time in {len(wrong)} of {len(off)} faults, "
-            f"by {min(wrong)} to {max(wrong)} s",
-            handling="inject_time is taken, as UTC: the telemetry of the fault stands there",
+            "warning",
+            f"rca_data/{day.name}/{day.name}-fault_list.json",
+            f"inject_timestamp disagrees with inject_time in {len(wrong)} of {len(off)} faults, "
+            f"by {min(wrong)} to {max(wrong)} s.",
+            "inject_time is used as UTC, because it matches the telemetry.",
         )
 
 
-def _minutes(day: Day) -> Iterator[DataIssue]:
+def _find_missing_minutes(day: Day) -> Iterator[DataIssue]:
     for fault in day.faults:
         minutes = minutes_of(injected_ns(fault))
-        place = case_key(day, fault)
         missing = [m for m in minutes if not day.minute_files("trace", (m,)) or not day.minute_files("log", (m,))]
         if missing and not (len(missing) == len(minutes) and has_fault_free_files(day)):
             yield DataIssue(
-                severity="warning",
-                place=place,
-                found="minutes around the fault lack traces or logs",
-                handling="the episode has what is there",
+                "warning",
+                case_key(day, fault),
+                "Minutes around the fault lack traces or logs.",
+                "The episode has the remaining rows.",
             )
 
 
-def _metrics(day: Day) -> Iterator[DataIssue]:
+def _find_metric_issues(day: Day) -> Iterator[DataIssue]:
     for path in day.metric_files(day.rca):
         try:
             frame = read_metric_file(path)
             off = _lateness(frame, path)
         except DataError:
-            continue  # its cases cannot be read either
+            continue  # reading its cases reports the error
         if off is not None:
             yield DataIssue(
-                severity="warning",
-                place=_place(day, path),
-                found=f"TimeStamp is {off} s away from Time",
-                handling="Time is taken",
+                "warning",
+                path.relative_to(day.root).as_posix(),
+                f"TimeStamp is {off} s away from Time.",
+                "Time is used.",
             )
 
 
@@ -130,67 +129,50 @@ def _lateness(frame: Any, path: Path) -> int | None:
     return int(worst) if abs(worst) > 1 else None
 
 
-def _rows(day: Day, kind: str) -> Iterator[DataIssue]:
+def _find_row_issues(day: Day, kind: str) -> Iterator[DataIssue]:
     import pandas as pd
 
-    files = sorted((day.rca / kind).glob(f"*_{kind}.csv"))
-    frames = []
-    for path in files:
-        frame = pd.read_csv(path, usecols=_columns(kind), dtype=str, encoding="utf-8-sig", keep_default_na=False)
-        frames.append(frame)
+    location = f"rca_data/{day.name}/{kind}"
+    columns = ["TraceID", "SpanID"] if kind == "trace" else ["TimeUnixNano", "PodName", "SpanID", "Log"]
+    frames = [
+        pd.read_csv(path, usecols=columns, dtype=str, encoding="utf-8-sig", keep_default_na=False)
+        for path in sorted((day.rca / kind).glob(f"*_{kind}.csv"))
+    ]
     if not frames:
-        yield DataIssue(
-            severity="warning",
-            place=f"rca_data/{day.name}/{kind}",
-            found="there is no file",
-            handling="the table is empty",
-        )
+        yield DataIssue("warning", location, "There is no file.", "The table is empty.")
         return
-    whole = pd.concat(frames, ignore_index=True)
-    again = int(whole.duplicated().sum())
-    place = f"rca_data/{day.name}/{kind}"
-    if again:
-        yield DataIssue(
-            severity="warning",
-            place=place,
-            found=f"{again} of {len(whole)} rows stand in more than one file, or twice in one",
-            handling="an episode has each row once",
-        )
+    rows = pd.concat(frames, ignore_index=True)
+    repeats = int(rows.duplicated().sum())
+    if repeats:
+        problem = f"{repeats} of {len(rows)} rows are repeated in one or several files."
+        yield DataIssue("warning", location, problem, "Each is imported once.")
     if kind == "log":
-        yield from _log_rows(whole, place)
+        yield from _find_log_issues(rows, location)
 
 
-def _columns(kind: str) -> list[str]:
-    return ["TraceID", "SpanID"] if kind == "trace" else ["TimeUnixNano", "PodName", "SpanID", "Log"]
-
-
-def _log_rows(rows: Any, place: str) -> Iterator[DataIssue]:
+def _find_log_issues(rows: Any, location: str) -> Iterator[DataIssue]:
     import pandas as pd
 
     torn = rows["Log"].str.count(r'"{0,2}stream"{0,2}:') != 1
     torn |= ~rows["Log"].str.endswith(_RECORD_END)
     if torn.any():
         yield DataIssue(
-            severity="warning",
-            place=place,
-            found=f"{int(torn.sum())} lines were written by two writers at once",
-            handling="the whole record at their beginning is taken, the torn one after it is not",
+            "warning",
+            location,
+            f"{int(torn.sum())} lines were written by two writers at once.",
+            "The complete record at their start is imported, the torn one after it is not.",
         )
     inner = pd.to_datetime(rows["Log"].str.extract(r'"time":"([^"]+)"')[0], utc=True, errors="coerce", format="ISO8601")
     stamps = pd.to_numeric(rows["TimeUnixNano"], errors="coerce")
-    known = inner.notna() & stamps.notna()
-    off = (inner[known].astype("datetime64[ns, UTC]").astype("int64") - stamps[known]).abs() > SECOND_NS
+    valid = inner.notna() & stamps.notna()
+    off = (inner[valid].astype("datetime64[ns, UTC]").astype("int64") - stamps[valid]).abs() > SECOND_NS
     if off.any():
         yield DataIssue(
-            severity="warning",
-            place=place,
-            found=f"TimeUnixNano of {int(off.sum())} lines was read from the middle of their message",
-            handling="the container runtime's time is taken",
+            "warning",
+            location,
+            f"TimeUnixNano of {int(off.sum())} lines was read from the middle of their message.",
+            "The container runtime's time is used.",
         )
-
-
-def _place(day: Day, path: Path) -> str:
-    return path.relative_to(day.root).as_posix()
 
 
 _ROWS = (
@@ -204,8 +186,8 @@ _ROWS = (
     ("NetworkTransmitBytes", "network", "By/s", "sent"),
     ("Pod*Latency*", "latency", "s", "quantile of request times, as client or server"),
     ("PodWorkload(Ops)", "traffic", "1/s", "requests"),
-    ("PodSuccessRate(%)", "errors", "%", "share of requests that went well; low is bad"),
-    ("Node*", "other", "1", "of the node, seen from one of its pods"),
+    ("PodSuccessRate(%)", "errors", "%", "share of successful requests; low is bad"),
+    ("Node*", "other", "1", "metric of the node, reported once per pod"),
 )
 
 METRIC_ROLES: tuple[dict[str, str], ...] = tuple(
@@ -228,11 +210,11 @@ STEP_S = 60.0
 class NezhaImport:
     """Nezha (FSE 2023): folders `rca_data` and `construct_data`, or an archive of them.
 
-    A view has the fault-free time that the source gives for the day, moved so that it ends where the sampled
-    minutes of the fault begin, and then those minutes: one before the minute of the injection to two after it.
-    The reference is the first part. Metrics are taken from the same stretches of time as logs and traces, although
-    the source has them for the whole day: other faults lie in between. Where the files of the fault-free time are
-    missing, the minutes before the other faults of the day take their place.
+    A view is the day's fault-free time, moved so that it ends where the sampled minutes of the fault begin, followed
+    by these minutes, from one before the minute of the injection to two after it. The fault-free time is the
+    reference. Metrics are taken from the same times as logs and traces, although the source has them for the whole
+    day, because other faults occur in between. If the fault-free files are missing, the minutes before the day's other
+    faults replace them.
     """
 
     name = "nezha"
@@ -242,19 +224,19 @@ class NezhaImport:
         ("a folder construct_data", r"(^|/)construct_data(/|$)"),
     )
     weakness = (
-        "one fault-free minute serves a whole day; faults are repeated two or three times and only three minutes of "
-        "each are there; metrics have a step of 60 s; the onset is known to a minute"
+        "One fault-free minute serves a whole day. Faults are repeated two or three times, and only three minutes of "
+        "each are recorded. Metrics have a step of 60 s. The onset is known to a minute."
     )
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there are fault lists beside fault-free data."""
-        return not missing_of(self.layout, names_in(path))
+        """Return whether a path has fault lists and fault-free data."""
+        return not list_missing(self.layout, list_names(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Find every fault of every day."""
+        """Return every fault of every day."""
         cases = []
-        for day in find_days(unpacked(path)):
-            report_issues(partial(look, day))
+        for day in find_days(unpack(path)):
+            report_issues(partial(find_issues, day))
             for number, fault in enumerate(day.faults):
                 cases.append(
                     Case(
@@ -269,58 +251,56 @@ class NezhaImport:
         return cases
 
     def load(self, case: Case) -> ForeignEpisode:
-        """Read one fault."""
+        """Read a fault."""
         day = next(d for d in find_days(Path(case.facts["root"])) if d.name == case.facts["day"])
-        fault = day.faults[case.facts["number"]]
-        return _episode(day, fault)
+        return _load(day, day.faults[case.facts["number"]])
 
 
-def _episode(day: Day, fault: Mapping[str, str]) -> ForeignEpisode:
+def _load(day: Day, fault: Mapping[str, str]) -> ForeignEpisode:
     answers = read_answers(day.root)
     inject_ns = injected_ns(fault)
     minutes = minutes_of(inject_ns)
     traces, logs = day.minute_files("trace", minutes), day.minute_files("log", minutes)
     if not traces and not logs and has_fault_free_files(day):
         raise DataError(
-            f"{day.rca} has no traces and no logs of {', '.join(minutes)}, the minutes of the {fault['inject_type']} "
+            f"{day.rca} needs traces or logs of {', '.join(minutes)}, the minutes of the {fault['inject_type']} "
             f"in {fault['inject_pod']}; restore them or leave the case out"
         )
-    own_start, own_end = own_window(inject_ns, collector_runs(day.rca))
-    healthy = healthy_time(day, fault, own_start)
-    own = Part(start_ns=own_start, end_ns=own_end)
+    fault_start, fault_end = fault_window(inject_ns, collector_runs(day.rca))
+    healthy = healthy_time(day, fault, fault_start)
+    sampled = Segment(start_ns=fault_start, end_ns=fault_end)
     spans = read_spans(healthy.trace_files)
     service = service_of(fault["inject_pod"])
     answer = answer_of(fault, answers)
-    shown = ServiceTelemetry(logs=read_logs(healthy.log_files), spans=spans)
     sign = first_sign_ns(
         answer,
-        _of(service, (own,), ServiceTelemetry(logs=read_logs(logs), spans=read_spans(traces))),
-        _of(service, healthy.parts, shown),
+        _filter(service, (sampled,), ServiceTelemetry(logs=read_logs(logs), spans=read_spans(traces))),
+        _filter(service, healthy.segments, ServiceTelemetry(logs=read_logs(healthy.log_files), spans=spans)),
     )
     services, calls = _services(day), _calls(spans)
     if service not in services:
-        raise DataError(f"{day.rca} has no metrics of {fault['inject_pod']}, where the fault was; restore them")
-    sampled = tuple((part, healthy.folder) for part in healthy.sampled)
-    # lines of a few minutes say nothing where no healthy ones are there to compare with
-    own_logs: Sources = ((own, logs),) if healthy.logs else ()
+        raise DataError(f"{day.rca} needs metrics of {fault['inject_pod']}, the pod with the fault; restore them")
+    healthy_metrics = tuple((segment, healthy.folder) for segment in healthy.metric_segments)
+    # Log lines are useless without healthy ones to compare with.
+    fault_logs: Sources = ((sampled, logs),) if healthy.logs else ()
     return ForeignEpisode(
         app=app_of(day, answers),
-        view_start_ns=own_start - healthy.length_ns,
-        view_end_ns=own_end,
-        reference_end_ns=own_start,
-        reference_moved_ns=healthy.parts[-1].moved_ns,
+        view_start_ns=fault_start - healthy.length_ns,
+        view_end_ns=fault_end,
+        reference_end_ns=fault_start,
+        reference_moved_ns=healthy.segments[-1].moved_ns,
         services=services,
         calls=tuple(call for call in calls if set(call) <= set(services)),
         workload_entry=_entry(spans),
         source_intervals_s={"metrics": STEP_S},
         metric_roles=METRIC_ROLES,
         tables={
-            "metrics": partial(metric_rows, day, (*sampled, (own, day.rca))),
-            "spans": partial(span_rows, (*healthy.spans, (own, traces))),
-            "logs": partial(log_rows, (*healthy.logs, *own_logs)),
+            "metrics": partial(metric_rows, day, (*healthy_metrics, (sampled, day.rca))),
+            "spans": partial(span_rows, (*healthy.spans, (sampled, traces))),
+            "logs": partial(log_rows, (*healthy.logs, *fault_logs)),
         },
         label=label_of(fault, answer, sign),
-        evidence=tuple(evidence_of(fault, sign, healthy.told)),
+        evidence=tuple(evidence_of(fault, sign, healthy.origin)),
         inputs=(
             day.fault_list,
             *answer_files(day.root),
@@ -328,21 +308,22 @@ def _episode(day: Day, fault: Mapping[str, str]) -> ForeignEpisode:
             *(day.metric_files(healthy.folder) if healthy.folder != day.rca else ()),
             *traces,
             *healthy.trace_files,
-            *(path for _, files in (*healthy.logs, *own_logs) for path in files),
+            *(path for _, files in (*healthy.logs, *fault_logs) for path in files),
         ),
     )
 
 
-def _of(service: str, parts: Sequence[Part], seen: ServiceTelemetry) -> ServiceTelemetry:
-    lines, spans = seen.logs, seen.spans
+def _filter(service: str, segments: Sequence[Segment], telemetry: ServiceTelemetry) -> ServiceTelemetry:
+    """Return the telemetry of a service within some segments."""
+
+    def inside(times: np.ndarray) -> np.ndarray:
+        return np.any([segment.inside(times) for segment in segments], axis=0)
+
+    lines, spans = telemetry.logs, telemetry.spans
     return ServiceTelemetry(
-        logs=lines[(lines["service"] == service) & _inside(parts, lines["time"].to_numpy())],
-        spans=spans[(spans["service"] == service) & _inside(parts, spans["start"].to_numpy())],
+        logs=lines[(lines["service"] == service) & inside(lines["time"].to_numpy())],
+        spans=spans[(spans["service"] == service) & inside(spans["start"].to_numpy())],
     )
-
-
-def _inside(parts: Sequence[Part], times: np.ndarray) -> np.ndarray:
-    return np.any([part.inside(times) for part in parts], axis=0)
 
 
 def _services(day: Day) -> tuple[str, ...]:
@@ -353,10 +334,10 @@ def _services(day: Day) -> tuple[str, ...]:
 
 
 def _calls(spans: Any) -> list[tuple[str, str]]:
-    """Return who called whom in the fault-free time."""
+    """Return the call graph of the fault-free time as (caller, callee)."""
     parents = spans[["TraceID", "SpanID", "service"]].rename(columns={"SpanID": "ParentID", "service": "caller"})
-    both = spans.merge(parents, on=["TraceID", "ParentID"])
-    pairs = both[both["caller"] != both["service"]][["caller", "service"]].drop_duplicates()
+    calls = spans.merge(parents, on=["TraceID", "ParentID"])
+    pairs = calls[calls["caller"] != calls["service"]][["caller", "service"]].drop_duplicates()
     return sorted(map(tuple, pairs.to_numpy().tolist()))
 
 

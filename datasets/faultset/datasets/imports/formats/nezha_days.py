@@ -1,15 +1,15 @@
 """Days of Nezha's data, their faults and labels.
 
 A day has a folder of minutes around its faults, a folder with fault-free time, and a list of faults. The collector
-ran once a minute, some seconds after the full minute: the file `HH_MM` holds what happened between its run at
-`HH:MM` and the one before, and so does the metric sample taken at `HH:MM`.
+ran once a minute, some seconds after the full minute. The file `HH_MM` and the metric sample of `HH:MM` cover the time
+from the previous run to the run at `HH:MM`.
 
-`inject_time` is UTC, as the telemetry is. `inject_timestamp` is the same instant in some rows; in others it is eight
-hours early, because local time was read as UTC, and up to nine minutes off. It is kept as a parameter and not used.
+`inject_time` is UTC, like the telemetry. `inject_timestamp` is the same instant in some rows. In others it is eight
+hours early, because local time was read as UTC, and up to nine minutes off. It is a parameter of the label only.
 
-The published answers name two neighbouring log lines or span starts between which the code was changed. The first
-request in which they are no longer neighbours is the first sign of the fault. It often comes before `inject_time`,
-by up to a minute, and then it is the onset.
+The published answers name two consecutive log lines or span starts between which the code was changed. The first
+request in which they are no longer consecutive is the first sign of the fault. If it precedes `inject_time`, by up to
+a minute, it is the onset.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 MINUTE_NS = 60 * SECOND_NS
 LEAD_NS = 4 * SECOND_NS
-"""Windows begin so long before the collector's run, so that none of its samples lies on an edge."""
+"""Time from the start of a window to the collector's run, so that no sample falls on an edge."""
 TAIL_NS = 10 * SECOND_NS
-"""Time after the last run: no pod's sample is taken later."""
+"""Time after the last run within which all pods are sampled."""
 SAMPLED_AFTER_NS = LEAD_NS + TAIL_NS
-"""A metric sample describes the minute before it, and is taken at most so long after the end of a window."""
+"""Maximum time from the end of a window to the metric sample that describes its last minute."""
 BEFORE, AFTER = 1, 2
-"""Whole minutes of a view before and after the minute in which the fault was injected."""
+"""Whole minutes of a view before and after the minute of the injection."""
 
 _FAULT_LIST = "-fault_list.json"
 _POD = re.compile(r"-[a-z0-9]+-[a-z0-9]+$")
@@ -47,7 +47,7 @@ _POD = re.compile(r"-[a-z0-9]+-[a-z0-9]+$")
 
 @dataclass(frozen=True, kw_only=True)
 class Day:
-    """One day: its faults, the minutes around them, and the time without."""
+    """A day: its faults, the minutes around them, and the fault-free time."""
 
     name: str
     root: Path
@@ -57,7 +57,7 @@ class Day:
     fault_list: Path
 
     def minute_files(self, kind: str, minutes: tuple[str, ...]) -> list[Path]:
-        """Return the files of a kind (`log`, `trace`) for minutes `HH_MM`, those that are there."""
+        """Return the existing files of a kind (`log`, `trace`) for minutes `HH_MM`."""
         paths = [self.rca / kind / f"{minute}_{kind}.csv" for minute in minutes]
         return [path for path in paths if path.is_file()]
 
@@ -66,17 +66,17 @@ class Day:
         return sorted((self.construct / kind).glob(f"*_{kind}.csv"))
 
     def metric_files(self, folder: Path) -> list[Path]:
-        """Return one file for each pod, sorted."""
+        """Return one file per pod, sorted."""
         return sorted((folder / "metric").glob("*_metric.csv"))
 
 
 def has_fault_free_files(day: Day) -> bool:
-    """Say whether the fault-free time of a day has traces or logs."""
+    """Return whether the fault-free time of a day has traces or logs."""
     return bool(day.reference_files("trace") or day.reference_files("log"))
 
 
 def case_key(day: Day, fault: Mapping[str, str]) -> str:
-    """Return the key of the case of a fault."""
+    """Return the case key of a fault."""
     return f"{day.name}/{fault['inject_time'][11:]}/{fault['inject_pod']}/{fault['inject_type']}"
 
 
@@ -86,7 +86,7 @@ def find_days(root: Path) -> list[Day]:
     Raises
     ------
     DataError
-        For a fault list that cannot be read, or a day without fault-free data.
+        A fault list cannot be read, or a day has no folder of fault-free data.
     """
     days = []
     for listed in sorted(root.rglob(f"*{_FAULT_LIST}")):
@@ -94,7 +94,7 @@ def find_days(root: Path) -> list[Day]:
         base = rca.parent.parent
         construct = base / "construct_data" / rca.name
         if not construct.is_dir():
-            raise DataError(f"{rca} comes without its fault-free data; put {construct} back")
+            raise DataError(f"{rca} needs fault-free data in {construct}, which is missing; restore the folder")
         days.append(
             Day(name=rca.name, root=base, rca=rca, construct=construct, faults=_faults(listed), fault_list=listed)
         )
@@ -113,13 +113,13 @@ def service_of(pod: str) -> str:
 
 
 def injected_ns(fault: Mapping[str, str]) -> int:
-    """Return when a fault was injected, as `inject_time` says it, in UTC."""
+    """Return the `inject_time` of a fault in UTC nanoseconds."""
     moment = datetime.strptime(fault["inject_time"], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
     return int(moment.timestamp()) * SECOND_NS
 
 
 def minutes_of(inject_ns: int) -> tuple[str, ...]:
-    """Return the names of the minutes that were sampled for a fault.
+    """Return the names of the minutes sampled for a fault.
 
     Examples
     --------
@@ -131,61 +131,61 @@ def minutes_of(inject_ns: int) -> tuple[str, ...]:
 
 
 def collector_runs(folder: Path) -> Ints:
-    """Return when the collector ran, sorted, by the metrics of its first pod; DataError without any."""
+    """Return the sorted times of collector runs from the metrics of the first pod; raise DataError without metrics."""
     files = sorted((folder / "metric").glob("*_metric.csv"))
     if not files:
-        raise DataError(f"{folder / 'metric'} holds no metrics; restore the folder")
+        raise DataError(f"{folder / 'metric'} must hold metrics, but holds none; restore the folder")
     column = read_csv(files[0], columns=["Time"], text=["Time"])["Time"].to_pandas()
     return np.sort(sample_times(column[column != "Time"], files[0]))
 
 
 def sample_times(column: Any, origin: Path) -> Ints:
-    """Return the column `Time`, which Go has printed with its monotonic clock, as UTC nanoseconds.
+    """Return the column `Time` as UTC nanoseconds; Go printed it with its monotonic clock.
 
-    The column `TimeStamp` is 200,000,000 s late in some files and is not used.
+    The column `TimeStamp` is not used, because it is 200,000,000 s late in some files.
     """
     import pandas as pd
 
     texts = column.astype(str).str.partition(" +")[0]
     times = pd.to_datetime(texts, errors="coerce", utc=True, format="ISO8601")
     if times.isna().any():
-        raise DataError(f"{origin} has rows without a readable Time; restore the file")
+        raise DataError(f"{origin} has an unreadable cell in column Time; restore the file")
     return times.astype("datetime64[ns, UTC]").astype("int64").to_numpy()
 
 
 def grid_phase(runs: Ints, around_ns: int) -> int:
-    """Return where in a minute windows begin: `LEAD_NS` before the collector ran, by its run nearest to a time."""
+    """Return the offset of windows within a minute: `LEAD_NS` before the collector run nearest to a time."""
     nearest = int(runs[np.abs(runs - around_ns).argmin()])
     return (nearest // SECOND_NS * SECOND_NS - LEAD_NS) % MINUTE_NS
 
 
 def floor_to(time_ns: int, phase_ns: int) -> int:
-    """Return the last beginning of a window at or before a time."""
+    """Return the last window start at or before a time."""
     return (time_ns - phase_ns) // MINUTE_NS * MINUTE_NS + phase_ns
 
 
 def healthy_window(first_ns: int, last_ns: int, runs: Ints) -> tuple[int, int]:
-    """Return whole minutes that hold all rows from a first to a last, but for those within the collector's jitter."""
+    """Return the whole minutes that cover the rows from first to last, except for the collector's jitter."""
     start = floor_to(first_ns, grid_phase(runs, first_ns))
     minutes = -(-(last_ns + 1 - LEAD_NS - start) // MINUTE_NS)
     return start, start + max(1, minutes) * MINUTE_NS
 
 
-def own_window(inject_ns: int, runs: Ints) -> tuple[int, int]:
-    """Return the time that the sampled minutes of a fault cover, from before the first to after the last run."""
+def fault_window(inject_ns: int, runs: Ints) -> tuple[int, int]:
+    """Return the time covered by the sampled minutes of a fault, from before the first to after the last run."""
     minute = inject_ns // MINUTE_NS * MINUTE_NS
     phase = grid_phase(runs, minute)
-    # The run of a minute comes a few seconds into it, never before it.
+    # The collector runs a few seconds after the start of a minute.
     start = minute - BEFORE * MINUTE_NS + (phase if phase + LEAD_NS < MINUTE_NS else phase - MINUTE_NS)
     return start, start + (BEFORE + AFTER) * MINUTE_NS + TAIL_NS
 
 
 def _faults(path: Path) -> tuple[Mapping[str, str], ...]:
-    wanted = ("inject_time", "inject_timestamp", "inject_pod", "inject_type")
+    fields = ("inject_time", "inject_timestamp", "inject_pod", "inject_type")
     try:
         hours = json.loads(path.read_text(encoding="utf-8-sig"))
         faults = [fault for _, listed in sorted(hours.items()) for fault in listed]
-        return tuple({name: str(fault[name]) for name in wanted} for fault in faults)
+        return tuple({name: str(fault[name]) for name in fields} for fault in faults)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} is not a list of faults ({error!r}); restore the file") from error
 
@@ -197,31 +197,31 @@ KINDS: dict[str, tuple[str, str]] = {
     "cpu_consumed": ("Application", "Code Defect"),
     "network_delay": ("Operating System", "Network/Storage Issue"),
 }
-"""Injected fault to system level and fault type, as our own faults of the kind have them."""
+"""Injected fault to system level and fault type, like those of our faults."""
 
 MOST_BROKEN = 0.05
-"""Share of healthy requests in which the second event may be missing: those at the edge of a file."""
+"""Share of healthy requests that may lack the second event, because they were cut at the edge of a file."""
 APPS = {"ts": "train-ticket", "hipster": "online-boutique"}
 
 
 def answer_files(root: Path) -> list[Path]:
-    """Return the files that say where faults were."""
+    """Return the files with the published answers."""
     return sorted((root / "construct_data").glob("root_cause_*.json"))
 
 
 def read_answers(root: Path) -> dict[str, dict[str, dict[str, str]]]:
-    """Return namespace -> service -> fault -> where it was, from `root_cause_*.json`."""
+    """Return the answers of `root_cause_*.json` by namespace, service and fault."""
     answers = {}
     for path in answer_files(root):
         try:
             answers[path.stem.removeprefix("root_cause_")] = json.loads(path.read_text(encoding="utf-8-sig"))
         except (OSError, ValueError) as error:
-            raise DataError(f"{path} is not JSON ({error}); restore the file") from error
+            raise DataError(f"{path} must be JSON ({error}); restore the file") from error
     return answers
 
 
 def app_of(day: Day, answers: Mapping[str, Any]) -> str:
-    """Return the application of a day: the one whose services its faults were injected into."""
+    """Return the application of a day: the one with most of the faulty services."""
     services = {service_of(fault["inject_pod"]) for fault in day.faults}
     hits = {namespace: len(services & answers[namespace].keys()) for namespace in answers}
     best = max(hits, key=lambda namespace: hits[namespace], default="")
@@ -233,15 +233,15 @@ def app_of(day: Day, answers: Mapping[str, Any]) -> str:
 def answer_of(fault: Mapping[str, str], answers: Mapping[str, Any]) -> str | None:
     """Return the published answer for a fault: a metric, or two events joined by `_`."""
     for services in answers.values():
-        found = services.get(service_of(fault["inject_pod"]), {}).get(fault["inject_type"])
-        if found:
-            return str(found)
+        answer = services.get(service_of(fault["inject_pod"]), {}).get(fault["inject_type"])
+        if answer:
+            return str(answer)
     return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceTelemetry:
-    """What a service showed in a stretch of time."""
+    """Logs and spans of a service."""
 
     logs: pd.DataFrame
     """Lines with `time`, `SpanID` and `message`."""
@@ -249,56 +249,53 @@ class ServiceTelemetry:
     """Spans with `start`, `TraceID`, `SpanID`, `ParentID` and `OperationName`."""
 
 
-def first_sign_ns(answer: str | None, own: ServiceTelemetry, healthy: ServiceTelemetry) -> int | None:
-    """Return the time of the first request in which two events are no longer neighbours.
+def first_sign_ns(answer: str | None, faulty: ServiceTelemetry, healthy: ServiceTelemetry) -> int | None:
+    """Return the time of the first request in which two events are no longer consecutive.
 
-    Requests whose way to the first event is one on which the second does not follow when healthy are left out, and
-    a single broken one among whole ones is no sign: it was cut by the edge of a file.
+    Callers that lack the second event when healthy are ignored. So is a single broken request among complete ones,
+    which was cut at the edge of a file.
 
     Parameters
     ----------
     answer
-        `A_B`; anything else has no sign.
-    own, healthy
-        What the service at fault showed in the sampled minutes and in the fault-free time.
+        `A_B`; any other answer has no sign.
+    faulty, healthy
+        Telemetry of the faulty service in the sampled minutes and in the fault-free time.
     """
-    first, joined, second = (answer or "").partition("_")
-    if not joined or own.logs.empty or healthy.logs.empty:
+    first, separator, second = (answer or "").partition("_")
+    if not separator or faulty.logs.empty or healthy.logs.empty:
         return None
-    share = _orders(first, second, healthy).groupby("way")["broken"].mean()
-    found = _orders(first, second, own)
-    found = found[found["way"].isin(share[share <= MOST_BROKEN].index)].sort_values("time", kind="stable")
-    broken = found["broken"].to_numpy(dtype=bool)
+    share = _first_events(first, second, healthy).groupby("caller")["broken"].mean()
+    events = _first_events(first, second, faulty)
+    events = events[events["caller"].isin(share[share <= MOST_BROKEN].index)].sort_values("time", kind="stable")
+    broken = events["broken"].to_numpy(dtype=bool)
     lasting = broken & np.append(broken[1:], True)
-    return int(found["time"].to_numpy()[lasting][0]) if lasting.any() else None
+    return int(events["time"].to_numpy()[lasting][0]) if lasting.any() else None
 
 
-def _orders(first: str, second: str, seen: ServiceTelemetry) -> pd.DataFrame:
-    """Return each first event with its `time`, the `way` that led to it and whether the second did not follow."""
+def _first_events(first: str, second: str, telemetry: ServiceTelemetry) -> pd.DataFrame:
+    """Return each first event with its `time`, the `caller`'s operation, and whether the second is missing."""
     import pandas as pd
 
-    ordered = seen.logs.sort_values(["SpanID", "time"], kind="stable")
+    ordered, spans = telemetry.logs.sort_values(["SpanID", "time"], kind="stable"), telemetry.spans
     text = ordered["message"]
     if first.endswith(" start"):
-        begun = seen.spans[seen.spans["OperationName"].str.contains(first.removesuffix(" start"), regex=False)]
-        opening = ordered.drop_duplicates("SpanID").set_index("SpanID")["message"].reindex(begun["SpanID"]).fillna("")
-        above = seen.spans.drop_duplicates("SpanID").set_index("SpanID")["OperationName"]
+        started = spans[spans["OperationName"].str.contains(first.removesuffix(" start"), regex=False)]
+        line = ordered.drop_duplicates("SpanID").set_index("SpanID")["message"].reindex(started["SpanID"]).fillna("")
+        operations = spans.drop_duplicates("SpanID").set_index("SpanID")["OperationName"]
         return pd.DataFrame({
-            "time": begun["start"].to_numpy(),
-            "way": above.reindex(begun["ParentID"]).fillna("").to_numpy(),
-            "broken": ~opening.str.contains(second, regex=False).to_numpy(dtype=bool),
+            "time": started["start"].to_numpy(),
+            "caller": operations.reindex(started["ParentID"]).fillna("").to_numpy(),
+            "broken": ~line.str.contains(second, regex=False).to_numpy(dtype=bool),
         })  # fmt: skip
-    here = text.str.contains(first, regex=False).to_numpy(dtype=bool)
-    follows = (ordered["SpanID"] == ordered["SpanID"].shift(-1)).to_numpy()
-    goes_on = follows & text.shift(-1).fillna("").str.contains(second, regex=False).to_numpy(dtype=bool)
-    return pd.DataFrame({"time": ordered["time"].to_numpy()[here], "way": "", "broken": ~goes_on[here]})
+    matches = text.str.contains(first, regex=False).to_numpy(dtype=bool)
+    same_span = (ordered["SpanID"] == ordered["SpanID"].shift(-1)).to_numpy()
+    complete = same_span & text.shift(-1).fillna("").str.contains(second, regex=False).to_numpy(dtype=bool)
+    return pd.DataFrame({"time": ordered["time"].to_numpy()[matches], "caller": "", "broken": ~complete[matches]})
 
 
 def label_of(fault: Mapping[str, str], answer: str | None, sign_ns: int | None) -> dict[str, Any]:
-    """Return the fields of the label.
-
-    The onset is `inject_time`, or the first sign of the fault where that comes earlier.
-    """
+    """Return the fields of the label; the onset is the earlier of `inject_time` and the first sign of the fault."""
     service = service_of(fault["inject_pod"])
     level, kind = KINDS.get(fault["inject_type"], (None, fault["inject_type"]))
     inject_ns = injected_ns(fault)
@@ -317,17 +314,17 @@ def label_of(fault: Mapping[str, str], answer: str | None, sign_ns: int | None) 
     }
 
 
-def evidence_of(fault: Mapping[str, str], sign_ns: int | None, moved: str) -> Sequence[Mapping[str, Any]]:
-    """Return what was looked at: the first sign of the fault, and where the reference comes from."""
+def evidence_of(fault: Mapping[str, str], sign_ns: int | None, origin: str) -> Sequence[Mapping[str, Any]]:
+    """Return evidence rows for the first sign of the fault and the origin of the reference."""
     return (
         {
             "check": "injection",
             "subject": fault["inject_pod"],
             "time": sign_ns,
             "passed": sign_ns is not None,
-            "detail": "first request without the order of events that the published answer names"
+            "detail": "first request without the published order of events"
             if sign_ns is not None
-            else "no events to judge by, or their order never changes",
+            else "no events, or their order never changes",
         },
-        {"check": "health", "subject": "reference", "time": None, "passed": True, "detail": moved},
+        {"check": "health", "subject": "reference", "time": None, "passed": True, "detail": origin},
     )

@@ -1,4 +1,4 @@
-"""OpenRCA: each half hour with records becomes one episode."""
+"""Import OpenRCA; each half hour with records becomes one episode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.archives import missing_of, names_in, unpacked
+from faultset.datasets.imports.archives import list_missing, list_names, unpack
 from faultset.datasets.imports.columns import csv_header
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
 from faultset.datasets.imports.formats.openrca_rows import (
@@ -39,62 +39,60 @@ _SAMPLED = 20_000
 _CONSISTENT = 0.9
 
 
-def look(system: System) -> Iterator[DataIssue]:
-    """Yield the data_issues of a system."""
+def find_issues(system: System) -> Iterator[DataIssue]:
+    """Yield the issues of a system."""
     far = [r for r in system.records if r.stated_ns is None or abs(r.stated_ns - r.time_ns) > 60 * SECOND_NS]
     if far:
         yield DataIssue(
-            severity="warning",
-            place=f"{system.app}/record.csv",
-            found=f"timestamp and datetime (UTC+8) disagree in {len(far)} of {len(system.records)} records",
-            handling="timestamp is taken",
+            "warning",
+            f"{system.app}/record.csv",
+            f"timestamp and datetime (UTC+8) disagree in {len(far)} of {len(system.records)} records.",
+            "timestamp is used.",
         )
     for start, records in slots(system):
-        place = f"{system.app}/{slot_name(start)}"
         if len(records) > 1:
             yield DataIssue(
-                severity="note",
-                place=place,
-                found=f"{len(records)} records lie in one half hour",
-                handling="they are one episode with several root causes",
+                "note",
+                f"{system.app}/{slot_name(start)}",
+                f"{len(records)} records fall into the same half hour.",
+                "They become one episode with several root causes.",
             )
     for folder in sorted((system.root / "telemetry").glob("????_??_??")):
         missing = [kind for kind in ("metric", "trace", "log") if not any((folder / kind).glob("*.csv"))]
         if missing:
             yield DataIssue(
-                severity="note",
-                place=f"{system.app}/{folder.name}",
-                found=f"there are no files of {', '.join(missing)}",
-                handling="these tables are empty",
+                "note",
+                f"{system.app}/{folder.name}",
+                f"There are no files of {', '.join(missing)}.",
+                "These tables are empty.",
             )
         for path in sorted((folder / "trace").glob("*.csv")):
-            yield from _durations(system, path)
+            yield from _find_duration_issue(system, path)
 
 
-def _durations(system: System, path: Path) -> Iterator[DataIssue]:
-    """Yield a warning where children begin after their parents have ended: the unit is too small then."""
+def _find_duration_issue(system: System, path: Path) -> Iterator[DataIssue]:
+    """Yield a warning if children begin after their parents end, because the unit of durations is then too small."""
     import pandas as pd
 
-    place = f"{system.app}/{path.parent.parent.name}/{path.name}"
     try:
         names = span_names(csv_header(path))
         frame = pd.read_csv(path, dtype=str, nrows=_SAMPLED, encoding="utf-8-sig", keep_default_na=False)
     except (DataError, ValueError, OSError):
-        return  # its cases cannot be read either
+        return  # reading its cases reports the error
     if not all(names[ours] for ours in ("trace", "span", "parent", "duration", "time")):
         return
     keys = {ours: frame[name] for ours, name in names.items() if name}
     spans = pd.DataFrame({"trace": keys["trace"], "span": keys["span"], "parent": keys["parent"]})
     spans["start"] = pd.to_numeric(keys["time"], errors="coerce") * 1e6
     spans["length"] = pd.to_numeric(keys["duration"], errors="coerce") * duration_factor(names)
-    both = spans.merge(spans, left_on=["trace", "parent"], right_on=["trace", "span"], suffixes=("", "_up"))
-    late = both["start"] > both["start_up"] + both["length_up"] + 1e6
-    if len(both) and float(np.mean(late)) > 1 - _CONSISTENT:
+    pairs = spans.merge(spans, left_on=["trace", "parent"], right_on=["trace", "span"], suffixes=("", "_up"))
+    late = pairs["start"] > pairs["start_up"] + pairs["length_up"] + 1e6
+    if len(pairs) and float(np.mean(late)) > 1 - _CONSISTENT:
         yield DataIssue(
-            severity="warning",
-            place=place,
-            found=f"{int(late.sum())} of {len(both)} spans begin after their parent has ended",
-            handling="durations are read as for the other files; their unit may be another",
+            "warning",
+            f"{system.app}/{path.parent.parent.name}/{path.name}",
+            f"{int(late.sum())} of {len(pairs)} spans begin after their parent has ended.",
+            "Durations are read like those of other files, although their unit may differ.",
         )
 
 
@@ -118,7 +116,7 @@ METRIC_ROLES: tuple[dict[str, str], ...] = tuple(
         "unit": unit,
         "kind": "gauge",
         "combine": combine,
-        "meaning": "by a word in its name",
+        "meaning": "inferred from its name",
     }
     for role, unit, combine, patterns in _WORDS
     for pattern in patterns
@@ -126,33 +124,33 @@ METRIC_ROLES: tuple[dict[str, str], ...] = tuple(
 
 
 _GAP_NS = 300 * SECOND_NS
-"""Time without a sample at an end of a view that is no gap but the end of the recording."""
+"""A longer time without samples at either end of a view means that the recording began or ended there."""
 
 
 class OpenRCAImport:
     """OpenRCA (ICLR 2025): folders with `record.csv` and `telemetry`, or an archive of them.
 
-    Candidates are components: what the source calls node, container, database or service. A pod of Market counts
-    as its service. In all tables `service` is the component.
+    Candidates are the source's components: nodes, containers, databases or services. Pods of Market count as their
+    service. In all tables, `service` is the component.
     """
 
     name = "openrca"
     title = "OpenRCA"
     layout = (("record.csv", r"(^|/)record\.csv$"), ("a folder telemetry", r"(^|/)telemetry(/|$)"))
     weakness = (
-        "no case without a fault; the onset is known to a minute; units of durations are not stated by the source; "
-        "other faults may lie in the time before"
+        "There are no cases without a fault. The onset is known to a minute. The source does not state the unit of "
+        "durations. Other faults may occur in the time before."
     )
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there are records beside telemetry."""
-        return not missing_of(self.layout, names_in(path))
+        """Return whether a path has records and telemetry."""
+        return not list_missing(self.layout, list_names(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Find every half hour with a record."""
+        """Return every half hour with a record."""
         cases = []
-        for system in find_systems(unpacked(path)):
-            report_issues(partial(look, system))
+        for system in find_systems(unpack(path)):
+            report_issues(partial(find_issues, system))
             for start, _ in slots(system):
                 key = f"{system.app}/{slot_name(start)}"
                 cases.append(Case(key=key, paths=(system.root,), facts={"start": start}, has_fault=True))
@@ -161,17 +159,17 @@ class OpenRCAImport:
         return cases
 
     def load(self, case: Case) -> ForeignEpisode:
-        """Read one half hour."""
+        """Read a half hour."""
         system = find_systems(case.paths[0])[0]
         start = case.facts["start"]
         records = dict(slots(system))[start]
         window = (start - BEFORE_NS, start + SLOT_NS + AFTER_NS)
         folders = system.day_folders(*window)
         if not folders:
-            raise DataError(f"{case.key}: {system.root / 'telemetry'} has no folder of that day; restore it")
+            raise DataError(f"{case.key}: {system.root / 'telemetry'} needs a folder of that day; restore it")
         metrics = list(metric_rows(system, folders, window))
         onset = records[0].time_ns
-        window = _recorded(window, metrics, onset)
+        window = _trim_to_recording(window, metrics, onset)
         return ForeignEpisode(
             app=system.app,
             view_start_ns=window[0],
@@ -182,12 +180,12 @@ class OpenRCAImport:
             source_intervals_s={"metrics": _step_s(metrics)},
             metric_roles=METRIC_ROLES,
             tables={
-                "metrics": partial(_same, metrics),
+                "metrics": lambda: metrics,
                 "spans": partial(span_rows, system, folders, window),
                 "logs": partial(log_rows, system, folders, window),
             },
             label=label_of(system, records),
-            evidence=tuple(_health(system, records, window)),
+            evidence=_health_evidence(system, records, window),
             inputs=(
                 system.root / "record.csv",
                 *(path for kind in ("metric", "trace", "log") for path in telemetry_files(folders, kind)),
@@ -195,8 +193,8 @@ class OpenRCAImport:
         )
 
 
-def _recorded(window: Window, metrics: Sequence[pa.Table], onset: int) -> Window:
-    """Return the part of a window that was recorded, where a recording begins or ends inside it, around the onset."""
+def _trim_to_recording(window: Window, metrics: Sequence[pa.Table], onset: int) -> Window:
+    """Trim a window to the recording around the onset if the recording begins or ends inside it."""
     times = np.concatenate([table["time"].cast(pa.int64()).to_numpy() for table in metrics] or [np.zeros(0, np.int64)])
     step = round((_step_s(metrics) or 0) * SECOND_NS)
     if not step:
@@ -207,36 +205,32 @@ def _recorded(window: Window, metrics: Sequence[pa.Table], onset: int) -> Window
     return start, end
 
 
-def _same(tables: Sequence[pa.Table]) -> Sequence[pa.Table]:
-    return tables
-
-
 def _candidates(system: System, metrics: Sequence[pa.Table]) -> tuple[str, ...]:
-    """Return all components that have metrics in the view or that ever failed in the system."""
-    seen = {
+    """Return all components with metrics in the view or with a record."""
+    components = {
         name
         for table in metrics
         for chunk in table["service"].chunks
         for name in chunk.dictionary.to_pylist()
         if name is not None
     }
-    return tuple(sorted(seen | {system.component_of(record.component) for record in system.records}))
+    return tuple(sorted(components | {system.component_of(record.component) for record in system.records}))
 
 
 def _step_s(metrics: Sequence[pa.Table]) -> float | None:
-    """Return the median time between samples of a series."""
+    """Return the median time between the samples of a series."""
     gaps: list[np.ndarray] = []
     for table in metrics:
         frame = table.select(["time", "pod", "metric"]).to_pandas()
         times = frame["time"].astype("int64")
         steps = times.groupby([frame["pod"], frame["metric"]], observed=True).diff()
         gaps.append(steps[steps > 0].to_numpy(dtype=float))
-    every = np.concatenate(gaps) if gaps else np.zeros(0)
-    return float(np.median(every)) / SECOND_NS if len(every) else None
+    joined = np.concatenate(gaps) if gaps else np.zeros(0)
+    return float(np.median(joined)) / SECOND_NS if len(joined) else None
 
 
-def _health(system: System, records: Sequence[Record], window: tuple[int, int]) -> Sequence[Mapping[str, Any]]:
-    """Say which other records lie in the view before the onset."""
+def _health_evidence(system: System, records: Sequence[Record], window: Window) -> tuple[Mapping[str, Any], ...]:
+    """Return an evidence row on other records in the view before the onset."""
     onset = records[0].time_ns
     others = [r for r in system.records if window[0] <= r.time_ns < onset and r not in records]
     names = ", ".join(f"{record.reason} in {record.component}" for record in others)
@@ -246,6 +240,6 @@ def _health(system: System, records: Sequence[Record], window: tuple[int, int]) 
             "subject": "view before the onset",
             "time": None,
             "passed": not others,
-            "detail": f"other records lie there: {names}" if others else "no other record lies there",
+            "detail": f"other records: {names}" if others else "no other record",
         },
     )

@@ -1,10 +1,11 @@
 """Systems of OpenRCA's data, their records and rows.
 
 Records and day folders are in the local time of the source, eight hours ahead of UTC; telemetry has epoch numbers.
-Questions are asked about half hours, so all records of one half hour are one case.
+OpenRCA's questions are about half hours, so all records of a half hour form one case.
 
-Files are recognised by their columns, not by their system. Traps: seconds in one file and milliseconds in the
-next; durations in milliseconds or microseconds that no file states; roots called `None`; headers within the file.
+Files are recognised by their columns, not by their system. Pitfalls of the data: files mix seconds and milliseconds;
+no file states whether durations are milliseconds or microseconds; parents of roots are `None`; headers repeat within
+a file.
 """
 
 from __future__ import annotations
@@ -25,8 +26,15 @@ import pyarrow.csv as pacsv
 from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
-from faultset.datasets.imports.columns import absent, coded, constant, csv_header, epoch_ns, parse_numbers
+from faultset.datasets.imports.columns import (
+    build_table,
+    constant,
+    csv_header,
+    encode_codes,
+    encode_series,
+    epoch_ns,
+    parse_numbers,
+)
 from faultset.datasets.status_codes import parse_status_code
 
 if TYPE_CHECKING:
@@ -35,7 +43,7 @@ if TYPE_CHECKING:
 LOCAL = timezone(timedelta(hours=8))
 SLOT_NS = 1800 * SECOND_NS
 BEFORE_NS = SLOT_NS
-"""Time of a view before the half hour; a little less of it is the reference."""
+"""Time of a view before the half hour; the reference is most of it."""
 AFTER_NS = 600 * SECOND_NS
 """Time of a view after the half hour, for faults at its end."""
 
@@ -45,7 +53,7 @@ _PROTOCOL = re.compile(r"-(grpc|http)$")
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One row of `record.csv`."""
+    """A row of `record.csv`."""
 
     level: str
     component: str
@@ -55,7 +63,7 @@ class Record:
 
     @property
     def stated_ns(self) -> int | None:
-        """The column `datetime`, read as the source's local time; None when it cannot be read."""
+        """The column `datetime`, read as the source's local time; None if unreadable."""
         try:
             moment = datetime.strptime(self.datetime.strip(), "%Y-%m-%d %H:%M:%S").replace(tzinfo=LOCAL)
         except ValueError:
@@ -65,7 +73,7 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """One system: a folder with records and telemetry."""
+    """A system: a folder with records and telemetry."""
 
     root: Path
     app: str
@@ -73,33 +81,33 @@ class System:
 
     @property
     def has_pods(self) -> bool:
-        """Whether components are pods of services; otherwise they are what they are called."""
+        """Whether components are pods of services."""
         return self.app.startswith("market")
 
     def day_folders(self, start_ns: int, end_ns: int) -> list[Path]:
-        """Return the folders of all local days that a window touches, those that are there."""
+        """Return the existing folders of all local days that a window overlaps."""
         first, last = (_local(moment).date() for moment in (start_ns, end_ns - 1))
         days = [first + timedelta(days=step) for step in range((last - first).days + 1)]
         folders = [self.root / "telemetry" / day.strftime("%Y_%m_%d") for day in days]
         return [folder for folder in folders if folder.is_dir()]
 
     def component_of(self, cmdb_id: str) -> str:
-        """Return the candidate that an id stands for.
+        """Return the candidate for an id.
 
-        Market's ids are pods, pods with their node, services with a protocol or a port, and nodes; a pod's
-        candidate is its service.
+        Market's ids are pods, pods with their node, services with a protocol or a port, and nodes. A pod's candidate
+        is its service.
         """
         if not self.has_pods:
             return cmdb_id
-        parts = cmdb_id.split(".")
-        name = parts[1] if len(parts) == 2 and parts[0].startswith("node-") else parts[0]
+        names = cmdb_id.split(".")
+        name = names[1] if len(names) == 2 and names[0].startswith("node-") else names[0]
         if name.startswith("node-"):
             return name
         return _REPLICA.sub("", _PROTOCOL.sub("", name)) or name
 
 
 def find_systems(root: Path) -> list[System]:
-    """Return all systems below a folder, in order; DataError for records that cannot be read."""
+    """Return all systems below a folder, sorted; raise DataError for unreadable records."""
     return [
         System(root=path.parent, app=_app(path.parent), records=_records(path))
         for path in sorted(root.rglob("record.csv"))
@@ -108,7 +116,7 @@ def find_systems(root: Path) -> list[System]:
 
 
 def slots(system: System) -> Iterator[tuple[int, tuple[Record, ...]]]:
-    """Yield each half hour with records, by its start, with the records in order of time."""
+    """Yield the start of each half hour with records, and its records in order of time."""
     grouped: dict[int, list[Record]] = {}
     for record in system.records:
         grouped.setdefault(record.time_ns // SLOT_NS * SLOT_NS, []).append(record)
@@ -117,7 +125,7 @@ def slots(system: System) -> Iterator[tuple[int, tuple[Record, ...]]]:
 
 
 def slot_name(start_ns: int) -> str:
-    """Return a half hour in the source's local time.
+    """Return the start of a half hour in the source's local time.
 
     Examples
     --------
@@ -128,7 +136,7 @@ def slot_name(start_ns: int) -> str:
 
 
 def label_of(system: System, records: Sequence[Record]) -> dict[str, Any]:
-    """Return the fields of the label: level and reason in the source's own words."""
+    """Return the fields of the label, with level and reason in the source's terms."""
     targets = list(dict.fromkeys(system.component_of(record.component) for record in records))
     causes: list[Mapping[str, Any]] = [
         {
@@ -178,19 +186,16 @@ def _app(folder: Path) -> str:
 def _records(path: Path) -> tuple[Record, ...]:
     import pandas as pd
 
-    wanted = ["level", "component", "timestamp", "datetime", "reason"]
     try:
         table = pd.read_csv(path, dtype=str, encoding="utf-8-sig", keep_default_na=False)
         rows = table[table["timestamp"] != "timestamp"].drop_duplicates()
         times = epoch_ns(rows["timestamp"].astype(float).to_numpy())
-        # Telecom's records have no level: all of them are of containers, hosts or databases.
+        # Telecom's records have no level; they are about containers, hosts or databases.
         levels = rows["level"] if "level" in rows else ["component"] * len(rows)
-        parts = zip(
-            levels, times.tolist(), *(rows[name] for name in wanted if name not in ("level", "timestamp")), strict=True
-        )
+        columns = (rows[name] for name in ("component", "datetime", "reason"))
         return tuple(
             Record(level=level, component=component.strip(), time_ns=time, datetime=stated, reason=reason.strip())
-            for level, time, component, stated, reason in parts
+            for level, time, component, stated, reason in zip(levels, times.tolist(), *columns, strict=True)
         )
     except (OSError, ValueError, KeyError) as error:
         raise DataError(f"{path} is not a list of records ({error!r}); restore the file") from error
@@ -209,7 +214,7 @@ _SPAN_NAMES = {
     "component": ("cmdb_id",),
     "time": TIMES,
 }
-"""Our name -> the source's, the first that a file has."""
+"""Our name to the source's alternatives; the first that a file has is used."""
 
 Window = tuple[int, int]
 
@@ -220,23 +225,23 @@ def metric_rows(system: System, folders: Sequence[Path], window: Window) -> Iter
         header = csv_header(path)
         long = "value" in header and "cmdb_id" in header
         for frame in _pieces(path, header, window):
-            yield _long(system, frame, path) if long else _wide(system, frame, path)
+            yield _long_metrics(system, frame, path) if long else _wide_metrics(system, frame, path)
 
 
 def span_rows(system: System, folders: Sequence[Path], window: Window) -> Iterator[pa.Table]:
-    """Yield the table `spans`; a span that is there twice comes once."""
+    """Yield the distinct rows of the table `spans`."""
     seen = np.zeros(0, dtype=np.uint64)
     for path in telemetry_files(folders, "trace"):
         header = csv_header(path)
-        names = {ours: next((n for n in theirs if n in header), None) for ours, theirs in _SPAN_NAMES.items()}
+        names = span_names(header)
         missing = sorted(ours for ours in ("trace", "span", "duration", "component", "time") if names[ours] is None)
         if missing:
             raise DataError(f"{path} has no column for {', '.join(missing)}; restore the file")
         for frame in _pieces(path, header, window):
             codes = _hashes(frame, names)
-            fresh = ~np.isin(codes, seen) & ~_repeated(codes)
+            is_new = ~np.isin(codes, seen) & ~_is_repeat(codes)
             seen = np.union1d(seen, codes)
-            yield _spans(system, frame[fresh], names)
+            yield _span_table(system, frame[is_new], names)
 
 
 def log_rows(system: System, folders: Sequence[Path], window: Window) -> Iterator[pa.Table]:
@@ -247,46 +252,43 @@ def log_rows(system: System, folders: Sequence[Path], window: Window) -> Iterato
             raise DataError(f"{path} has no columns timestamp, cmdb_id and value; restore the file")
         for frame in _pieces(path, header, window, newlines=True):
             ids = frame["cmdb_id"].astype(str)
-            yield _table(
-                LOGS,
+            yield build_table(
+                "logs",
                 {
                     "time": _times(frame),
                     "service": _components(system, ids),
-                    "pod": _words(ids),
-                    "container": _words(frame.get("log_name", ids).astype(str)),
-                    "level": absent(len(frame)),
+                    "pod": encode_series(ids),
+                    "container": encode_series(frame.get("log_name", ids).astype(str)),
                     "message": pa.array(frame["value"], pa.string()),
-                    "trace_id": pa.nulls(len(frame), pa.string()),
-                    "span_id": pa.nulls(len(frame), pa.string()),
                 },
             )
 
 
 def duration_factor(names: dict[str, str | None]) -> int:
-    """Return nanoseconds in one unit of a trace file's durations, which no file states.
+    """Return the nanoseconds per unit of a trace file's durations.
 
-    Market's are microseconds and have `parent_span`; the others' are milliseconds.
+    Files with `parent_span`, those of Market, have microseconds; the others have milliseconds.
     """
     return MICRO if names["parent"] == "parent_span" else MILLI
 
 
 def span_names(header: Sequence[str]) -> dict[str, str | None]:
-    """Return our name -> the column of a trace file, None where it has none."""
-    return {ours: next((n for n in theirs if n in header), None) for ours, theirs in _SPAN_NAMES.items()}
+    """Return the column of a trace file, or None, for each of our names."""
+    return {ours: next((name for name in theirs if name in header), None) for ours, theirs in _SPAN_NAMES.items()}
 
 
 def telemetry_files(folders: Sequence[Path], kind: str) -> list[Path]:
-    """Return the files of a kind (`metric`, `trace`, `log`) of some days that are not empty."""
+    """Return the non-empty files of a kind (`metric`, `trace`, `log`)."""
     return [path for folder in folders for path in sorted((folder / kind).glob("*.csv")) if path.stat().st_size]
 
 
 def _pieces(path: Path, header: Sequence[str], window: Window, *, newlines: bool = False) -> Iterator[pd.DataFrame]:
-    """Yield the rows of a file that lie in a window, as text, with their time in `time_ns`."""
+    """Yield the rows of a file within a window, as text, with their time in `time_ns`."""
     clock = next((name for name in TIMES if name in header), None)
     if clock is None:
         raise DataError(f"{path} has no column {' or '.join(TIMES)}; restore the file")
     try:
-        with _silent_about_rows():
+        with _unraisable_errors_ignored():
             reader = pacsv.open_csv(
                 path,
                 read_options=pacsv.ReadOptions(block_size=_BLOCK),
@@ -295,10 +297,10 @@ def _pieces(path: Path, header: Sequence[str], window: Window, *, newlines: bool
             )
             for batch in reader:
                 stamps = parse_numbers(batch.column(clock).to_pandas())
-                known = np.isfinite(stamps)
+                valid = np.isfinite(stamps)
                 times = np.zeros(len(stamps), dtype=np.int64)
-                times[known] = epoch_ns(stamps[known])
-                inside = known & (times >= window[0]) & (times < window[1])
+                times[valid] = epoch_ns(stamps[valid])
+                inside = valid & (times >= window[0]) & (times < window[1])
                 if inside.any():
                     frame = batch.filter(pa.array(inside)).to_pandas()
                     yield frame.assign(time_ns=times[inside])
@@ -311,8 +313,8 @@ def _skip(_: Any) -> str:
 
 
 @contextmanager
-def _silent_about_rows() -> Iterator[None]:
-    """Keep Arrow from printing a traceback for each invalid row whose text is not UTF-8 either."""
+def _unraisable_errors_ignored() -> Iterator[None]:
+    """Keep Arrow from printing a traceback for each invalid row that is not UTF-8."""
     before, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
     try:
         yield
@@ -320,69 +322,64 @@ def _silent_about_rows() -> Iterator[None]:
         sys.unraisablehook = before
 
 
-def _long(system: System, frame: pd.DataFrame, path: Path) -> pa.Table:
+def _long_metrics(system: System, frame: pd.DataFrame, path: Path) -> pa.Table:
     name = next((column for column in ("kpi_name", "name") if column in frame), None)
     if name is None:
         raise DataError(f"{path} has no column kpi_name or name; restore the file")
     ids = frame["cmdb_id"].astype(str)
-    labels = _mesh_labels(ids) if system.has_pods else constant("{}", len(frame))
-    return _metrics(system, frame, ids, _words(frame[name].astype(str)), labels, frame["value"])
+    labels = _mesh_labels(ids) if system.has_pods else None
+    return _metric_table(system, frame, ids, frame[name].astype(str), frame["value"], labels)
 
 
-def _wide(system: System, frame: pd.DataFrame, path: Path) -> pa.Table:
-    import pandas as pd
-
+def _wide_metrics(system: System, frame: pd.DataFrame, path: Path) -> pa.Table:
     owner = next((column for column in ("tc", "serviceName", "service") if column in frame), None)
     if owner is None:
-        raise DataError(f"{path} names no service in tc, serviceName or service; restore the file")
+        raise DataError(f"{path} needs a column tc, serviceName or service; restore the file")
     numbers = [column for column in frame.columns if column not in (owner, *TIMES, "time_ns")]
     long = frame.melt(id_vars=[owner, "time_ns"], value_vars=numbers)
-    ids = long[owner].astype(str)
-    metric = pd.Series(long["variable"].astype(str))
-    return _metrics(system, long, ids, _words(metric), constant("{}", len(long)), long["value"])
+    return _metric_table(system, long, long[owner].astype(str), long["variable"].astype(str), long["value"])
 
 
-def _metrics(
-    system: System, frame: pd.DataFrame, ids: pd.Series, metric: pa.Array, labels: pa.Array, text: pd.Series
+def _metric_table(
+    system: System,
+    frame: pd.DataFrame,
+    ids: pd.Series,
+    metric: pd.Series,
+    text: pd.Series,
+    labels: pa.Array | None = None,
 ) -> pa.Table:
     values = parse_numbers(text)
-    rows = len(frame)
-    table = _table(
-        METRICS,
-        {
-            "time": _times(frame),
-            "service": _components(system, ids),
-            "pod": _words(ids),
-            "container": absent(rows),
-            "metric": metric,
-            "labels": labels,
-            "kind": constant("gauge", rows),
-            "value": pa.array(np.nan_to_num(values)),
-        },
-    )
+    columns = {
+        "time": _times(frame),
+        "service": _components(system, ids),
+        "pod": encode_series(ids),
+        "metric": encode_series(metric),
+        "kind": constant("gauge", len(frame)),
+        "value": pa.array(np.nan_to_num(values)),
+    }
+    table = build_table("metrics", columns if labels is None else {**columns, "labels": labels})
     return table.filter(pa.array(np.isfinite(values)))
 
 
 def _mesh_labels(ids: pd.Series) -> pa.Array:
-    """Return who called whom where an id says it: `pod.source.caller.callee`."""
+    """Return caller and callee of ids of the form `pod.source.caller.callee`."""
     words, codes = np.unique(ids.to_numpy(dtype=str), return_inverse=True)
     labels = []
     for word in words:
-        parts = word.split(".")
-        told = len(parts) == 4 and parts[1] in ("source", "destination")
-        seen = {"destination": parts[3], "seen_as": parts[1], "source": parts[2]} if told else {}
-        labels.append(canonical_json(seen))
-    return coded(labels, codes.astype(np.int32))
+        fields = word.split(".")
+        is_call = len(fields) == 4 and fields[1] in ("source", "destination")
+        call = {"destination": fields[3], "seen_as": fields[1], "source": fields[2]} if is_call else {}
+        labels.append(canonical_json(call))
+    return encode_codes(labels, codes.astype(np.int32))
 
 
-def _spans(system: System, frame: pd.DataFrame, names: dict[str, str | None]) -> pa.Table:
+def _span_table(system: System, frame: pd.DataFrame, names: dict[str, str | None]) -> pa.Table:
     import pandas as pd
 
     def column(ours: str) -> pd.Series:
         name = names[ours]
         return frame[name].astype(str) if name else pd.Series("", index=frame.index)
 
-    rows = len(frame)
     ids = column("component")
     parent = column("parent")
     owner = _components(system, ids)
@@ -391,11 +388,11 @@ def _spans(system: System, frame: pd.DataFrame, names: dict[str, str | None]) ->
     operation = pd.Series("unnamed", index=frame.index)
     for name in _OPERATIONS:
         if name in frame:
-            told = frame[name].notna() & ~frame[name].isin(["", "None"])
-            operation = operation.mask((operation == "unnamed") & told, frame[name])
+            is_name = frame[name].notna() & ~frame[name].isin(["", "None"])
+            operation = operation.mask((operation == "unnamed") & is_name, frame[name])
     kind = frame["callType"].astype(str).str.lower() if "callType" in frame else pd.Series("", index=frame.index)
-    return _table(
-        SPANS,
+    return build_table(
+        "spans",
         {
             "time": _times(frame),
             "trace_id": pa.array(column("trace"), pa.string()),
@@ -403,36 +400,35 @@ def _spans(system: System, frame: pd.DataFrame, names: dict[str, str | None]) ->
             "parent_span_id": pa.array(parent.where(~parent.isin(_NO_PARENT)), pa.string(), from_pandas=True),
             "service": owner,
             "reported_service": owner,
-            "peer_service": absent(rows),
-            "pod": _words(ids),
-            "operation": _words(operation),
-            "kind": _words(
+            "pod": encode_series(ids),
+            "operation": encode_series(operation),
+            "kind": encode_series(
                 kind.map({"jdbc": "client", "remoteprocess": "client", "local": "internal"}).fillna("server")
             ),
             "duration_ns": pa.array(np.round(elapsed * duration_factor(names)).astype(np.int64)),
-            "status": _words(status),
+            "status": encode_series(status),
             "status_code": pa.array(code, pa.int32(), from_pandas=True),
-            "attributes": constant("{}", rows).cast(pa.string()),
         },
     )
 
 
 def _outcome(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Return status and code: `success` says it in words, `status_code` as that of gRPC or HTTP."""
+    """Return status and code from `success`, or from `status_code` of gRPC or HTTP."""
     import pandas as pd
 
     unset = pd.Series("unset", index=frame.index)
+    no_code = pd.Series(np.nan, index=frame.index).astype("Int32")
     if "success" in frame:
-        well = frame["success"].astype(str).str.lower() == "true"
-        return unset.mask(well, "ok").mask(~well, "error"), pd.Series(np.nan, index=frame.index).astype("Int32")
+        success = frame["success"].astype(str).str.lower() == "true"
+        return unset.mask(success, "ok").mask(~success, "error"), no_code
     if "status_code" not in frame:
-        return unset, pd.Series(np.nan, index=frame.index).astype("Int32")
+        return unset, no_code
     text = frame["status_code"].astype(str).str.lower()
     codes = {word: None if word == "ok" else parse_status_code(word) for word in text.unique()}
     code = text.map(codes).astype("Int32")
-    well = ((code == 0) | ((code >= 100) & (code < 400))).fillna(False) | text.isin(["ok", "unset"])
-    known = code.notna() | text.isin(["ok", "error"])
-    return unset.mask(known & well, "ok").mask(known & ~well, "error"), code
+    success = ((code == 0) | ((code >= 100) & (code < 400))).fillna(False) | text.isin(["ok", "unset"])
+    is_set = code.notna() | text.isin(["ok", "error"])
+    return unset.mask(is_set & success, "ok").mask(is_set & ~success, "error"), code
 
 
 def _hashes(frame: pd.DataFrame, names: dict[str, str | None]) -> np.ndarray:
@@ -441,24 +437,15 @@ def _hashes(frame: pd.DataFrame, names: dict[str, str | None]) -> np.ndarray:
     return pd.util.hash_pandas_object(frame[[names["trace"], names["span"]]], index=False).to_numpy()
 
 
-def _repeated(codes: np.ndarray) -> np.ndarray:
+def _is_repeat(codes: np.ndarray) -> np.ndarray:
     import pandas as pd
 
     return pd.Series(codes).duplicated().to_numpy()
 
 
 def _components(system: System, ids: pd.Series) -> pa.DictionaryArray:
-    return _words(ids.map({name: system.component_of(name) for name in ids.unique()}))
+    return encode_series(ids.map({name: system.component_of(name) for name in ids.unique()}))
 
 
 def _times(frame: pd.DataFrame) -> pa.Array:
-    return pa.array(frame["time_ns"].to_numpy(), pa.int64()).cast(TIME)
-
-
-def _words(column: pd.Series) -> pa.DictionaryArray:
-    return pa.array(column, pa.string(), from_pandas=True).dictionary_encode()
-
-
-def _table(schema: pa.Schema, columns: dict[str, pa.Array]) -> pa.Table:
-    wanted = pa.schema([field for field in schema if field.name != "episode"])
-    return pa.Table.from_arrays([columns[field.name].cast(field.type) for field in wanted], schema=wanted)
+    return pa.array(frame["time_ns"].to_numpy(), pa.int64())

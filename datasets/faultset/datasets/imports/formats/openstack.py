@@ -1,15 +1,15 @@
-"""The OpenStack failure dataset: each test becomes one episode."""
+"""Import the OpenStack failure dataset; each test becomes one episode."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.archives import missing_of, names_in, unpacked
+from faultset.datasets.imports.archives import list_missing, list_names, unpack
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
 from faultset.datasets.imports.formats.openstack_logs import (
     HTTP_CALLS,
@@ -27,11 +27,11 @@ _FAILED = "FAILURE"
 
 
 class OpenStackImport:
-    """OpenStack failure dataset (ESEC/FSE 2019): tables of tests beside folders of their logs, or an archive of both.
+    """OpenStack failure dataset (ESEC/FSE 2019): tables of tests and folders of their logs, or an archive of both.
 
-    The workload is a script, so the time before a fault differs in kind from the time after it. The reference is the
-    second round of the same script, which has no fault, moved so that it ends where the first begins. Candidates are
-    processes. A fault in code that several processes of a project share is found where any of them is named.
+    The workload is a script, so the requests before a fault differ from those after it. The reference is the second
+    round of the same script, which has no fault, moved so that it ends where the first begins. Candidates are
+    processes. If several processes of a project share the faulty code, each of them is a right answer.
     """
 
     name = "openstack"
@@ -41,40 +41,42 @@ class OpenStackImport:
         ("folders Test_n", r"(^|/)Test_"),
     )
     weakness = (
-        "no case without a fault; the reference is the round after the fault; no metrics; of code that several "
-        "processes run, the process is not known"
+        "There are no cases without a fault and no metrics. The reference is the round after the fault. Of code that "
+        "several processes run, the process is unknown."
     )
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there is a table of tests beside the folder of its subsystem."""
-        return not missing_of(self.layout, names_in(path))
+        """Return whether a path has a table of tests and folders of tests."""
+        return not list_missing(self.layout, list_names(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Find every test that has a round with a fault."""
-        found = find_experiments(unpacked(path))
-        if not found:
+        """Return every test that has a round with a fault."""
+        tests = find_experiments(unpack(path))
+        if not tests:
             raise DataError(f"{path} holds no test; give the folder with nova.tsv and the folders of its tests")
-        return [Case(key=one.name, paths=(one.folder,), facts={"row": dict(one.row)}, has_fault=True) for one in found]
+        return [
+            Case(key=test.name, paths=(test.folder,), facts={"row": dict(test.row)}, has_fault=True) for test in tests
+        ]
 
     def load(self, case: Case) -> ForeignEpisode:
-        """Read one test."""
+        """Read a test."""
         test = Experiment(name=case.key, folder=case.paths[0], row=case.facts["row"])
         faulty, healthy = test.round(1), test.round(2)
         start_ns, end_ns, ahead_s = faulty.window()
         healthy_start_ns, healthy_end_ns, healthy_ahead_s = healthy.window()
         onset = _onset_ns(test, start_ns, end_ns, ahead_s)
-        report_issues(partial(_issues, test, ahead_s))
+        report_issues(partial(_find_issues, test, ahead_s))
         moved = start_ns - healthy_end_ns
         before = RoundSegment(
             round=healthy, start_ns=healthy_start_ns, end_ns=healthy_end_ns, ahead_s=healthy_ahead_s, moved_ns=moved
         )
-        parts = (before, RoundSegment(round=faulty, start_ns=start_ns, end_ns=end_ns, ahead_s=ahead_s))
+        segments = (before, RoundSegment(round=faulty, start_ns=start_ns, end_ns=end_ns, ahead_s=ahead_s))
         processes = tuple(sorted({*faulty.logs, *healthy.logs}))
         causes = processes_of_code(test.row["COMPONENT"], processes)
         if not causes:
-            raise DataError(f"{test.folder} has no log of the project of {test.row['COMPONENT']}; restore it")
+            raise DataError(f"{test.folder} needs a log of the project of {test.row['COMPONENT']}; restore it")
         pairs = {ends_of(span, processes) for span in read_spans(healthy)} | set(HTTP_CALLS)
-        known = set(processes)
+        names = set(processes)
         return ForeignEpisode(
             app="openstack",
             view_start_ns=start_ns - (healthy_end_ns - healthy_start_ns),
@@ -82,8 +84,8 @@ class OpenStackImport:
             reference_end_ns=start_ns,
             reference_moved_ns=moved,
             services=processes,
-            calls=tuple(sorted((a, b) for a, b in pairs if a in known and b in known and a != b)),
-            tables={"logs": partial(log_rows, parts), "spans": partial(span_rows, parts, processes)},
+            calls=tuple(sorted((a, b) for a, b in pairs if a in names and b in names and a != b)),
+            tables={"logs": partial(log_rows, segments), "spans": partial(span_rows, segments, processes)},
             label=_label(test, causes, onset),
             inputs=(*faulty.files, *healthy.files),
             evidence=(
@@ -105,29 +107,27 @@ class OpenStackImport:
         )
 
 
-def _issues(test: Experiment, ahead_s: int) -> list[DataIssue]:
-    found = [(f"times of logs are {ahead_s / 3600:+g} h from UTC and say no zone", "they are moved to UTC", "note")]
+def _find_issues(test: Experiment, ahead_s: int) -> Iterator[DataIssue]:
+    problem = f"Times of logs are {ahead_s / 3600:+g} h from UTC, without a time zone."
+    yield DataIssue("note", test.name, problem, "They are converted to UTC.")
     if test.row["ROUND_2"] == _FAILED:
-        found.append(("the round without the fault failed too", "it is the reference all the same", "warning"))
+        yield DataIssue("warning", test.name, "The round without the fault failed too.", "It is the reference anyway.")
     if any(test.round(number).traces is None for number in (1, 2)):
-        found.append(("a round has no spans", "the episode has what is there", "warning"))
+        yield DataIssue("warning", test.name, "A round has no spans.", "The episode has the remaining rows.")
     if len(processes_of_code(test.row["COMPONENT"], tuple(test.round(1).logs))) > 1:
-        found.append(("the faulty code runs in several processes", "any of them is a right answer", "note"))
-    return [
-        DataIssue(severity=severity, place=test.name, found=what, handling=handling)  # type: ignore[arg-type]
-        for what, handling, severity in found
-    ]
+        problem = "The faulty code runs in several processes."
+        yield DataIssue("note", test.name, problem, "Each of them is a right answer.")
 
 
 def _onset_ns(test: Experiment, start_ns: int, end_ns: int, ahead_s: int) -> int:
-    """Return when the faulty code first ran, which must lie in the round."""
+    """Return the time when the faulty code first ran; raise DataError if it is outside the round."""
     times = test.round(1).activations(ahead_s)
     if not times:
-        raise DataError(f"{test.folder} has no activation of its fault; leave the case out")
+        raise DataError(f"{test.folder} needs an activation of its fault, but has none; leave the case out")
     if not start_ns <= times[0] < end_ns:
         raise DataError(
-            f"{test.folder} has its fault {(times[0] - start_ns) / SECOND_NS:.0f} s after the workload began, "
-            f"which lasted {(end_ns - start_ns) / SECOND_NS:.0f} s; leave the case out"
+            f"{test.folder} has its fault {(times[0] - start_ns) / SECOND_NS:.0f} s after the start of the workload, "
+            f"outside of its {(end_ns - start_ns) / SECOND_NS:.0f} s; leave the case out"
         )
     return times[0]
 

@@ -1,11 +1,11 @@
-"""Tests of the OpenStack failure dataset, the processes of its projects, and rows of its logs and spans."""
+"""Tests of the OpenStack failure dataset, and the processes, logs and spans of its projects."""
 
 from __future__ import annotations
 
 import csv
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.schemas import LOGS, SPANS, TIME
-from faultset.datasets.imports.columns import constant, words_of
+from faultset.datasets.imports.columns import build_table, constant, encode_words
 
 _SUFFIX = ".log.bzip2.out"
 _TOPICS = {
@@ -40,7 +39,7 @@ _TOPICS = {
     "neutron-vo": "neutron-openvswitch-agent",
     "novaclient": "nova-api",
 }
-"""Topic, or its beginning, -> the process that is called. Fan-outs to all agents count for the one of the switch."""
+"""Topic or its prefix to the called process. Messages to all agents count as calls of the Open vSwitch agent."""
 _CODE = (
     (r"/nova/(compute/manager|virt/|compute/resource_tracker|volume/)", ("nova-compute",)),
     (r"/nova/api/metadata/", ("nova-api",)),
@@ -63,10 +62,12 @@ _CODE = (
     (r"/neutron/plugins/ml2/drivers/(openvswitch|agent)", ("neutron-openvswitch-agent",)),
     (r"/neutron/(plugins/ml2|db|notifiers|api|services)", ("neutron-server",)),
 )
-"""Code -> processes that run it, the first that fits. Code that is not listed may run in any process of its project."""
-_ASKED_BY_HTTP = ("neutron-server", "cinder-api", "glance-api", "keystone")
+"""Pattern of a source path to the processes that run it; the first match counts.
+
+Other code may run in any process of its project."""
+_HTTP_SERVERS = ("neutron-server", "cinder-api", "glance-api", "keystone")
 HTTP_CALLS = (
-    *((caller, callee) for caller in ("nova-compute", "nova-api", "nova-conductor") for callee in _ASKED_BY_HTTP),
+    *((caller, callee) for caller in ("nova-compute", "nova-api", "nova-conductor") for callee in _HTTP_SERVERS),
     ("cinder-volume", "glance-api"),
     ("cinder-api", "keystone"),
     ("neutron-server", "keystone"),
@@ -74,7 +75,7 @@ HTTP_CALLS = (
     ("glance-api", "glance-registry"),
     ("neutron-metadata-agent", "nova-api"),
 )
-"""Calls between the projects by HTTP, as OpenStack documents them: no span shows these."""
+"""HTTP calls between projects from OpenStack's documentation; spans do not show them."""
 _CODE_PATTERNS = tuple((re.compile(pattern), processes) for pattern, processes in _CODE)
 
 
@@ -91,7 +92,7 @@ def process_of_log(subsystem: str, file: str) -> str:
 
 
 def process_of_topic(topic: str) -> str | None:
-    """Return the process that is called by a message to a topic; None for a topic that is not known.
+    """Return the process called by a message to a topic, or None for an unknown topic.
 
     Examples
     --------
@@ -104,7 +105,7 @@ def process_of_topic(topic: str) -> str | None:
 
 
 def processes_of_code(path: str, processes: Collection[str]) -> tuple[str, ...]:
-    """Return the processes in which a source file runs, of those that there are.
+    """Return the processes that may run a source file.
 
     Examples
     --------
@@ -113,18 +114,17 @@ def processes_of_code(path: str, processes: Collection[str]) -> tuple[str, ...]:
     >>> processes_of_code("/nova/objects/instance.py", ["nova-api", "nova-compute", "cinder-api"])
     ('nova-api', 'nova-compute')
     """
-    own = sorted(name for name in processes if name.startswith(f"{path.strip('/').split('/')[0]}-"))
+    of_project = sorted(name for name in processes if name.startswith(f"{path.strip('/').split('/')[0]}-"))
     listed = next((names for pattern, names in _CODE_PATTERNS if pattern.search(path)), ())
-    found = tuple(name for name in own if name in listed)
-    return found or tuple(own)
+    return tuple(name for name in of_project if name in listed) or tuple(of_project)
 
 
 def caller_of_code(paths: Collection[str], processes: Collection[str]) -> str | None:
-    """Return the process that the nearest frame of a call stack belongs to, where it is only one."""
+    """Return the process of the nearest frame of a call stack that only one process may run."""
     for path in paths:
-        found = processes_of_code(path, processes)
-        if len(found) == 1:
-            return found[0]
+        callers = processes_of_code(path, processes)
+        if len(callers) == 1:
+            return callers[0]
     return None
 
 
@@ -139,28 +139,28 @@ COLUMNS = ("TEST", "FAULT_TYPE", "COMPONENT", "CLASS", "FUNCTION", "ROUND_1", "R
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """One test: a round of the workload with the fault, and the same round without."""
+    """A test: a round of the workload with the fault, and the same round without."""
 
     name: str
     """For instance `Nova/Test_1`."""
     folder: Path
     row: Mapping[str, str]
-    """What the table of its subsystem says about it."""
+    """Its row in the table of the subsystem."""
 
     def round(self, number: int) -> WorkloadRound:
-        """Return round 1, which has the fault, or round 2, which has not."""
+        """Return round 1 with the fault or round 2 without."""
         return WorkloadRound(self.folder / "logs" / f"round_{number}")
 
 
 @dataclass(frozen=True)
 class WorkloadRound:
-    """One run of the workload."""
+    """A run of the workload."""
 
     folder: Path
 
     @property
     def logs(self) -> dict[str, Path]:
-        """Process -> its log."""
+        """Log of each process."""
         return {
             process_of_log(path.parent.name, path.name): path
             for path in sorted(self.folder.glob("*/*.out"))
@@ -169,12 +169,12 @@ class WorkloadRound:
 
     @property
     def traces(self) -> Path | None:
-        """File with the spans; None where there is none."""
+        """File with the spans, or None."""
         return next(iter(sorted(self.folder.glob("trace_*.log"))), None)
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Everything that is read of it."""
+        """All files that are read."""
         others = (self.traces, next(iter(self._client_logs), None), self.folder / "trigger_log")
         return (*self.logs.values(), *(path for path in others if path is not None and path.is_file()))
 
@@ -183,27 +183,27 @@ class WorkloadRound:
         return sorted(self.folder.glob("foreground_wl/*.out.*"))
 
     def window(self) -> tuple[int, int, int]:
-        """Return when the workload began and ended, UTC ns, and by how many seconds log times are ahead of UTC.
+        """Return start and end of the workload in UTC ns, and the seconds by which log times are ahead of UTC.
 
         Raises
         ------
         DataError
-            When the client's log is missing, or has no time.
+            The client's log is missing or has no time.
         """
-        found = self._client_logs
-        began = _STARTED.search(found[0].name) if found else None
-        if began is None:
-            raise DataError(f"{self.folder / 'foreground_wl'} has no log of the client; restore it")
-        stamps = [match[1] for line in _lines(found[0]) if (match := _STAMP.match(line))]
+        logs = self._client_logs
+        created = _STARTED.search(logs[0].name) if logs else None
+        if created is None:
+            raise DataError(f"{self.folder / 'foreground_wl'} needs a log of the client; restore it")
+        stamps = [match[1] for line in _lines(logs[0]) if (match := _STAMP.match(line))]
         if not stamps:
-            raise DataError(f"{found[0]} has no line with a time; restore the file")
+            raise DataError(f"{logs[0]} needs a line with a time; restore the file")
         local = (local_ns(stamps[0]), local_ns(stamps[-1]))
-        # the name of the file says when it was made, in UTC; offsets of zones are whole half hours
-        ahead_s = round((local[0] / SECOND_NS - int(began[1])) / _HALF_HOUR_S) * _HALF_HOUR_S
+        # The file name has the creation time in UTC; time zones differ by whole half hours.
+        ahead_s = round((local[0] / SECOND_NS - int(created[1])) / _HALF_HOUR_S) * _HALF_HOUR_S
         return local[0] - ahead_s * SECOND_NS, local[1] - ahead_s * SECOND_NS + SECOND_NS, ahead_s
 
     def activations(self, ahead_s: int) -> list[int]:
-        """Return when the faulty code ran, UTC ns; its file has epoch seconds or local times."""
+        """Return the UTC ns when the faulty code ran; the file has epoch seconds or local times."""
         path = self.folder / "trigger_log"
         if not path.is_file():
             return []
@@ -217,32 +217,32 @@ class WorkloadRound:
 
 
 def find_experiments(root: Path) -> list[Experiment]:
-    """Return all tests below a folder that have both rounds, in order.
+    """Return all tests below a folder that have a round with a fault, sorted.
 
     Raises
     ------
     DataError
-        For a table that cannot be read.
+        A table cannot be read.
     """
-    found = []
+    tests = []
     for table in sorted(root.rglob("*.tsv")):
         if table.stem not in SUBSYSTEMS:
             continue
-        for row in _table(table):
+        for row in _read_tests(table):
             folder = table.parent / table.stem.capitalize() / row["TEST"]
             if (folder / "logs" / "round_1").is_dir():
                 name = f"{table.stem.capitalize()}/{row['TEST']}"
-                found.append(Experiment(name=name, folder=folder, row=row))
-    return sorted(found, key=lambda one: (one.name.partition("/")[0], int(one.name.rpartition("_")[2])))
+                tests.append(Experiment(name=name, folder=folder, row=row))
+    return sorted(tests, key=lambda test: (test.name.partition("/")[0], int(test.name.rpartition("_")[2])))
 
 
 def local_ns(stamp: str) -> int:
-    """Return a time of a log as if it were UTC, in nanoseconds."""
+    """Return the local time of a log, read as UTC, in nanoseconds."""
     moment = datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=UTC)
     return int(moment.timestamp()) * SECOND_NS + moment.microsecond * 1000
 
 
-def _table(path: Path) -> Sequence[Mapping[str, str]]:
+def _read_tests(path: Path) -> Sequence[Mapping[str, str]]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file, delimiter="\t"))
@@ -252,7 +252,7 @@ def _table(path: Path) -> Sequence[Mapping[str, str]]:
     if missing:
         raise DataError(f"{path} has no column {', '.join(missing)}; restore the file")
     if any(not re.fullmatch(r"Test_\d+", row["TEST"] or "") for row in rows):
-        raise DataError(f"{path} has rows whose TEST is no Test_NUMBER; restore the file")
+        raise DataError(f"{path} must have Test_NUMBER in all cells of TEST; restore the file")
     return [{str(name): str(value or "").strip() for name, value in row.items()} for row in rows]
 
 
@@ -276,7 +276,7 @@ _PACKAGE_CODE = re.compile(r"/(?:site|dist)-packages(/[^']+)'")
 
 @dataclass(frozen=True, kw_only=True)
 class RoundSegment:
-    """A round of the workload and where its rows come in the view."""
+    """A round of the workload and the shift of its rows into the view."""
 
     round: WorkloadRound
     start_ns: int
@@ -285,61 +285,61 @@ class RoundSegment:
     """Seconds by which log times are ahead of UTC."""
     moved_ns: int = 0
 
-    def placed(self, times_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which rows lie in the part, and the times of those in the view."""
+    def move(self, times_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return which rows fall into the segment, and their times in the view."""
         inside = (times_ns >= self.start_ns) & (times_ns < self.end_ns)
         return inside, times_ns[inside] + self.moved_ns
 
 
-def log_rows(parts: Sequence[RoundSegment]) -> Iterator[pa.Table]:
-    """Yield the table `logs`, one file after the other; lines without a time belong to the line before."""
-    for part in parts:
-        for process, path in part.round.logs.items():
-            yield _log(part, process, path)
+def log_rows(segments: Sequence[RoundSegment]) -> Iterator[pa.Table]:
+    """Yield the table `logs`, one file at a time; lines without a time belong to the previous line."""
+    for segment in segments:
+        for process, path in segment.round.logs.items():
+            yield _log_table(segment, process, path)
 
 
-def span_rows(parts: Sequence[RoundSegment], processes: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield the table `spans`: every RPC as a span of its caller."""
-    for part in parts:
-        yield _spans(part, read_spans(part.round), processes)
+def span_rows(segments: Sequence[RoundSegment], processes: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the table `spans`, with each RPC as a client span of its caller."""
+    for segment in segments:
+        yield _span_table(segment, read_spans(segment.round), processes)
 
 
 def read_spans(run: WorkloadRound) -> list[dict[str, Any]]:
-    """Return the spans of a round as its file has them; without a file there are none."""
+    """Return the spans of a round; empty without a file of spans."""
     if run.traces is None:
         return []
     try:
-        listed = json.loads(run.traces.read_text(encoding="utf-8", errors="replace") or "[]")
-        return [_checked(span) for trace in listed for span in trace]
+        traces = json.loads(run.traces.read_text(encoding="utf-8", errors="replace") or "[]")
+        return [_parse_span(span) for trace in traces for span in trace]
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(
-            f"{run.traces} is no list of Zipkin traces ({str(error)[:160]}); restore it or leave the case out"
+            f"{run.traces} must be a list of Zipkin traces ({str(error)[:160]}); restore it or leave the case out"
         ) from error
 
 
 def ends_of(span: dict[str, Any], processes: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return who called whom; None where it cannot be told."""
-    told = span["told"]
-    frames = [match[1] for key in ("caller_1", "caller_2") if (match := _PACKAGE_CODE.search(told.get(key, "")))]
-    topic = _TOPIC.search(told.get("target", ""))
+    """Return the caller and the callee of a span; None for an unknown process."""
+    tags = span["tags"]
+    frames = [match[1] for key in ("caller_1", "caller_2") if (match := _PACKAGE_CODE.search(tags.get(key, "")))]
+    topic = _TOPIC.search(tags.get("target", ""))
     callee = process_of_topic(topic[1].strip()) if topic else None
-    if callee is None and "novaclient" in told.get("target", ""):
+    if callee is None and "novaclient" in tags.get("target", ""):
         callee = process_of_topic("novaclient")
     return caller_of_code(frames, processes), callee if callee in processes else None
 
 
-def _checked(span: Any) -> dict[str, Any]:
-    told = {str(one["key"]).strip().rstrip(":"): str(one["value"]) for one in span.get("binaryAnnotations") or ()}
+def _parse_span(span: Any) -> dict[str, Any]:
+    tags = {str(tag["key"]).strip().rstrip(":"): str(tag["value"]) for tag in span.get("binaryAnnotations") or ()}
     return {
         "trace": str(span["traceId"]),
         "id": str(span["id"]),
         "start": int(span["timestamp"]),
         "duration": int(span.get("duration") or 0),
-        "told": told,
+        "tags": tags,
     }
 
 
-def _log(part: RoundSegment, process: str, path: Path) -> pa.Table:
+def _log_table(segment: RoundSegment, process: str, path: Path) -> pa.Table:
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -350,21 +350,19 @@ def _log(part: RoundSegment, process: str, path: Path) -> pa.Table:
     times = pc.strptime(pc.utf8_slice_codeunits(stamps, 0, 19), "%Y-%m-%d %H:%M:%S", "s")  # type: ignore[attr-defined]
     whole = times.cast(pa.int64()).to_numpy(zero_copy_only=False)
     thousandths = pc.utf8_slice_codeunits(stamps, 20, 23).cast(pa.int64()).to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
-    inside, placed = part.placed((whole - part.ahead_s) * SECOND_NS + thousandths * 1_000_000)
-    kept = fields.filter(pa.array(inside))
-    rows = len(kept)
-    request = kept.field("request")
-    return _parts_table(
-        LOGS,
+    inside, times_ns = segment.move((whole - segment.ahead_s) * SECOND_NS + thousandths * 1_000_000)
+    lines = fields.filter(pa.array(inside))
+    request = lines.field("request")
+    return build_table(
+        "logs",
         {
-            "time": pa.array(placed),
-            "service": constant(process, rows),
-            "pod": constant(process, rows),
-            "container": words_of(kept.field("module")),
-            "level": _levels(kept.field("level")),
-            "message": pc.utf8_rtrim_whitespace(kept.field("text")),  # type: ignore[attr-defined]
+            "time": pa.array(times_ns),
+            "service": constant(process, len(lines)),
+            "pod": constant(process, len(lines)),
+            "container": encode_words(lines.field("module")),
+            "level": _levels(lines.field("level")),
+            "message": pc.utf8_rtrim_whitespace(lines.field("text")),  # type: ignore[attr-defined]
             "trace_id": pc.if_else(pc.equal(request, ""), pa.scalar(None, pa.string()), request),  # type: ignore[attr-defined]
-            "span_id": pa.nulls(rows, pa.string()),
         },
     )
 
@@ -372,44 +370,35 @@ def _log(part: RoundSegment, process: str, path: Path) -> pa.Table:
 def _levels(column: pa.Array) -> pa.ChunkedArray:
     encoded = column.dictionary_encode()
     words = pa.array([_LEVELS.get(word) for word in encoded.dictionary.to_pylist()], pa.string())
-    return words_of(words.take(encoded.indices))
+    return encode_words(words.take(encoded.indices))
 
 
-def _spans(part: RoundSegment, spans: list[dict[str, Any]], processes: Sequence[str]) -> pa.Table:
-    start = np.array([span["start"] for span in spans], dtype=np.int64) * 1000
-    inside, placed = part.placed(start)
-    kept = [span for span, keep in zip(spans, inside.tolist(), strict=True) if keep]
-    rows = len(kept)
-    ends = [ends_of(span, processes) for span in kept]
-    request = [match[1] if (match := _TRACED.search(span["told"].get("message", ""))) else None for span in kept]
-    failed = ["error" in span["told"] for span in kept]
-    caller = words_of(pa.array([caller for caller, _ in ends], pa.string()))
-    return _parts_table(
-        SPANS,
+def _span_table(segment: RoundSegment, spans: list[dict[str, Any]], processes: Sequence[str]) -> pa.Table:
+    inside, times_ns = segment.move(np.array([span["start"] for span in spans], dtype=np.int64) * 1000)
+    rows = [span for span, is_inside in zip(spans, inside.tolist(), strict=True) if is_inside]
+    tags = [span["tags"] for span in rows]
+    ends = [ends_of(span, processes) for span in rows]
+    requests = [_TRACED.search(row.get("message", "")) for row in tags]
+    # Where the call contains the request id of the logs, it joins both tables.
+    traces = [request[1] if request else span["trace"] for request, span in zip(requests, rows, strict=True)]
+    caller = _encode(caller for caller, _ in ends)
+    return build_table(
+        "spans",
         {
-            "time": pa.array(placed),
-            # the request of the logs where the call says it, so that both can be joined
-            "trace_id": pa.array([one or span["trace"] for one, span in zip(request, kept, strict=True)], pa.string()),
-            "span_id": pa.array([span["id"] for span in kept], pa.string()),
-            "parent_span_id": pa.nulls(rows, pa.string()),
+            "time": pa.array(times_ns),
+            "trace_id": pa.array(traces, pa.string()),
+            "span_id": pa.array([span["id"] for span in rows], pa.string()),
             "service": caller,
-            "reported_service": words_of(pa.array([one or "unknown" for one, _ in ends], pa.string())),
-            "peer_service": words_of(pa.array([callee for _, callee in ends], pa.string())),
+            "reported_service": _encode(caller or "unknown" for caller, _ in ends),
+            "peer_service": _encode(callee for _, callee in ends),
             "pod": caller,
-            "operation": words_of(pa.array([span["told"].get("method", "unnamed") for span in kept], pa.string())),
-            "kind": constant("client", rows),
-            "duration_ns": pa.array([span["duration"] * 1000 for span in kept], pa.int64()),
-            "status": words_of(pa.array(["error" if wrong else "unset" for wrong in failed], pa.string())),
-            "status_code": pa.nulls(rows, pa.int32()),
-            "attributes": constant("{}", rows).cast(pa.string()),
+            "operation": _encode(row.get("method", "unnamed") for row in tags),
+            "kind": constant("client", len(rows)),
+            "duration_ns": pa.array([span["duration"] * 1000 for span in rows], pa.int64()),
+            "status": _encode("error" if "error" in row else "unset" for row in tags),
         },
     )
 
 
-def _parts_table(schema: pa.Schema, columns: dict[str, Any]) -> pa.Table:
-    wanted = pa.schema([field for field in schema if field.name != "episode"])
-    made = [
-        columns[field.name].cast(TIME) if field.name == "time" else columns[field.name].cast(field.type)
-        for field in wanted
-    ]
-    return pa.Table.from_arrays(made, schema=wanted)
+def _encode(words: Iterable[str | None]) -> pa.ChunkedArray:
+    return encode_words(pa.array(list(words), pa.string()))

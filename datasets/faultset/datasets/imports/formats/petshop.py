@@ -1,16 +1,16 @@
-"""PetShop: metrics of an AWS application every five minutes, issues of five rows each, and two days without any.
+"""Import PetShop: metrics of an AWS application every five minutes, issues of five rows, and two healthy days.
 
-A row's time stamp is the start of its five minutes. The issue's own time stamp lies in the second or third row.
-The normal metrics were recorded on other days, so they are moved to where the case begins; the last sixty rows are
-the reference. Stretches of the normal metrics also become cases without a fault, cut where the source's own
-measure of specificity cuts them.
+A row's time stamp is the start of its five minutes. The time stamp of an issue falls into the second or third row.
+The normal metrics were recorded on other days. Their last sixty rows, moved to the start of the case, are the
+reference. Segments of the normal metrics also become cases without a fault, cut like the source's measure of
+specificity.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.archives import missing_of, names_in, unpacked
+from faultset.datasets.imports.archives import list_missing, list_names, unpack
 from faultset.datasets.imports.columns import Ints, epoch_ns, long_metrics, parse_numbers
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 STEP_S = 300
 REFERENCE_ROWS = 60
 CASE_ROWS = 5
-"""Rows of a case without a fault, as those with one have."""
+"""Rows of a case without a fault, like those of a case with a fault."""
 FIRST_CUT, CUT_SHARE, LAST_ROWS = 0.5, 0.1, 3
-"""Where the source cuts normal metrics to measure specificity: from the half on, in tenths, but for the last rows."""
+"""The source's cuts of normal metrics: from the middle on, in tenths, without the last rows."""
 
 _STEP_NS = STEP_S * SECOND_NS
 _NORMAL = "noissue"
@@ -50,15 +50,15 @@ METRIC_ROLES: tuple[dict[str, str], ...] = tuple(
         "meaning": meaning,
     }
     for metric, role, unit, meaning in (
-        ("latency_*", "latency", "s", "of requests, as the statistic after the underscore"),
+        ("latency_*", "latency", "s", "duration of requests; the suffix names the statistic"),
         ("requests_*", "traffic", "1", "requests in five minutes"),
-        ("availability_*", "errors", "%", "share of requests that went well; low is bad"),
+        ("availability_*", "errors", "%", "share of successful requests; low is bad"),
     )
 )
 
 
 class PetShopImport:
-    """PetShop (CLeaR 2024): a folder for each traffic scenario, or an archive of them."""
+    """PetShop (CLeaR 2024): a folder per traffic scenario, or an archive of them."""
 
     name = "petshop"
     title = "PetShop"
@@ -67,18 +67,18 @@ class PetShopImport:
         (f"folders issue_n or {_NORMAL}", rf"(/issue_|{re.escape(_NORMAL)}$)"),
     )
     weakness = (
-        "metrics only, with a step of five minutes; a case has five rows; the normal metrics are of another day; "
-        "issues of the training part all have one root cause"
+        "There are metrics only, with a step of five minutes. A case has five rows. The normal metrics are of another "
+        "day. All issues of the training set have the same root cause."
     )
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there are targets of issues beside graphs."""
-        return not missing_of(self.layout, names_in(path))
+        """Return whether a path has graphs and issues or normal metrics."""
+        return not list_missing(self.layout, list_names(path))
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Find every issue, and the stretches without one."""
-        root = unpacked(path)
-        report_issues(partial(_issues, root))
+        """Return every issue and the segments of normal metrics."""
+        root = unpack(path)
+        report_issues(partial(_find_issues, root))
         cases = []
         for scenario in _scenarios(root):
             normal = scenario / _NORMAL / "metrics.csv"
@@ -90,11 +90,11 @@ class PetShopImport:
                     key = f"{scenario.name}/{_NORMAL}/{row}"
                     cases.append(Case(key=key, paths=(normal.parent, scenario), facts={"row": row}, has_fault=False))
         if not cases:
-            raise DataError(f"{path} holds no PetShop scenario; give the folder dataset with low_traffic and so on")
+            raise DataError(f"{path} holds no PetShop scenario; give the folder `dataset` with low_traffic and others")
         return cases
 
     def load(self, case: Case) -> ForeignEpisode:
-        """Read one issue, or one stretch without."""
+        """Read an issue or a segment of normal metrics."""
         folder, scenario = case.paths
         row = case.facts["row"]
         normal_file = scenario / _NORMAL / "metrics.csv"
@@ -107,55 +107,42 @@ class PetShopImport:
             target = None
             normal = frame.iloc[max(0, row - REFERENCE_ROWS) : row]
             frame = frame.iloc[row : row + CASE_ROWS]
-        read = [folder / "metrics.csv", scenario / "graph.csv"]
-        read += [folder / "target.json", normal_file] if row is None else []
+        files = [folder / "metrics.csv", scenario / "graph.csv"]
+        files += [folder / "target.json", normal_file] if row is None else []
         episode = _episode(case.key, scenario, nodes, calls, frame, normal, target)
-        return replace(episode, inputs=tuple(path for path in read if path.is_file()))
+        return replace(episode, inputs=tuple(path for path in files if path.is_file()))
 
 
-def _issues(root: Path) -> list[DataIssue]:
-    """Look for scenarios without normal metrics and for nodes that come and go."""
-    found: list[DataIssue] = []
+def _find_issues(root: Path) -> Iterator[DataIssue]:
+    """Yield scenarios without normal metrics, nodes without normal metrics, and a root cause shared by all issues."""
     causes = set()
     for scenario in _scenarios(root):
         normal = scenario / _NORMAL / "metrics.csv"
-        if not normal.is_file():
-            found.append(
-                DataIssue(
-                    severity="warning",
-                    place=scenario.name,
-                    found="there are no normal metrics",
-                    handling="the rows before the issue are the reference, two or fewer",
-                )
-            )
-        known = set(_read(normal).columns.get_level_values(0)) if normal.is_file() else None
+        nodes = set(_read(normal).columns.get_level_values(0)) if normal.is_file() else None
+        if nodes is None:
+            problem = "There are no normal metrics."
+            yield DataIssue("warning", scenario.name, problem, "The reference is the one or two rows before the issue.")
         for target in sorted(scenario.glob("*/issue_*/target.json"), key=_issue_order):
-            place = target.parent.relative_to(scenario.parent).as_posix()
             causes.add(_read_target(target)["root_cause"]["node"])
-            new = set(_read(target.parent / "metrics.csv").columns.get_level_values(0)) - (known or set())
-            if known is not None and new:
-                found.append(
-                    DataIssue(
-                        severity="note",
-                        place=place,
-                        found=f"{len(new)} nodes are not in the normal metrics ({', '.join(sorted(new)[:2])})",
-                        handling="they are imported; methods have nothing to compare them with",
-                    )
+            new = set(_read(target.parent / "metrics.csv").columns.get_level_values(0)) - (nodes or set())
+            if nodes is not None and new:
+                location = target.parent.relative_to(scenario.parent).as_posix()
+                problem = f"{len(new)} nodes are not in the normal metrics ({', '.join(sorted(new)[:2])})."
+                yield DataIssue(
+                    "note", location, problem, "They are imported, but methods have no healthy data of them."
                 )
     if len(causes) == 1:
-        found.append(
-            DataIssue(
-                severity="warning",
-                place=".",
-                found=f"every issue has the root cause {causes.pop()}",
-                handling="they are imported; whoever always names that node is right every time",
-            )
-        )
-    return found
+        problem = f"Every issue has the root cause {causes.pop()}."
+        yield DataIssue("warning", ".", problem, "They are imported; always naming this node is always right.")
 
 
 def cuts(rows: int) -> list[int]:
-    """Return the rows at which normal metrics of so many rows are cut to measure specificity.
+    """Return the rows at which the source cuts normal metrics to measure specificity.
+
+    Parameters
+    ----------
+    rows
+        Number of rows of the normal metrics.
 
     Examples
     --------
@@ -167,7 +154,7 @@ def cuts(rows: int) -> list[int]:
 
 
 def read_graph(path: Path) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """Return the nodes, sorted, and who calls whom, from the square table of a scenario."""
+    """Return the sorted nodes and the calls as (caller, callee) from the adjacency matrix of a scenario."""
     import pandas as pd
 
     try:
@@ -176,7 +163,7 @@ def read_graph(path: Path) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]
     except (OSError, ValueError) as error:
         raise DataError(f"{path} is not a graph ({error}); restore the file") from error
     if list(table.index) != list(table.columns):
-        raise DataError(f"{path} names other nodes in its rows than in its columns; restore the file")
+        raise DataError(f"{path} must have the same nodes in its rows and columns; restore the file")
     names = [str(name) for name in table.columns]
     calls = sorted((names[a], names[b]) for a, b in np.argwhere(edges > 0))
     return tuple(sorted(names)), tuple(calls)
@@ -201,43 +188,43 @@ def _episode(
         healthy = _times(normal)
         moved = reference_end - _STEP_NS - int(healthy[-1])
         start = int(healthy[0]) + moved
-        parts = [(healthy + moved, normal), (times, frame)]
+        frames = [(healthy + moved, normal), (times, frame)]
     else:
-        parts = [(times, frame)]
+        frames = [(times, frame)]
         before = times[times + _STEP_NS <= onset] if onset is not None else times[:1]
         if not len(before):
-            raise DataError(f"{key} has no rows before its issue and no normal metrics; put {_NORMAL} back")
+            raise DataError(f"{key} needs normal metrics or rows before its issue; restore {_NORMAL}")
         reference_end = int(before[-1]) + _STEP_NS
-    seen = sorted({*nodes, *(str(node) for _, part in parts for node in part.columns.get_level_values(0))})
+    services = sorted({*nodes, *(str(node) for _, rows in frames for node in rows.columns.get_level_values(0))})
     cause = str(target["root_cause"]["node"]) if target else None
-    if cause is not None and cause not in seen:
-        raise DataError(f"{key} names the root cause {cause}, which is in neither its graph nor its metrics")
+    if cause is not None and cause not in services:
+        raise DataError(f"{key} names the root cause {cause}, which must be in its graph or metrics; leave it out")
     return ForeignEpisode(
         app="petshop",
         view_start_ns=start,
         view_end_ns=int(times[-1]) + _STEP_NS,
         reference_end_ns=reference_end,
         reference_moved_ns=moved,
-        services=tuple(seen),
+        services=tuple(services),
         calls=tuple(calls),
         workload_entry=_entry(calls),
         source_intervals_s={"metrics": float(STEP_S)},
         metric_roles=METRIC_ROLES,
-        tables={"metrics": partial(_rows, parts)},
+        tables={"metrics": partial(_metric_rows, frames)},
         label=_label(target, scenario.name),
     )
 
 
-def _rows(parts: Sequence[tuple[Ints, pd.DataFrame]]) -> list[pa.Table]:
+def _metric_rows(frames: Sequence[tuple[Ints, pd.DataFrame]]) -> list[pa.Table]:
     return [
         long_metrics(
             times,
             [
-                (str(node), f"{metric}_{statistic}", part.iloc[:, place].to_numpy(dtype=float))
-                for place, (node, metric, statistic) in enumerate(part.columns)
+                (str(node), f"{metric}_{statistic}", frame.iloc[:, position].to_numpy(dtype=float))
+                for position, (node, metric, statistic) in enumerate(frame.columns)
             ],
         )
-        for times, part in parts
+        for times, frame in frames
     ]
 
 
@@ -246,10 +233,10 @@ def _label(target: Mapping[str, Any] | None, scenario: str) -> dict[str, Any]:
         return {"fault": None, "workload": {"name": scenario}}
     cause = target["root_cause"]
     command = str(target.get("metadata", {}).get("reproducibility", {}).get("command", ""))
-    found = _PARAMETER.search(command)
+    match = _PARAMETER.search(command)
     node = str(cause["node"])
     return {
-        "fault": next(name for name in found.groups() if name) if found else f"{target['target']['metric']}-issue",
+        "fault": next(name for name in match.groups() if name) if match else f"{target['target']['metric']}-issue",
         "targets": [node],
         "root_causes": [
             {"kind": "Node", "name": node, "service": node, "accepted": [node], "metric": cause.get("metric")}
@@ -282,9 +269,9 @@ def _read(path: Path) -> pd.DataFrame:
         values = parse_numbers(pd.Series(frame.to_numpy().ravel())).reshape(frame.shape)
         frame = pd.DataFrame(values, index=frame.index, columns=frame.columns)
     except (OSError, ValueError, IndexError) as error:
-        raise DataError(f"{path} is not a table of metrics with three header rows ({error}); restore it") from error
-    kept = frame[np.isfinite(frame.index.to_numpy())]
-    return kept.loc[~kept.index.duplicated(), ~kept.columns.duplicated()].sort_index()
+        raise DataError(f"{path} must be a table of metrics with three header rows ({error}); restore it") from error
+    frame = frame[np.isfinite(frame.index.to_numpy())]
+    return frame.loc[~frame.index.duplicated(), ~frame.columns.duplicated()].sort_index()
 
 
 def _times(frame: pd.DataFrame) -> Ints:
@@ -297,13 +284,13 @@ def _read_target(path: Path) -> dict[str, Any]:
         _ = target["root_cause"]["node"], target["target"]["node"], target["target"]["metric"]
         stamp = epoch_ns([int(target["target"]["timestamp"])])[0]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} does not name a target and a root cause ({error!r}); restore the file") from error
+        raise DataError(f"{path} must name a target and a root cause ({error!r}); restore the file") from error
     target["target"]["timestamp"] = int(stamp) // SECOND_NS
     return target
 
 
 def _entry(calls: Sequence[tuple[str, str]]) -> str:
-    """Return the caller that nobody calls and that calls most."""
+    """Return the service that calls most but is not called."""
     called = {callee for _, callee in calls}
     callers = [caller for caller, _ in calls if caller not in called]
     return max(sorted(set(callers)), key=callers.count, default="")

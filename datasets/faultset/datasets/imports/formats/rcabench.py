@@ -1,4 +1,4 @@
-"""Datapacks of rcabench, also known as OpenRCA 2.0 and ops-lite: OpenTelemetry in Parquet, raw or converted."""
+"""Import datapacks of rcabench (OpenRCA 2.0, ops-lite): OpenTelemetry in Parquet, raw or converted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from faultset.core.files import parquet_path
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.archives import is_archive, names_in, unpacked
+from faultset.datasets.imports.archives import is_archive, list_names, unpack
 from faultset.datasets.imports.columns import read_parquet
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
 from faultset.datasets.imports.formats.rcabench_files import (
@@ -27,7 +27,7 @@ from faultset.datasets.imports.formats.rcabench_files import (
     case_key,
     clock_of,
     datapacks,
-    found_cases,
+    find_cases,
     is_datapack,
     label_of,
     onset_of,
@@ -45,8 +45,7 @@ from faultset.datasets.imports.formats.rcabench_rows import (
 )
 from faultset.datasets.imports.windows import reference_end
 
-pc: Any = pyarrow.compute
-# Its functions are made at import, where type checkers do not see them.
+pc: Any = pyarrow.compute  # type checkers do not see its functions
 
 _APPS = ("ts-", "train-ticket")
 _ENTRIES = ("ts-ui-dashboard", "frontend-proxy", "frontend", "front-end", "nginx-web-server")
@@ -54,10 +53,9 @@ _LOADS = ("loadgenerator", "load-generator")
 
 
 def _load(pack: Path, key: str) -> ForeignEpisode:
-    """Read a datapack: the normal and the abnormal window together are the view."""
     windows = windows_of(pack)
     label = label_of(pack, key, windows)
-    report_issues(partial(pack_issues, pack, windows, label))
+    report_issues(partial(find_issues, pack, windows, label))
     start, end = windows.start_ns, windows.end_ns
     services = tuple(dict.fromkeys([*_services(pack), *label["targets"]]))
     return ForeignEpisode(
@@ -80,7 +78,7 @@ def _load(pack: Path, key: str) -> ForeignEpisode:
 
 
 def _inputs(pack: Path) -> tuple[Path, ...]:
-    """Return the files of a datapack that are read."""
+    """Return the input files of a datapack."""
     others = (pack / name for name in (ENVIRONMENT, INJECTION, CONCLUSION))
     return (
         *(path for kind in KINDS for path in stage_files(pack, kind)),
@@ -101,7 +99,7 @@ def _metrics(pack: Path, start: int, end: int) -> Iterator[pa.Table]:
 def _spans(pack: Path, start: int, end: int) -> Iterator[pa.Table]:
     files = stage_files(pack, "traces")
     if files:
-        # Both windows at once: a trace may cross from one to the other.
+        # A trace may cross the border between the windows.
         yield span_rows([read_parquet(path) for path in files], start, end)
 
 
@@ -111,24 +109,24 @@ def _logs(pack: Path, start: int, end: int) -> Iterator[pa.Table]:
 
 
 def _services(pack: Path) -> list[str]:
-    """Return the services that any file names, sorted; those that make the load are no candidates."""
-    found: set[str] = set()
+    """Return the sorted services of all files without load generators."""
+    names: set[str] = set()
     for kind in KINDS:
         for path in stage_files(pack, kind):
             for column in read_parquet(path, ["service_name", "ServiceName"]).columns:
-                found.update(word for word in pc.unique(column.cast(pa.string())).to_pylist() if word)
-    return sorted(found - set(_LOADS))
+                names.update(word for word in pc.unique(column.cast(pa.string())).to_pylist() if word)
+    return sorted(names - set(_LOADS))
 
 
 def _app(pack: Path, services: Sequence[str]) -> str:
     if any(name.startswith(_APPS[0]) for name in services):
         return _APPS[1]
-    # Datapacks are called after their namespace: otel-demo0-checkout-delay-abc.
+    # Names of datapacks begin with the namespace, as otel-demo0-checkout-delay-abc.
     return pack.name.split("-")[0] if "-" in pack.name else pack.name
 
 
 def _interval_s(pack: Path) -> float | None:
-    """Return the usual time between two samples of one series, to the second."""
+    """Return the median time between samples of the most frequent metric, to the second."""
     for path in stage_files(pack, "metrics"):
         table = read_parquet(path, ["time", "TimeUnix", "metric", "MetricName", "service_name", "ServiceName"])
         clock = clock_of(table.column_names)
@@ -137,58 +135,52 @@ def _interval_s(pack: Path) -> float | None:
             continue
         times = np.asarray(stamps_ns(table[clock]).to_numpy(), dtype=np.int64)
         codes = table[name].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
-        best = np.bincount(codes).argmax()
-        gaps = np.diff(np.unique(times[codes == best] // SECOND_NS))
+        most_frequent = np.bincount(codes).argmax()
+        gaps = np.diff(np.unique(times[codes == most_frequent] // SECOND_NS))
         if len(gaps):
             return float(np.max([1, np.median(gaps)]))
     return None
 
 
-def invalid_issues(pack: Path) -> Iterator[DataIssue]:
-    """Report a datapack that its makers marked invalid."""
+def find_invalid(pack: Path) -> Iterator[DataIssue]:
+    """Yield an issue for a datapack that its authors marked invalid."""
     if (pack / INVALID).exists():
         lines = (pack / INVALID).read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        yield DataIssue(
-            severity="warning",
-            place=case_key(pack),
-            found=f"It is marked invalid: {lines[0] if lines else 'no reason given'}.",
-            handling="It is left out.",
-        )
+        problem = f"It is marked invalid: {lines[0] if lines else 'no reason given'}."
+        yield DataIssue("warning", case_key(pack), problem, "It is left out.")
 
 
-def pack_issues(pack: Path, windows: DatapackWindows, label: Mapping[str, Any]) -> Iterator[DataIssue]:
-    """Look at the windows, the label and the files of a datapack."""
-
-    def issue(severity: str, found: str, handling: str) -> DataIssue:
-        return DataIssue(severity=severity, place=case_key(pack), found=found, handling=handling)  # type: ignore[arg-type]
-
+def find_issues(pack: Path, windows: DatapackWindows, label: Mapping[str, Any]) -> Iterator[DataIssue]:
+    """Yield issues of the windows, the label and the files of a datapack."""
+    key = case_key(pack)
     if windows.shift_ns:
         hours = windows.shift_ns / SECOND_NS / 3600
-        yield issue("warning", f"Its windows are {hours:+g} h away from its telemetry.", "The windows are moved.")
+        yield DataIssue(
+            "warning", key, f"Its windows are {hours:+g} h away from its telemetry.", "The windows are moved."
+        )
     if windows.outside:
-        yield issue("note", f"{windows.outside} rows lie outside its windows.", "They are left out.")
-    said = read_json(pack / INJECTION).get("start_time")
-    if said is not None and onset_of({"start_time": said}, windows) == windows.onset_ns:
-        yield issue("note", "The injection does not begin inside the windows, or exactly with the abnormal one.", (
-            "The beginning of the abnormal window is the onset."
-        ))  # fmt: skip
+        yield DataIssue("note", key, f"{windows.outside} rows are outside its windows.", "They are left out.")
+    start = read_json(pack / INJECTION).get("start_time")
+    if start is not None and onset_of({"start_time": start}, windows) == windows.onset_ns:
+        problem = "The injection begins outside the windows, or exactly with the abnormal one."
+        yield DataIssue("note", key, problem, "The onset is the start of the abnormal window.")
     if label["verdict"] == "unknown":
-        yield issue("note", "No conclusion says that clients felt the fault.", 'The verdict is "unknown".')
+        yield DataIssue("note", key, "No conclusion confirms that clients felt the fault.", 'The verdict is "unknown".')
     if len(label["targets"]) > 1:
-        yield issue("note", "It names more than one service at fault.", "Each is a root cause of its own.")
+        yield DataIssue("note", key, "It names several faulty services.", "Each becomes a root cause.")
     for kind in KINDS:
         files = stage_files(pack, kind)
         if len(files) == 1:
-            yield issue("warning", f"There are {kind} of one window only.", "The other window has none.")
+            yield DataIssue("warning", key, f"There are {kind} of one window only.", "The other window has none.")
         elif not files:
-            yield issue("note", f"There are no {kind}.", "Nothing takes their place.")
+            yield DataIssue("note", key, f"There are no {kind}.", "The episode has none.")
         for file in files:
             if not pq.read_metadata(parquet_path(file)).num_rows:
-                yield issue("note", f"{file.name} has no rows.", "Nothing takes their place.")
+                yield DataIssue("note", key, f"{file.name} has no rows.", "The episode has none.")
 
 
 class RCABenchImport:
-    """Datapacks of rcabench, in the raw stage and in the converted one."""
+    """Raw and converted datapacks of rcabench."""
 
     name = "rcabench"
     title = "rcabench"
@@ -197,22 +189,22 @@ class RCABenchImport:
         ("files such as normal_traces.parquet", r"(^|/)(ab)?normal_(metrics|traces|logs)\.parquet$"),
     )
     weakness = (
-        "Every datapack is a fault, and files of the normal and of the abnormal time are apart: the layout tells the "
-        "onset. Causal graphs are not carried over."
+        "Every datapack has a fault, and the normal and the abnormal time have separate files, so the layout reveals "
+        "the onset. Causal graphs are not imported."
     )
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there is a folder with the Parquet files of a datapack."""
+        """Return whether a path has the Parquet files of a datapack."""
         if is_archive(path):
-            return is_datapack({Path(name).name for name in names_in(path)})
+            return is_datapack({Path(name).name for name in list_names(path)})
         return next(iter(datapacks(path)), None) is not None
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Find every datapack that is not marked invalid."""
-        root = unpacked(path)
-        report_issues(lambda: [issue for pack in datapacks(root) for issue in invalid_issues(pack)])
-        return found_cases(root)
+        """Return every datapack that is not marked invalid."""
+        root = unpack(path)
+        report_issues(lambda: [issue for pack in datapacks(root) for issue in find_invalid(pack)])
+        return find_cases(root)
 
     def load(self, case: Case) -> ForeignEpisode:
-        """Read a datapack: the normal and the abnormal window together are the view."""
+        """Read a datapack; the view is the normal and the abnormal window."""
         return _load(case.paths[0], case.key)

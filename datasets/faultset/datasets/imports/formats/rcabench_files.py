@@ -28,52 +28,52 @@ INJECTION = "injection.json"
 CONCLUSION = "conclusion.parquet"
 INVALID = ".invalid"
 _MARKS = tuple(f"{stage}_{kind}.parquet" for stage in STAGES for kind in ("metrics", "traces", "logs"))
-_DEEPEST = 6
+_MAX_DEPTH = 6
 _QUARTER_NS = 900 * SECOND_NS
 """Offsets of time zones are multiples of a quarter of an hour."""
 _TOLERANCE_NS = 60 * SECOND_NS
-"""Telemetry may begin so long after or before its window; metrics may come once a minute."""
+"""Maximum distance of the first row from the start of its window; metrics may be sampled once a minute."""
 _STRAY_SHARE = 0.01
-"""Part of the rows, at either end, that may be stray."""
+"""Share of rows at either end that may be stray."""
 _STRAY_DISTANCE = 0.1
-"""Rows are stray that are farther from all others than this part of the time that the others cover."""
-_FEWEST_INSIDE = 0.5
-"""Part of the rows of a stage that must lie in its window."""
+"""Stray rows are farther from the others than this share of the time that the others cover."""
+_MIN_INSIDE = 0.5
+"""Share of the rows of a stage that must fall into its window."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatapackWindows:
-    """When a datapack's two windows are, in UTC nanoseconds, and what its telemetry says about its own words."""
+    """The two windows of a datapack in UTC nanoseconds."""
 
     start_ns: int
     onset_ns: int
     end_ns: int
     shift_ns: int
-    """What had to be added to the times in `env.json`: a wrong time zone moves them by whole quarters of an hour."""
+    """Correction of the times in `env.json` for a wrong time zone, in whole quarters of an hour."""
     outside: int = 0
-    """Rows that lie outside the windows and are left out."""
+    """Rows outside the windows, which are left out."""
 
 
 def datapacks(path: Path) -> Iterator[Path]:
-    """Yield every folder that has a datapack's files; sorted, only as deep as datapacks can lie."""
+    """Yield every folder with the files of a datapack, sorted, down to a maximum depth."""
     root = path.resolve() if path.is_dir() else path
     # Converted datapacks are often links to the raw ones.
-    for folder, inner, files in os.walk(root, followlinks=True):
-        here = Path(folder)
+    for name, subfolders, files in os.walk(root, followlinks=True):
+        folder = Path(name)
         if is_datapack(files):
-            inner.clear()
-            yield here
-        inner.sort()
-        if len(here.relative_to(root).parts) >= _DEEPEST:
-            inner.clear()
+            subfolders.clear()
+            yield folder
+        subfolders.sort()
+        if len(folder.relative_to(root).parts) >= _MAX_DEPTH:
+            subfolders.clear()
 
 
 def is_datapack(files: Collection[str]) -> bool:
-    """Say whether the names of files are those of a datapack."""
+    """Return whether file names are those of a datapack."""
     return any(name in files for name in _MARKS) and (INJECTION in files or ENVIRONMENT in files)
 
 
-def found_cases(path: Path) -> Sequence[Case]:
+def find_cases(path: Path) -> Sequence[Case]:
     """Return all datapacks that are not marked invalid, sorted by name."""
     packs = [pack for pack in datapacks(path) if not (pack / INVALID).exists()]
     if not packs:
@@ -86,22 +86,22 @@ def found_cases(path: Path) -> Sequence[Case]:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file; raise DataError that names it when it is missing or damaged."""
+    """Read a JSON file; raise DataError if it is missing or damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise DataError(f"{path} is missing; restore it or leave the datapack out") from None
     except ValueError as error:
-        raise DataError(f"{path} is no JSON ({error}); restore it or leave the datapack out") from None
+        raise DataError(f"{path} must be JSON ({error}); restore it or leave the datapack out") from None
 
 
 def windows_of(pack: Path) -> DatapackWindows:
-    """Return a datapack's windows: as its environment says, moved by the offset of a time zone where one is missing.
+    """Return the windows of a datapack's environment, corrected for a missing time zone.
 
     Raises
     ------
     DataError
-        The environment cannot be read, or the telemetry does not lie in the windows.
+        The environment cannot be read, or the telemetry is outside the windows.
     """
     normal, abnormal = _stage_times(pack, "normal"), _stage_times(pack, "abnormal")
     if not len(normal) and not len(abnormal):
@@ -109,31 +109,29 @@ def windows_of(pack: Path) -> DatapackWindows:
     environment = read_json(pack / ENVIRONMENT) if (pack / ENVIRONMENT).is_file() else {}
     names = ("NORMAL_START", "ABNORMAL_START", "ABNORMAL_END")
     try:
-        said = [int(epoch_ns([float(environment[name])])[0]) for name in names]
+        start, onset, end = (int(epoch_ns([float(environment[name])])[0]) for name in names)
     except KeyError:
         if not len(normal) or not len(abnormal):
             raise DataError(
-                f"{pack / ENVIRONMENT} does not say when the windows were, and one of them has no telemetry; "
-                "leave the datapack out"
+                f"{pack / ENVIRONMENT} lacks the windows, and one of them has no telemetry; leave the datapack out"
             ) from None
         (start, _), (onset, last) = _extent(normal), _extent(abnormal)
         return DatapackWindows(start_ns=start, onset_ns=onset, end_ns=last + 1, shift_ns=0)
     except (TypeError, ValueError):
         raise DataError(f"{pack / ENVIRONMENT} must hold {', '.join(names)} as seconds since 1970") from None
-    start, onset, end = said
     if not start < onset < end:
-        raise DataError(f"{pack / ENVIRONMENT}: {', '.join(names)} are not in this order; leave the datapack out")
+        raise DataError(f"{pack / ENVIRONMENT}: {', '.join(names)} must be in this order; leave the datapack out")
     shift = _zone_offset(_extent(normal)[0] - start if len(normal) else _extent(abnormal)[0] - onset)
     windows = (start + shift, onset + shift), (onset + shift, end + shift)
     inside = [_rows_inside(times, *window) for times, window in zip((normal, abnormal), windows, strict=True)]
     rows = len(normal) + len(abnormal)
     total = _rows_inside(normal, windows[0][0], windows[1][1]) + _rows_inside(abnormal, windows[0][0], windows[1][1])
     if not total:
-        raise DataError(f"{pack}: none of the telemetry lies in the windows of {ENVIRONMENT}; leave the datapack out")
+        raise DataError(f"{pack}: no telemetry is within the windows of {ENVIRONMENT}; leave the datapack out")
     for stage, times, count in zip(STAGES, (normal, abnormal), inside, strict=True):
-        if count < _FEWEST_INSIDE * len(times):
+        if count < _MIN_INSIDE * len(times):
             raise DataError(
-                f"{pack}: {count} of {len(times)} rows of the {stage} telemetry lie in the {stage} window of "
+                f"{pack}: {count} of {len(times)} rows of the {stage} telemetry are in the {stage} window of "
                 f"{ENVIRONMENT}; correct its times or leave the datapack out"
             )
     return DatapackWindows(
@@ -142,7 +140,7 @@ def windows_of(pack: Path) -> DatapackWindows:
 
 
 def _zone_offset(offset_ns: int) -> int:
-    """Return an offset as whole quarters of an hour, 0 where it is none.
+    """Return an offset rounded to quarters of an hour, or 0 if it is not close to one.
 
     Examples
     --------
@@ -154,17 +152,17 @@ def _zone_offset(offset_ns: int) -> int:
 
 
 def stage_files(pack: Path, kind: str) -> list[Path]:
-    """Return the files of one kind that a datapack has, normal before abnormal."""
+    """Return the existing files of a kind, normal before abnormal."""
     return [path for stage in STAGES if (path := pack / f"{stage}_{kind}.parquet").is_file()]
 
 
 def clock_of(names: Sequence[str]) -> str | None:
-    """Return the column with the time; raw and converted files call it differently."""
+    """Return the name of the time column of a raw or converted file."""
     return next((clock for clock in CLOCKS if clock in names), None)
 
 
 def stamps_ns(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a time column as UTC nanoseconds; numbers are epochs of the unit that their size tells."""
+    """Return a time column as UTC nanoseconds; the magnitude of numbers determines their unit."""
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())
     filled = column.fill_null(0)
@@ -186,7 +184,7 @@ def _stage_times(pack: Path, stage: str) -> Ints:
 
 
 def _extent(times_ns: Ints) -> tuple[int, int]:
-    """Return the first and the last time that is not stray."""
+    """Return the first and last time without stray rows."""
     low = int(np.quantile(times_ns, _STRAY_SHARE, method="higher"))
     high = int(np.quantile(times_ns, 1 - _STRAY_SHARE, method="lower"))
     margin = _STRAY_DISTANCE * (high - low)
@@ -199,7 +197,7 @@ def _rows_inside(times_ns: Ints, start_ns: int, end_ns: int) -> int:
 
 
 def case_key(pack: Path) -> str:
-    """Return the name of a datapack, after that of its dataset where it lies in one."""
+    """Return the name of a datapack, with that of its dataset if it has one."""
     dataset = pack.parent
     return f"{dataset.name}/{pack.name}" if dataset.parent.name == "data" else pack.name
 
@@ -212,7 +210,7 @@ FAULTS = (
     "NetworkPartition", "JVMLatency", "JVMReturn", "JVMException", "JVMGarbageCollector", "JVMCPUStress",
     "JVMMemoryStress", "JVMMySQLLatency", "JVMMySQLException",
 )  # fmt: skip
-"""Names of the old format's fault types, by their number."""
+"""Fault types of the old format by number."""
 
 _LEVELS = (
     ("PodKill", "Virtualization", "Operation Error"),
@@ -226,13 +224,13 @@ _LEVELS = (
     ("HTTP", "Application", None),
     ("JVM", "Application", None),
 )
-"""Beginning of a fault's name, system level and fault type; without one the fault's own name is its type."""
+"""Prefix of a fault's name, system level, and fault type or None for the fault's name."""
 _HOUR_NS = 3_600 * SECOND_NS
 _NEAR_NS = 900 * SECOND_NS
 
 
 def label_of(pack: Path, key: str, windows: DatapackWindows) -> dict[str, Any]:
-    """Return the label of a datapack; raise DataError when it names no fault or no service."""
+    """Return the label of a datapack; raise DataError if it lacks the fault or the service."""
     path = pack / INJECTION
     record = read_json(path)
     if not isinstance(record, Mapping):
@@ -244,33 +242,33 @@ def label_of(pack: Path, key: str, windows: DatapackWindows) -> dict[str, Any]:
     parameters: dict[str, Any] = {"case": key}
     for name in ("engine_config", "display_config"):
         if name in record:
-            parameters[name] = _parsed(record[name])
+            parameters[name] = _parse_json(record[name])
     if end_ns is not None:
         parameters["fault_end_ns"] = _near(end_ns, windows.end_ns)
     return {
         "fault": joined(faults),
         "targets": list(dict.fromkeys(cause["service"] for cause in causes)),
         "root_causes": causes,
-        "faults": _each_fault(record, {cause["service"] for cause in causes}),
+        "faults": _faults_by_target(record, {cause["service"] for cause in causes}),
         "system_level": level,
         "fault_type": kind,
         "inject_start": onset_of(record, windows),
         "parameters": canonical_json(parameters),
-        "verdict": "manifest" if _felt(pack) else "unknown",
+        "verdict": "manifest" if _is_felt(pack) else "unknown",
     }
 
 
 def onset_of(record: Mapping[str, Any], windows: DatapackWindows) -> int:
-    """Return when the injection began; where its time is not inside the view, the start of the abnormal window."""
-    said = _instant(record.get("start_time"))
-    if said is None:
+    """Return the start of the injection, or of the abnormal window if the injection is outside the view."""
+    start_ns = _instant(record.get("start_time"))
+    if start_ns is None:
         return windows.onset_ns
-    moved = _near(said, windows.onset_ns)
+    moved = _near(start_ns, windows.onset_ns)
     return moved if windows.start_ns < moved < windows.end_ns else windows.onset_ns
 
 
 def _near(instant: int, expected: int) -> int:
-    """Take whole hours away that only a time zone can have added."""
+    """Remove whole hours that a time zone may have added."""
     moved = instant - round((instant - expected) / _HOUR_NS) * _HOUR_NS
     return moved if abs(moved - expected) <= _NEAR_NS else instant
 
@@ -289,7 +287,7 @@ def _instant(value: Any) -> int | None:
     return whole * SECOND_NS + when.microsecond * 1_000
 
 
-def _parsed(value: Any) -> Any:
+def _parse_json(value: Any) -> Any:
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError:
@@ -297,27 +295,27 @@ def _parsed(value: Any) -> Any:
 
 
 def _leaves(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    config = _parsed(record.get("engine_config"))
+    config = _parse_json(record.get("engine_config"))
     leaves = config if isinstance(config, list) else [config]
     return [leaf for leaf in leaves if isinstance(leaf, Mapping)]
 
 
-def _each_fault(record: Mapping[str, Any], targets: set[str]) -> list[dict[str, Any]] | None:
-    """Return every fault with its target; None where the datapack does not say which is where."""
-    found = {str(leaf.get("app")): str(leaf["chaos_type"]) for leaf in _leaves(record) if leaf.get("chaos_type")}
-    if found.keys() != targets or len(found) != len(_leaves(record)):
+def _faults_by_target(record: Mapping[str, Any], targets: set[str]) -> list[dict[str, Any]] | None:
+    """Return every fault with its target, or None if the datapack does not relate them."""
+    faults = {str(leaf.get("app")): str(leaf["chaos_type"]) for leaf in _leaves(record) if leaf.get("chaos_type")}
+    if faults.keys() != targets or len(faults) != len(_leaves(record)):
         return None
     return [
         {"fault": fault, "target": target, "system_level": level, "fault_type": kind, "parameters": {}}
-        for target, fault in found.items()
+        for target, fault in faults.items()
         for level, kind in [_level(fault)]
     ]
 
 
 def _faults(record: Mapping[str, Any], path: Path) -> Iterator[str]:
-    named = [str(leaf["chaos_type"]) for leaf in _leaves(record) if leaf.get("chaos_type")]
-    if named:
-        yield from named
+    names = [str(leaf["chaos_type"]) for leaf in _leaves(record) if leaf.get("chaos_type")]
+    if names:
+        yield from names
         return
     kind = record.get("fault_type")
     if isinstance(kind, str) and kind.strip() and not kind.strip().isdigit():
@@ -326,27 +324,26 @@ def _faults(record: Mapping[str, Any], path: Path) -> Iterator[str]:
     try:
         number = int(kind)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise DataError(f"{path} names no fault; restore it or leave the datapack out") from None
+        raise DataError(f"{path} must name a fault; restore it or leave the datapack out") from None
     if not 0 <= number < len(FAULTS):
-        raise DataError(f"{path} has fault type {number}, known are 0 to {len(FAULTS) - 1}; leave the datapack out")
+        raise DataError(
+            f"{path} has fault type {number}, but it must be 0 to {len(FAULTS) - 1}; leave the datapack out"
+        )
     yield FAULTS[number]
 
 
 def _causes(record: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
-    truth = _parsed(record.get("ground_truth"))
-    truths = truth if isinstance(truth, list) else [truth]
-    causes: list[dict[str, Any]] = []
-    for one in truths:
-        if isinstance(one, Mapping):
-            causes += _named(one)
+    content = _parse_json(record.get("ground_truth"))
+    truths = content if isinstance(content, list) else [content]
+    causes = [cause for truth in truths if isinstance(truth, Mapping) for cause in _causes_in(truth)]
     if not causes:
         causes = [_cause("Service", name, name) for name in dict.fromkeys(_targets(record))]
     if not causes:
-        raise DataError(f"{path} names no service at fault; restore it or leave the datapack out")
+        raise DataError(f"{path} must name a faulty service; restore it or leave the datapack out")
     return causes
 
 
-def _named(truth: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _causes_in(truth: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     services = [str(name) for name in truth.get("service") or () if name]
     metrics = [str(name) for name in truth.get("metric") or () if name]
     for service in services:
@@ -362,8 +359,8 @@ def _cause(kind: str, name: str, service: str, metric: str | None = None) -> dic
 
 
 def _targets(record: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the services that the injection itself names; direction `from` turns source and target round."""
-    display = _parsed(record.get("display_config"))
+    """Yield the services of the injection; direction `from` swaps source and target."""
+    display = _parse_json(record.get("display_config"))
     points: list[tuple[Mapping[str, Any], Any]] = [(leaf, leaf.get("direction")) for leaf in _leaves(record)]
     if isinstance(display, Mapping) and isinstance(display.get("injection_point"), Mapping):
         points.append((display["injection_point"], display.get("direction")))
@@ -375,14 +372,14 @@ def _targets(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _level(fault: str) -> tuple[str | None, str]:
-    for beginning, level, kind in _LEVELS:
-        if fault.startswith(beginning):
+    for prefix, level, kind in _LEVELS:
+        if fault.startswith(prefix):
             return level, kind or fault
     return None, fault
 
 
-def _felt(pack: Path) -> bool:
-    """Say whether the datapack's own detector saw clients suffer."""
+def _is_felt(pack: Path) -> bool:
+    """Return whether the datapack's detector found issues of clients."""
     path = pack / CONCLUSION
     if not path.is_file():
         return False

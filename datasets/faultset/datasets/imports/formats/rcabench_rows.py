@@ -1,4 +1,4 @@
-"""Rows of rcabench's tables, and which signal each of its metrics carries."""
+"""Rows of rcabench's tables, and the roles of its metrics."""
 
 from __future__ import annotations
 
@@ -12,10 +12,19 @@ import pyarrow as pa
 import pyarrow.compute
 
 from faultset.core.json_text import canonical_json
-from faultset.datasets.format.schemas import LOGS, METRICS, SPANS, TIME
-from faultset.datasets.imports.columns import absent, coded, constant, in_window, renamed, without_repeats, words_of
+from faultset.datasets.format.schemas import TIME
+from faultset.datasets.imports.columns import (
+    build_table,
+    constant,
+    drop_repeats,
+    encode_codes,
+    encode_words,
+    filter_window,
+    nulls,
+    rename_words,
+)
 from faultset.datasets.imports.formats.rcabench_files import clock_of, stamps_ns
-from faultset.datasets.imports.spans import kinds_and_peers
+from faultset.datasets.imports.spans import infer_kinds_and_peers
 from faultset.datasets.status_codes import read_outcome
 
 SOURCE = "rcabench"
@@ -62,8 +71,7 @@ METRIC_ROLES: tuple[Mapping[str, str], ...] = tuple(
 )
 
 
-pc: Any = pyarrow.compute
-# Its functions are made at import, where type checkers do not see them.
+pc: Any = pyarrow.compute  # type checkers do not see its functions
 
 RAW_NAMES = {
     "MetricName": "metric", "Value": "value", "ServiceName": "service_name", "Count": "count", "Sum": "sum",
@@ -71,7 +79,7 @@ RAW_NAMES = {
     "SpanName": "span_name", "SpanKind": "attr.span_kind", "StatusCode": "attr.status_code", "Duration": "duration",
     "SeverityText": "level", "Body": "message",
 }  # fmt: skip
-"""Column of a raw file -> the same column of a converted one."""
+"""Column of a raw file to the same column of a converted file."""
 _JSON_COLUMNS = ("ResourceAttributes", "Attributes", "SpanAttributes")
 _POD, _CONTAINER = "k8s.pod.name", "k8s.container.name"
 _OWNERS = ("k8s.deployment.name", "k8s.statefulset.name", "k8s.daemonset.name")
@@ -86,142 +94,141 @@ Codes = npt.NDArray[np.int32]
 
 
 class _Attributes:
-    """The attributes of rows, each distinct combination once."""
+    """Attributes of rows, stored once per distinct combination."""
 
     def __init__(self, table: pa.Table) -> None:
         columns = [name for name in table.column_names if name in _JSON_COLUMNS or name.startswith("attr.")]
         codes = np.zeros(len(table), dtype=np.int64)
-        words: list[Words] = []
-        parts: list[npt.NDArray[np.int64]] = []
+        cells: list[tuple[npt.NDArray[np.int64], Words]] = []
         for name in columns:
-            part, found = _coded(table[name])
-            words.append(found)
-            parts.append(part)
-            codes = np.unique(codes * (len(found) + 1) + part, return_inverse=True)[1].astype(np.int64)
+            column, words = _codes_and_words(table[name])
+            cells.append((column, words))
+            codes = np.unique(codes * (len(words) + 1) + column, return_inverse=True)[1].astype(np.int64)
         count = int(codes.max()) + 1 if len(codes) else 0
         first = np.zeros(count, dtype=np.int64)
         first[codes[::-1]] = np.arange(len(codes))[::-1]
         self.codes = codes.astype(np.int32)
         self.maps: list[Mapping[str, Any]] = [
-            _merged(columns, [words[place][part[row]] for place, part in enumerate(parts)]) for row in first
+            _merge(columns, [words[column[row]] for column, words in cells]) for row in first
         ]
 
     def column(self, *names: str) -> pa.DictionaryArray:
-        """Return the first of the attributes that a row has, as text."""
-        found: Words = []
-        for one in self.maps:
-            value = next((one[name] for name in names if one.get(name) not in (None, "")), None)
-            found.append(None if value is None else str(value))
-        return coded(found, self.codes)
+        """Return the first of the named attributes that each row has, as text."""
+        texts: Words = []
+        for attributes in self.maps:
+            value = next((attributes[name] for name in names if attributes.get(name) not in (None, "")), None)
+            texts.append(None if value is None else str(value))
+        return encode_codes(texts, self.codes)
 
     def labels(self, hidden: set[str]) -> pa.DictionaryArray:
-        """Return all other attributes as canonical JSON."""
+        """Return the attributes of each row that are not hidden, as canonical JSON."""
         texts: Words = [
-            canonical_json({name: value for name, value in one.items() if name not in hidden and value is not None})
-            for one in self.maps
+            canonical_json({name: value for name, value in row.items() if name not in hidden and value is not None})
+            for row in self.maps
         ]
-        return coded(texts, self.codes)
+        return encode_codes(texts, self.codes)
 
 
 def sample_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int, *, sums: bool) -> pa.Table:
-    """Return gauges, or sums: those that only grow are counters, the others levels."""
-    table = _prepared(tables, start_ns, end_ns)
+    """Return rows of gauges, or of sums, which are counters if they only grow."""
+    table = _prepare(tables, start_ns, end_ns)
     table = table.filter(pc.and_kleene(pc.is_valid(table["value"]), pc.is_finite(table["value"].cast(pa.float64()))))
     attributes = _Attributes(table)
     values = table["value"].cast(pa.float64())
-    rows = _metric_table(table, attributes, table["metric"], "gauge", values)
-    if not sums or not len(rows):
-        return rows
-    growing = _growing(rows)
-    kinds: Words = ["counter" if name in growing else "gauge" for name in _words(rows["metric"])]
-    codes = _coded(rows["metric"])[0].astype(np.int32)
-    return rows.set_column(rows.column_names.index("kind"), "kind", coded(kinds, codes))
+    rows = _metric_table(table, attributes, table["metric"], values)
+    return _with_kind_of_growing(rows, "counter") if sums else rows
 
 
 def histogram_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> Iterator[pa.Table]:
-    """Yield count and sum of histograms, counted up or, where the source gives steps, as levels; buckets are left
-    out."""
-    table = _prepared(tables, start_ns, end_ns)
+    """Yield count, sum, min and max of histograms without buckets; count and sum are gauges unless they only grow."""
+    table = _prepare(tables, start_ns, end_ns)
     attributes = _Attributes(table)
-    for part in ("count", "sum", "min", "max"):
-        if part not in table.column_names:
+    for statistic in ("count", "sum", "min", "max"):
+        if statistic not in table.column_names:
             continue
-        values = table[part].cast(pa.float64())
-        known = pc.fill_null(pc.is_finite(values), False)
-        names = pc.binary_join_element_wise(table["metric"].cast(pa.string()), part, "_")
-        rows = _metric_table(table, attributes, names, "gauge", pc.fill_null(values, 0.0)).filter(known)
-        if part in ("count", "sum") and len(rows):
-            growing = _growing(rows)
-            kinds: Words = [part if name in growing else "gauge" for name in _words(rows["metric"])]
-            codes = _coded(rows["metric"])[0].astype(np.int32)
-            rows = rows.set_column(rows.column_names.index("kind"), "kind", coded(kinds, codes))
-        yield rows
+        values = table[statistic].cast(pa.float64())
+        finite = pc.fill_null(pc.is_finite(values), False)
+        names = pc.binary_join_element_wise(table["metric"].cast(pa.string()), statistic, "_")
+        rows = _metric_table(table, attributes, names, pc.fill_null(values, 0.0)).filter(finite)
+        yield _with_kind_of_growing(rows, statistic) if statistic in ("count", "sum") else rows
+
+
+def _with_kind_of_growing(rows: pa.Table, kind: str) -> pa.Table:
+    """Return gauges with another kind for those that only grow."""
+    if not len(rows):
+        return rows
+    growing = _growing(rows)
+    codes, words = _codes_and_words(rows["metric"])
+    kinds: Words = [kind if name in growing else "gauge" for name in words if name is not None]
+    return rows.set_column(rows.column_names.index("kind"), "kind", encode_codes(kinds, codes.astype(np.int32)))
 
 
 def span_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> pa.Table:
-    """Return the spans that began inside the view, each once."""
-    table = without_repeats(_prepared(tables, start_ns, end_ns), ("trace_id", "span_id"))
+    """Return the distinct spans that began inside the view."""
+    table = drop_repeats(_prepare(tables, start_ns, end_ns), ("trace_id", "span_id"))
     rows = len(table)
     attributes = _Attributes(table)
-    service = words_of(_named(table, "service_name", rows))
-    parents = _emptied(_named(table, "parent_span_id", rows))
-    by_shape, peer = kinds_and_peers(table["span_id"].cast(pa.string()), parents, service)
+    service = encode_words(_text(table, "service_name", rows))
+    parents = _empty_to_null(_text(table, "parent_span_id", rows))
+    inferred, peer = infer_kinds_and_peers(table["span_id"].cast(pa.string()), parents, service)
     kind = attributes.column("span_kind")
-    names = {word: _short(word, _KINDS) for word in _words(kind)}
-    kind = pc.coalesce(renamed(kind, names).cast(pa.string()), by_shape.cast(pa.string()))
+    names = {word: _shorten(word, _KINDS) for word in _words(kind)}
+    kind = pc.coalesce(rename_words(kind, names).cast(pa.string()), inferred.cast(pa.string()))
     outcomes = [
-        read_outcome(_short(str(one.get("status_code", "")), ("ok", "error")) or "unset", one)
-        for one in attributes.maps
+        read_outcome(_shorten(str(row.get("status_code", "")), ("ok", "error")) or "unset", row)
+        for row in attributes.maps
     ]
     attributes.maps = [outcome.attributes for outcome in outcomes]
-    return pa.table(
+    return build_table(
+        "spans",
         {
             "time": table["at"],
-            "trace_id": pc.fill_null(_named(table, "trace_id", rows), ""),
-            "span_id": pc.fill_null(_named(table, "span_id", rows), ""),
+            "trace_id": pc.fill_null(_text(table, "trace_id", rows), ""),
+            "span_id": pc.fill_null(_text(table, "span_id", rows), ""),
             "parent_span_id": parents,
             "service": service,
             "reported_service": pc.fill_null(service.cast(pa.string()), ""),
             "peer_service": peer,
             "pod": attributes.column(_POD),
-            "operation": pc.fill_null(_named(table, "span_name", rows), ""),
+            "operation": pc.fill_null(_text(table, "span_name", rows), ""),
             "kind": kind,
             "duration_ns": table["duration"].cast(pa.int64()),
-            "status": coded([outcome.status for outcome in outcomes], attributes.codes),
+            "status": encode_codes([outcome.status for outcome in outcomes], attributes.codes),
             "status_code": pa.array([outcome.status_code for outcome in outcomes], pa.int32()).take(
                 pa.array(attributes.codes)
             ),
             "attributes": attributes.labels({*_HIDDEN, "span_kind", "status_code"}).cast(pa.string()),
-        }
-    ).select([name for name in SPANS.names if name != "episode"])
+        },
+    )
 
 
 def log_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> pa.Table:
     """Return the log lines inside the view."""
-    table = _prepared(tables, start_ns, end_ns)
+    table = _prepare(tables, start_ns, end_ns)
     rows = len(table)
     attributes = _Attributes(table.drop_columns([name for name in table.column_names if "template" in name]))
-    service = words_of(_named(table, "service_name", rows))
-    level = _named(table, "level", rows)
-    names = {word: _short(_LEVELS.get(word.lower(), word), _KNOWN_LEVELS) for word in _words(level)}
-    where = pc.fill_null(service.cast(pa.string()), "")
-    return pa.table(
+    service = encode_words(_text(table, "service_name", rows))
+    level = _text(table, "level", rows)
+    names = {word: _shorten(_LEVELS.get(word.lower(), word), _KNOWN_LEVELS) for word in _words(level)}
+    service_name = pc.fill_null(service.cast(pa.string()), "")
+    return build_table(
+        "logs",
         {
             "time": table["at"],
             "service": service,
-            "pod": pc.coalesce(attributes.column(_POD).cast(pa.string()), where),
-            "container": pc.coalesce(attributes.column(_CONTAINER).cast(pa.string()), where),
-            "level": renamed(level, names),
-            "message": pc.fill_null(_named(table, "message", rows), ""),
-            "trace_id": _emptied(_named(table, "trace_id", rows)),
-            "span_id": _emptied(_named(table, "span_id", rows)),
-        }
-    ).select([name for name in LOGS.names if name != "episode"])
+            "pod": pc.coalesce(attributes.column(_POD).cast(pa.string()), service_name),
+            "container": pc.coalesce(attributes.column(_CONTAINER).cast(pa.string()), service_name),
+            "level": rename_words(level, names),
+            "message": pc.fill_null(_text(table, "message", rows), ""),
+            "trace_id": _empty_to_null(_text(table, "trace_id", rows)),
+            "span_id": _empty_to_null(_text(table, "span_id", rows)),
+        },
+    )
 
 
-def _prepared(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> pa.Table:
-    """Join the files of both windows under the converted names, with the time as `at`, without rows outside."""
-    parts = []
+def _prepare(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> pa.Table:
+    """Join the rows of both windows under their converted names, with the time as `at`."""
+    pieces = []
     for table in tables:
         clock = clock_of(table.column_names)
         if clock is None:
@@ -229,40 +236,40 @@ def _prepared(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> pa.Tabl
         raw = "ServiceName" in table.column_names or "MetricName" in table.column_names
         dropped = [name for name in table.column_names if raw and name in ("TimestampTime", "LogAttributes")]
         at = pa.chunked_array([chunk.cast(TIME) for chunk in stamps_ns(table[clock]).chunks], TIME)
-        kept = table.drop_columns([clock, *dropped])
-        names = [RAW_NAMES.get(name, name) for name in kept.column_names] if raw else kept.column_names
-        parts.append(in_window(kept.rename_columns(names).append_column("at", at), "at", start_ns, end_ns))
-    return pa.concat_tables(parts, promote_options="permissive")
+        columns = table.drop_columns([clock, *dropped])
+        names = [RAW_NAMES.get(name, name) for name in columns.column_names] if raw else columns.column_names
+        pieces.append(filter_window(columns.rename_columns(names).append_column("at", at), "at", start_ns, end_ns))
+    return pa.concat_tables(pieces, promote_options="permissive")
 
 
 def _metric_table(
-    table: pa.Table, attributes: _Attributes, names: pa.ChunkedArray, kind: str, values: pa.ChunkedArray
+    table: pa.Table, attributes: _Attributes, names: pa.ChunkedArray, values: pa.ChunkedArray
 ) -> pa.Table:
     rows = len(table)
-    named = _emptied(_named(table, "service_name", rows))
     owner = attributes.column(*_OWNERS).cast(pa.string())
-    return pa.table(
+    return build_table(
+        "metrics",
         {
             "time": table["at"],
-            "service": pc.coalesce(named, owner),
-            "pod": attributes.column(_POD) if rows else absent(0),
-            "container": attributes.column(_CONTAINER) if rows else absent(0),
-            "metric": words_of(names),
+            "service": pc.coalesce(_empty_to_null(_text(table, "service_name", rows)), owner),
+            "pod": attributes.column(_POD) if rows else nulls(0),
+            "container": attributes.column(_CONTAINER) if rows else nulls(0),
+            "metric": encode_words(names),
             "labels": attributes.labels(_HIDDEN),
-            "kind": constant(kind, rows),
+            "kind": constant("gauge", rows),
             "value": values,
-        }
-    ).select([name for name in METRICS.names if name != "episode"])
+        },
+    )
 
 
 def _growing(rows: pa.Table) -> set[str]:
-    """Return the metrics whose series grow and hardly ever fall, and those that are called a total."""
+    """Return the metrics whose series grow and hardly ever fall, and those with the suffix `_total`."""
     series = np.zeros(len(rows), dtype=np.int64)
     for name in ("service", "pod", "container", "labels", "metric"):
-        part, words = _coded(rows[name])
-        series = np.unique(series * (len(words) + 1) + part, return_inverse=True)[1].astype(np.int64)
+        codes, words = _codes_and_words(rows[name])
+        series = np.unique(series * (len(words) + 1) + codes, return_inverse=True)[1].astype(np.int64)
     order = np.lexsort([rows["time"].cast(pa.int64()).to_numpy(), series])
-    metric, words = _coded(rows["metric"])
+    metric, words = _codes_and_words(rows["metric"])
     steps = np.diff(rows["value"].to_numpy()[order])
     inside = np.diff(series[order]) == 0
     owner = metric[order][1:][inside]
@@ -278,21 +285,21 @@ def _growing(rows: pa.Table) -> set[str]:
     }
 
 
-def _coded(column: pa.ChunkedArray | pa.Array) -> tuple[npt.NDArray[np.int64], Words]:
-    """Return a code per row and what the codes stand for; null is the last word."""
-    encoded = words_of(column).combine_chunks()
+def _codes_and_words(column: pa.ChunkedArray | pa.Array) -> tuple[npt.NDArray[np.int64], Words]:
+    """Return a code per row and the word of each code; null is the last word."""
+    encoded = encode_words(column).combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.chunk(0) if encoded.num_chunks else absent(0)
+        encoded = encoded.chunk(0) if encoded.num_chunks else nulls(0)
     words: Words = [*encoded.dictionary.to_pylist(), None]
     return encoded.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False).astype(np.int64), words
 
 
 def _words(column: pa.ChunkedArray | pa.Array) -> list[str]:
-    return [word for word in _coded(column)[1] if word is not None]
+    return [word for word in _codes_and_words(column)[1] if word is not None]
 
 
-def _merged(columns: Sequence[str], cells: Sequence[str | None]) -> Mapping[str, Any]:
-    found: dict[str, Any] = {}
+def _merge(columns: Sequence[str], cells: Sequence[str | None]) -> Mapping[str, Any]:
+    attributes: dict[str, Any] = {}
     for name, cell in zip(columns, cells, strict=True):
         if cell is None:
             continue
@@ -301,23 +308,23 @@ def _merged(columns: Sequence[str], cells: Sequence[str | None]) -> Mapping[str,
                 content = json.loads(cell)
             except ValueError:
                 content = None
-            found |= content if isinstance(content, dict) else {name: cell}
+            attributes |= content if isinstance(content, dict) else {name: cell}
         else:
-            found[name.removeprefix("attr.")] = cell
-    return found
+            attributes[name.removeprefix("attr.")] = cell
+    return attributes
 
 
-def _named(table: pa.Table, name: str, rows: int) -> pa.ChunkedArray:
+def _text(table: pa.Table, name: str, rows: int) -> pa.ChunkedArray:
     if name not in table.column_names:
         return pa.chunked_array([pa.nulls(rows, pa.string())])
     return table[name].cast(pa.string())
 
 
-def _emptied(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _empty_to_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
 
 
-def _short(word: str, known: Sequence[str]) -> str | None:
-    """Return the known word that a longer spelling ends in: SPAN_KIND_SERVER, STATUS_CODE_ERROR."""
+def _shorten(word: str, words: Sequence[str]) -> str | None:
+    """Return the last component of SPAN_KIND_SERVER or STATUS_CODE_ERROR if it is one of the words."""
     plain = word.strip().lower().rpartition("_")[2]
-    return plain if plain in known else None
+    return plain if plain in words else None

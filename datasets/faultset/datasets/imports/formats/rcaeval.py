@@ -1,6 +1,6 @@
-"""RCAEval: 735 cases of three applications (Pham et al., WWW 2025), in any of its three layouts.
+"""Import RCAEval: 735 cases of three applications (Pham et al., WWW 2025), in any of its three layouts.
 
-Z is the original on Zenodo, F the flat one on Figshare, H the Parquet one on Hugging Face.
+Layout Z is the original on Zenodo, F the flat one on Figshare, H the Parquet one on Hugging Face.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ import pyarrow.csv as pacsv
 from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.core.times import SECOND_NS
-from faultset.datasets.imports.archives import is_archive, names_in, unpacked
+from faultset.datasets.imports.archives import is_archive, list_names, unpack
 from faultset.datasets.imports.columns import (
+    Column,
     Ints,
     csv_header,
     epoch_ns,
     epoch_unit,
     long_metrics,
+    number_matrix,
     numbers,
-    numbers_of,
     read_csv,
     read_parquet,
 )
@@ -42,11 +43,11 @@ from faultset.datasets.imports.formats.rcaeval_files import (
     RAW_FILES,
     RAW_NAMES,
     case_folders,
+    find_cases,
     find_onset,
-    found_cases,
     is_case_file,
     log_rows,
-    same_services,
+    match_services,
     span_rows,
     split_name,
 )
@@ -59,7 +60,7 @@ _GROWS = 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """A case's metrics as its file has them."""
+    """Metrics of a case as its file has them."""
 
     path: Path
     times_ns: Ints
@@ -68,13 +69,12 @@ class Frame:
 
     @property
     def interval_ns(self) -> int:
-        """Usual time between two rows; a second where there is but one."""
+        """Median time between rows; a second for a single row."""
         gaps = np.diff(np.unique(self.times_ns))
         return int(np.median(gaps)) if len(gaps) else SECOND_NS
 
 
 def _load(case: Case) -> ForeignEpisode:
-    """Read a case: the whole recording is the view, the reference ends before the injection."""
     folder = case.paths[0]
     frame = read_frame(case)
     onset, onset_file = find_onset(case)
@@ -82,13 +82,13 @@ def _load(case: Case) -> ForeignEpisode:
     start, end = int(frame.times_ns[0]), int(frame.times_ns[-1]) + frame.interval_ns
     if not start < onset < end:
         raise DataError(
-            f"{folder}: the injection at {onset // SECOND_NS} s lies outside the recording, "
+            f"{folder}: the injection at {onset // SECOND_NS} s must be within the recording from "
             f"{start // SECOND_NS} to {end // SECOND_NS} s; leave the case out"
         )
     columns = [(*split_name(name), samples) for name, samples in zip(frame.names, frame.samples, strict=True)]
     target = case.facts["service"]
     services = tuple(dict.fromkeys([*(service for service, _, _ in columns if service is not None), target]))
-    report_issues(partial(case_issues, case, frame, services))
+    report_issues(partial(find_issues, case, frame, services))
     fault = case.facts["fault"]
     level, kind = FAULT_TYPES.get(fault, (None, fault))
     return ForeignEpisode(
@@ -124,7 +124,7 @@ def _app(suite: str) -> str:
 
 
 def read_frame(case: Case) -> Frame:
-    """Read the first candidate for a case's metrics, sorted by time; columns of one name are read once."""
+    """Read a case's metrics from its first candidate, sorted by time; repeated columns are read once."""
     path = case.paths[0] / case.candidates[0]
     if path.suffix == ".json":
         return _json_frame(path)
@@ -136,23 +136,23 @@ def read_frame(case: Case) -> Frame:
 def _frame(path: Path, table: pa.Table) -> Frame:
     clocks = [position for position, name in enumerate(table.column_names) if TIME_NAME.fullmatch(name.strip())]
     if not clocks:
-        raise DataError(f"{path} has no column time; restore it or leave the case out")
+        raise DataError(f"{path} needs a column time; restore it or leave the case out")
     clock = table.column(clocks[0])
     if pa.types.is_timestamp(clock.type):
         clock = clock.cast(pa.timestamp("ns")).cast(pa.int64())
     times = numbers(clock, origin=f"column time of {path}")
-    known = ~np.isnan(times)
-    if not known.any():
+    valid = ~np.isnan(times)
+    if not valid.any():
         raise DataError(f"{path} has no rows; leave the case out")
-    stamps = epoch_ns(times[known].astype(np.int64) if np.all(times[known] % 1 == 0) else times[known])
+    stamps = epoch_ns(times[valid].astype(np.int64) if np.all(times[valid] % 1 == 0) else times[valid])
     order = None if np.all(np.diff(stamps) >= 0) else np.argsort(stamps, kind="stable")
     first: dict[str, int] = {}
     for position, name in enumerate(table.column_names):
         if position not in clocks and name.strip() and not name.startswith("Unnamed"):
             first.setdefault(name.strip(), position)
     columns = {name: table.column(position) for name, position in first.items()}
-    samples = numbers_of(columns, origin=str(path))
-    samples = samples if known.all() else samples[:, known]
+    samples = number_matrix(columns, origin=str(path))
+    samples = samples if valid.all() else samples[:, valid]
     return Frame(
         path=path,
         times_ns=stamps if order is None else stamps[order],
@@ -168,7 +168,7 @@ def _json_frame(path: Path) -> Frame:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
         pairs = {name: np.array(points, dtype=np.float64).reshape(-1, 2) for name, points in content.items() if points}
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise DataError(f"{path} is no object of series ({error}); restore it or leave the case out") from error
+        raise DataError(f"{path} must be an object of series ({error}); restore it or leave the case out") from error
     pairs = {name: points[~np.isnan(points[:, 0])] for name, points in pairs.items()}
     if not any(len(points) for points in pairs.values()):
         raise DataError(f"{path} has no samples; leave the case out")
@@ -182,18 +182,18 @@ def _json_frame(path: Path) -> Frame:
     return Frame(path=path, times_ns=stamps, names=tuple(pairs), samples=tuple(samples))
 
 
-def _metric_tables(frame: Frame, columns: Sequence[tuple[str | None, str, Any]]) -> Iterable[pa.Table]:
+def _metric_tables(frame: Frame, columns: Sequence[Column]) -> Iterable[pa.Table]:
     raw = frame.path.name in RAW_FILES
-    counting = [raw and _is_counter(metric, samples) for _, metric, samples in columns]
-    if any(counting):
-        counters = [column for column, counts in zip(columns, counting, strict=True) if counts]
+    counters, gauges = list[Column](), list[Column]()
+    for column in columns:
+        (counters if raw and _is_counter(column[1], column[2]) else gauges).append(column)
+    if counters:
         yield long_metrics(frame.times_ns, counters, kind="counter")
-    levels = [column for column, counts in zip(columns, counting, strict=True) if not counts]
-    yield long_metrics(frame.times_ns, levels)
+    yield long_metrics(frame.times_ns, gauges)
 
 
 def _is_counter(metric: str, samples: npt.NDArray[np.float64]) -> bool:
-    """Say whether a raw series counts: its name says total, and it falls at restarts only."""
+    """Return whether a raw series is a counter: its name ends in `total`, and it falls at restarts only."""
     if not metric.endswith(("-total", "_total")):
         return False
     steps = np.diff(samples[~np.isnan(samples)])
@@ -205,15 +205,13 @@ def _optional(read: Any, path: Path | None, services: tuple[str, ...], start: in
 
 
 def record_file(folder: Path, name: str) -> Path | None:
-    """Return the file with the logs or the traces of a case; None where there is none, or an empty one."""
+    """Return the non-empty file with the logs or the traces of a case, or None."""
     paths = (folder / f"{name}{suffix}" for suffix in (".parquet", ".csv"))
     return next((path for path in paths if path.is_file() and path.stat().st_size), None)
 
 
-def _root_cause(
-    target: str, fault: str, services: Sequence[str], columns: Sequence[tuple[str | None, str, Any]]
-) -> dict[str, Any]:
-    owned = {metric for service, metric, _ in columns if service == target}
+def _root_cause(target: str, fault: str, services: Sequence[str], columns: Sequence[Column]) -> dict[str, Any]:
+    metrics = {metric for service, metric, _ in columns if service == target}
     store = f"{target}-db"
     return {
         "kind": "Service",
@@ -221,7 +219,7 @@ def _root_cause(
         "service": target,
         # RCAEval counts a service's store as the service.
         "accepted": [target, store] if store in services else [target],
-        "metric": next((metric for metric in INDICATORS.get(fault, ()) if metric in owned), None),
+        "metric": next((metric for metric in INDICATORS.get(fault, ()) if metric in metrics), None),
     }
 
 
@@ -229,103 +227,76 @@ _BOM = b"\xef\xbb\xbf"
 _MOST_MISSING = 0.2
 
 
-def case_issues(case: Case, frame: Frame, services: Sequence[str]) -> Iterator[DataIssue]:
-    """Look at the files of a case: units, headers, what is missing."""
-
-    def issue(severity: str, found: str, handling: str) -> DataIssue:
-        return DataIssue(severity=severity, place=case.key, found=found, handling=handling)  # type: ignore[arg-type]
-
-    raw = [name for name in frame.names if split_name(name)[1].startswith(RAW_NAMES)]
-    if raw:
-        yield issue(
-            "warning",
-            f"{frame.path.name} has raw names of metrics.",
-            "They are imported; series that are named total and grow are counters.",
-        )
+def find_issues(case: Case, frame: Frame, services: Sequence[str]) -> Iterator[DataIssue]:
+    """Yield issues of the files of a case: units, headers and missing data."""
+    key = case.key
+    if any(split_name(name)[1].startswith(RAW_NAMES) for name in frame.names):
+        problem = f"{frame.path.name} has raw names of metrics."
+        yield DataIssue("warning", key, problem, "They are imported; growing series named total are counters.")
     if frame.path.suffix == ".csv":
-        yield from _header_issues(case, frame.path)
+        yield from _find_header_issues(key, frame.path)
     if np.any(np.diff(frame.times_ns) == 0):
-        yield issue("warning", "Rows repeat a time.", "All are kept; a step of a wide frame averages them.")
+        yield DataIssue(
+            "warning", key, "Times of rows repeat.", "All are imported; a step of a wide frame averages them."
+        )
     missing = float(np.mean([np.isnan(samples).mean() for samples in frame.samples])) if frame.samples else 0.0
     if missing > _MOST_MISSING:
-        yield issue("note", f"More than {_MOST_MISSING:.0%} of the samples are missing.", "They stay missing.")
+        yield DataIssue("note", key, f"More than {_MOST_MISSING:.0%} of the samples are missing.", "They stay missing.")
     if not any(name.startswith(f"{case.facts['service']}_") for name in frame.names):
-        yield issue("warning", "The service at fault has no metrics.", "It becomes a candidate without metrics.")
+        problem = "The faulty service has no metrics."
+        yield DataIssue("warning", key, problem, "It becomes a candidate without metrics.")
     for kind in ("logs", "traces"):
-        yield from _record_issues(case, kind, services)
+        yield from _find_record_issues(case, kind, services)
 
 
-def _header_issues(case: Case, path: Path) -> Iterator[DataIssue]:
+def _find_header_issues(key: str, path: Path) -> Iterator[DataIssue]:
     with path.open("rb") as file:
         if file.read(3) == _BOM:
-            yield DataIssue(
-                severity="note",
-                place=case.key,
-                found=f"{path.name} begins with a byte-order mark.",
-                handling="It is skipped.",
-            )
+            yield DataIssue("note", key, f"{path.name} begins with a byte-order mark.", "It is skipped.")
     names = csv_header(path)
     clocks = [name for name in names if TIME_NAME.fullmatch(name.strip())]
     if len(clocks) > 1:
-        yield DataIssue(
-            severity="warning",
-            place=case.key,
-            found=f"{path.name} has {len(clocks)} time columns.",
-            handling="The first is the time, the others are left out.",
-        )
+        problem = f"{path.name} has {len(clocks)} time columns."
+        yield DataIssue("warning", key, problem, "The first is the time; the others are left out.")
     repeated = [name for name, count in Counter(names).items() if count > 1 and name not in clocks]
     if repeated:
-        yield DataIssue(
-            severity="warning",
-            place=case.key,
-            found=f"{path.name} names a column twice ({repeated[0]}).",
-            handling="The first is taken.",
-        )
+        yield DataIssue("warning", key, f"{path.name} names a column twice ({repeated[0]}).", "The first is imported.")
 
 
-def _record_issues(case: Case, kind: str, services: Sequence[str]) -> Iterator[DataIssue]:
-    folder = case.paths[0]
+def _find_record_issues(case: Case, kind: str, services: Sequence[str]) -> Iterator[DataIssue]:
+    folder, key = case.paths[0], case.key
     path = next((folder / name for name in (f"{kind}.parquet", f"{kind}.csv") if (folder / name).is_file()), None)
-
-    def issue(severity: str, found: str, handling: str) -> DataIssue:
-        return DataIssue(severity=severity, place=case.key, found=found, handling=handling)  # type: ignore[arg-type]
-
     if path is None:
-        yield issue("note", f"There are no {kind}.", "The table is empty.")
+        yield DataIssue("note", key, f"There are no {kind}.", "The table is empty.")
         return
-    table = _beginning(path)
+    table = _read_first_batch(path)
     if table is None or not len(table):
-        yield issue("note", f"{path.name} has a header and no rows.", "The table is empty.")
+        yield DataIssue("note", key, f"{path.name} has a header and no rows.", "The table is empty.")
         return
     clock, source = ("timestamp", "container_name") if kind == "logs" else ("startTime", "serviceName")
     if clock in table.column_names:
         times = numbers(table[clock], origin=f"column {clock} of {path}")
         unit = epoch_unit(times[~np.isnan(times)])
         if unit != ("ns" if kind == "logs" else "µs"):
-            yield issue(
-                "warning",
-                f"{clock} in {path.name} counts {unit}.",
-                "The magnitude tells the unit; times are brought to nanoseconds.",
-            )
+            handling = "The unit is inferred from the magnitude, and times are converted to nanoseconds."
+            yield DataIssue("warning", key, f"{clock} in {path.name} counts {unit}.", handling)
     elif kind == "logs" or "startTimeMillis" not in table.column_names:
-        yield issue("warning", f"{path.name} has no column {clock}.", "The table is empty.")
+        yield DataIssue("warning", key, f"{path.name} has no column {clock}.", "The table is empty.")
     if source in table.column_names:
         words = [word for word in table[source].cast(pa.string()).unique().to_pylist() if word]
-        found = same_services(words, services)
-        other = sorted(word for word, name in found.items() if name is not None and name != word)
-        unknown = sorted(word for word, name in found.items() if name is None)
-        if other:
-            yield issue("note", f"{path.name} says {other[0]} for {found[other[0]]}.", "The name in metrics is used.")
+        matches = match_services(words, services)
+        renamed = sorted(word for word, name in matches.items() if name is not None and name != word)
+        unknown = sorted(word for word, name in matches.items() if name is None)
+        if renamed:
+            problem = f"{path.name} names {matches[renamed[0]]} {renamed[0]}."
+            yield DataIssue("note", key, problem, "The name in the metrics is used.")
         if unknown:
-            yield issue(
-                "note",
-                f"{path.name} names what has no metrics ({unknown[0]}).",
-                "Such rows belong to no service; their own name is kept beside it.",
-            )
+            problem = f"{path.name} names a service without metrics ({unknown[0]})."
+            yield DataIssue("note", key, problem, "Its rows have no service, but keep the original name.")
 
 
-def _beginning(path: Path) -> pa.Table | None:
-    """Return the first part of a file; None when there is nothing to read."""
+def _read_first_batch(path: Path) -> pa.Table | None:
+    """Return the first rows of a file, or None if it cannot be read."""
     if path.suffix == ".parquet":
         return read_parquet(path, ["timestamp", "container_name", "startTime", "startTimeMillis", "serviceName"])
     try:
@@ -336,7 +307,7 @@ def _beginning(path: Path) -> pa.Table | None:
 
 
 class RCAEvalImport:
-    """Cases of RCAEval, layouts Z, F and H, suites RE1 to RE3."""
+    """RCAEval in the layouts Z, F and H, suites RE1 to RE3."""
 
     name = "rcaeval"
     title = "RCAEval"
@@ -348,21 +319,20 @@ class RCAEvalImport:
         ),
     )
     weakness = (
-        "Every case is a fault, and its onset lies in the middle of the recording: the layout tells that there is a "
-        "fault and when it begins. Detection scores mean little. There is no record that a fault took effect, and "
-        "none of its end."
+        "Every case has a fault, and its onset is in the middle of the recording, so the layout reveals both. "
+        "Detection scores mean little. There is no record of a fault's effect or end."
     )
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there is a case with its service and fault in the name of its folder."""
+        """Return whether a path has a case with service and fault in its folder's name."""
         if is_archive(path):
-            return any(is_case_file(Path(name)) for name in names_in(path))
+            return any(is_case_file(Path(name)) for name in list_names(path))
         return next(iter(case_folders(path)), None) is not None
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Find every folder with metrics whose name gives service and fault."""
-        return found_cases(unpacked(path))
+        """Return every folder with metrics whose name has service and fault."""
+        return find_cases(unpack(path))
 
     def load(self, case: Case) -> ForeignEpisode:
-        """Read a case: the whole recording is the view."""
+        """Read a case; the view is the whole recording."""
         return _load(case)

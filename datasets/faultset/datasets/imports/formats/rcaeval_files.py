@@ -14,21 +14,22 @@ import pyarrow.compute
 
 from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
-from faultset.datasets.format.schemas import LOGS, SPANS, TIME
+from faultset.datasets.format.schemas import TIME
 from faultset.datasets.imports.columns import (
-    absent,
+    build_table,
     constant,
+    drop_repeats,
+    encode_words,
     epoch_ns,
-    in_window,
+    filter_window,
+    nulls,
     numbers,
     read_csv,
     read_parquet,
-    renamed,
-    without_repeats,
-    words_of,
+    rename_words,
 )
 from faultset.datasets.imports.contract import Case
-from faultset.datasets.imports.spans import kinds_and_peers
+from faultset.datasets.imports.spans import infer_kinds_and_peers
 from faultset.datasets.status_codes import parse_status_code
 
 SOURCE = "rcaeval"
@@ -55,8 +56,8 @@ _ROLES = (
     ("container-threads*", "threads", "1", "sum", "threads of the container"),
     ("container-sockets", "descriptors", "1", "sum", "open sockets of the container"),
     ("container-file-descriptors", "descriptors", "1", "sum", "open files of the container"),
-    ("container-spec-*", "limits", "1", "sum", "what the container may use"),
-    ("container-last-seen", "clock", "s", "max", "when the exporter looked"),
+    ("container-spec-*", "limits", "1", "sum", "limits of the container"),
+    ("container-last-seen", "clock", "s", "max", "last time of the exporter"),
     ("container-start-time-*", "restarts", "s", "max", "start of the container"),
     ("istio-request-duration*", "latency", "s", "max", "duration of requests"),
     ("istio-latency*", "latency", "s", "max", "duration of requests"),
@@ -85,7 +86,7 @@ INDICATORS: Mapping[str, tuple[str, ...]] = {
     "delay": ("latency", "latency-90", "lat_90"),
     "loss": ("latency", "latency-90", "lat_90"),
 }
-"""Fault -> metrics in which it shows, as RCAEval scores them; the first that a service has is the truth."""
+"""Metrics that RCAEval's scoring accepts for a fault; the first that a service has is the truth."""
 
 _RESOURCE = ("Operating System", "resource")
 _NETWORK = ("Operating System", "Network/Storage Issue")
@@ -98,17 +99,17 @@ FAULT_TYPES: Mapping[str, tuple[str, str]] = {
     "delay": _NETWORK,
     "loss": _NETWORK,
 } | dict.fromkeys(("f1", "f2", "f3", "f4", "f5"), _CODE)
-"""Fault -> system level and fault type; `resource` is RCAEval's own word."""
+"""System level and fault type of each fault; `resource` is RCAEval's term."""
 
 RAW_NAMES = ("container-", "istio-")
-"""How names of metrics begin as exporters gave them."""
+"""Prefixes of metric names that come directly from exporters."""
 
 NO_SERVICES = ("main", "PassthroughCluster", "istio-proxy", "frontend-external", "unknown")
-"""Names in front of a metric that are no services, and that RCAEval leaves out as well."""
+"""Prefixes of columns that are not services; RCAEval leaves these columns out."""
 
 
 def split_name(column: str) -> tuple[str | None, str]:
-    """Return service and metric of a column's name; services have no `_`, metrics may have some.
+    """Split a column name at its first `_` into service and metric.
 
     Examples
     --------
@@ -121,22 +122,22 @@ def split_name(column: str) -> tuple[str | None, str]:
     return service, metric
 
 
-def same_services(names: Iterable[str], services: Sequence[str]) -> dict[str, str | None]:
-    """Say which candidate each name of another file stands for; None for none.
+def match_services(names: Iterable[str], services: Sequence[str]) -> dict[str, str | None]:
+    """Return the candidate, or None, for each service name of logs or traces.
 
-    Metrics call the front end `frontend`, traces `frontendservice`.
+    The same service is `frontend` in metrics and `frontendservice` in traces.
 
     Examples
     --------
-    >>> same_services(["frontendservice", "cart", "jaeger"], ["frontend", "cartservice"])
+    >>> match_services(["frontendservice", "cart", "jaeger"], ["frontend", "cartservice"])
     {'frontendservice': 'frontend', 'cart': 'cartservice', 'jaeger': None}
     """
-    known = set(services)
-    found: dict[str, str | None] = {}
+    candidates = set(services)
+    matches: dict[str, str | None] = {}
     for name in names:
         spellings = (name, name.removesuffix("service"), name + "service", name.removesuffix("-service"))
-        found[name] = next((spelling for spelling in spellings if spelling in known), None)
-    return found
+        matches[name] = next((spelling for spelling in spellings if spelling in candidates), None)
+    return matches
 
 
 METRIC_FILES = (
@@ -144,7 +145,7 @@ METRIC_FILES = (
 )  # fmt: skip
 """Files with a case's metrics; the first that a case has is the input of RCAEval's published tables."""
 RAW_FILES = ("data.csv", "metrics.csv")
-"""They may have the raw names of Prometheus and Istio."""
+"""Files that may have raw metrics of Prometheus and Istio."""
 INDEX = "cases.parquet"
 ONSET_FILE = "inject_time.txt"
 APPS = {"OB": "online-boutique", "SS": "sock-shop", "TT": "train-ticket"}
@@ -153,40 +154,40 @@ _FLAT = re.compile(r"(re[1-9])-?(ob|ss|tt)_([^_]+)_([^_]+)_(\d+)", re.IGNORECASE
 _OTHER_APP = re.compile(r"([^_]+)_([^_]+)_([^_]+)_(\d+)")
 _PAIR = re.compile(r"([^_]+)_([^_]+)")
 _SUITE = re.compile(r"(RE[1-9])-(OB|SS|TT)", re.IGNORECASE)
-_DEEPEST = 6
+_MAX_DEPTH = 6
 
 
 def case_folders(path: Path) -> Iterator[tuple[Path, tuple[str, ...], dict[str, str]]]:
-    """Yield every case's folder, its files with metrics, and suite, service, fault and instance.
+    """Yield each case's folder, its files with metrics, and suite, service, fault and instance.
 
-    Folders are sorted, and visited only as deep as cases can lie.
+    Folders are sorted and visited down to a maximum depth.
     """
     root = path.resolve() if path.is_dir() else path
-    for folder, inner, files in os.walk(root):
-        here = Path(folder)
-        candidates = tuple(name for name in METRIC_FILES if name in files)
-        label = _label(here) if candidates else None
+    for name, subfolders, files in os.walk(root):
+        folder = Path(name)
+        candidates = tuple(file for file in METRIC_FILES if file in files)
+        label = _label(folder) if candidates else None
         if label is not None:
-            inner.clear()
-            yield here, candidates, label
+            subfolders.clear()
+            yield folder, candidates, label
             continue
-        inner.sort()
-        if len(here.relative_to(root).parts) >= _DEEPEST:
-            inner.clear()
+        subfolders.sort()
+        if len(folder.relative_to(root).parts) >= _MAX_DEPTH:
+            subfolders.clear()
 
 
 def is_case_file(path: Path) -> bool:
-    """Say whether a path is that of the metrics of a case."""
+    """Return whether a path is the metrics file of a case."""
     return path.name in METRIC_FILES and _label(path.parent) is not None
 
 
-def found_cases(path: Path) -> Sequence[Case]:
+def find_cases(path: Path) -> Sequence[Case]:
     """Return all cases below a path, sorted by suite, service, fault and instance."""
     indices: dict[Path, dict[str, dict[str, Any]]] = {}
     cases = []
     for folder, candidates, label in case_folders(path):
         if folder.parent not in indices:
-            indices[folder.parent] = _index(folder.parent)
+            indices[folder.parent] = _read_index(folder.parent)
         facts: dict[str, Any] = dict(label)
         facts.update(indices[folder.parent].get(folder.name, {}))
         key = f"{facts['suite']}/{facts['service']}_{facts['fault']}/{facts['instance']}"
@@ -200,7 +201,7 @@ def found_cases(path: Path) -> Sequence[Case]:
 
 
 def find_onset(case: Case) -> tuple[int, Path]:
-    """Return when the fault of a case was injected and the file that says so: its own, else the index of all cases."""
+    """Return the injection time of a case and the file that contains it, its own or the index of all cases."""
     path = case.paths[0] / ONSET_FILE
     try:
         line = path.read_text(encoding="utf-8-sig").strip().splitlines()[0]
@@ -209,10 +210,10 @@ def find_onset(case: Case) -> tuple[int, Path]:
         if "inject_ns" in case.facts:
             return int(case.facts["inject_ns"]), case.paths[0].parent / INDEX
         raise DataError(
-            f"{path} is missing and no {INDEX} beside the case tells its onset; leave the case out"
+            f"{path} is missing, and {path.parent.parent / INDEX} has no onset of the case; leave the case out"
         ) from None
     except (ValueError, IndexError):
-        raise DataError(f"{path} must hold the time of the injection in seconds since 1970; restore it") from None
+        raise DataError(f"{path} must contain the time of the injection in seconds since 1970; restore it") from None
 
 
 def _label(folder: Path) -> dict[str, str] | None:
@@ -232,9 +233,9 @@ def _label(folder: Path) -> dict[str, str] | None:
     pair = _PAIR.fullmatch(folder.parent.name)
     if pair and folder.name.isdigit():
         suite = folder.parent.parent.name
-        known = next((found for part in reversed(folder.parts) if (found := _SUITE.fullmatch(part))), None)
+        match = next((match for name in reversed(folder.parts) if (match := _SUITE.fullmatch(name))), None)
         return {
-            "suite": known[0].upper() if known else suite,
+            "suite": match[0].upper() if match else suite,
             "service": pair[1],
             "fault": pair[2],
             "instance": folder.name,
@@ -242,8 +243,8 @@ def _label(folder: Path) -> dict[str, str] | None:
     return None
 
 
-def _index(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return what the index of layout H says of each case's folder."""
+def _read_index(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the onset of each case's folder from the index of layout H."""
     path = folder / INDEX
     if not path.is_file():
         return {}
@@ -251,17 +252,16 @@ def _index(folder: Path) -> dict[str, dict[str, Any]]:
     onset = next((name for name in table.column_names if "inject" in name.lower()), None)
     if "case" not in table.column_names or onset is None:
         return {}
-    found = {}
+    facts = {}
     for name, value in zip(table["case"].to_pylist(), table[onset].to_pylist(), strict=True):
         if name is None or value is None:
             continue
         stamp = int(value.timestamp() * 1e9) if hasattr(value, "timestamp") else int(epoch_ns([value])[0])
-        found[Path(str(name)).name] = {"inject_ns": stamp}
-    return found
+        facts[Path(str(name)).name] = {"inject_ns": stamp}
+    return facts
 
 
-pc: Any = pyarrow.compute
-# Its functions are made at import, where type checkers do not see them.
+pc: Any = pyarrow.compute  # type checkers do not see its functions
 
 _LOG_COLUMNS = ("timestamp", "container_name", "message", "level")
 _LOG_TEXT = ("container_name", "message", "level", "time", "req_path", "error", "log_template")
@@ -284,46 +284,45 @@ _KNOWN_LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
 
 
 def log_rows(path: Path, services: Sequence[str], start_ns: int, end_ns: int) -> pa.Table:
-    """Return the log lines of a case inside the view; the magnitude of `timestamp` tells its unit."""
+    """Return the log lines of a case inside the view; the magnitude of `timestamp` determines its unit."""
     table = _read(path, _LOG_COLUMNS, _LOG_TEXT, newlines=True)
-    table = _timed(table, "timestamp", path)
+    table = _with_time(table, "timestamp", path)
     rows = len(table)
-    containers = words_of(_text(table, "container_name", rows, ""))
-    found = same_services(_distinct(containers), services)
-    logs = pa.table(
+    containers = encode_words(_text(table, "container_name", rows, ""))
+    logs = build_table(
+        "logs",
         {
             "time": table["at"],
-            "service": renamed(containers, found),
+            "service": rename_words(containers, match_services(_distinct(containers), services)),
             "pod": containers,
             "container": containers,
-            "level": renamed(_text(table, "level", rows, None), _level_names(table)),
+            "level": rename_words(_text(table, "level", rows, None), _level_names(table)),
             "message": _text(table, "message", rows, ""),
-            "trace_id": pa.nulls(rows, pa.string()),
-            "span_id": pa.nulls(rows, pa.string()),
-        }
+        },
     )
-    return in_window(logs, "time", start_ns, end_ns).select([name for name in LOGS.names if name != "episode"])
+    return filter_window(logs, "time", start_ns, end_ns)
 
 
 def span_rows(path: Path, services: Sequence[str], start_ns: int, end_ns: int) -> pa.Table:
-    """Return the spans of a case that began inside the view, each once; durations are microseconds."""
+    """Return the distinct spans of a case that began inside the view; durations are microseconds."""
     table = _read(path, _SPAN_COLUMNS, _SPAN_TEXT)
     clock = "startTime" if "startTime" in table.column_names else "startTimeMillis"
-    table = _timed(table, clock, path)
+    table = _with_time(table, clock, path)
     for name in ("traceID", "spanID"):
         if name in table.column_names:
             table = table.filter(pc.is_valid(table[name]))
-    table = without_repeats(table, ("traceID", "spanID"))
+    table = drop_repeats(table, ("traceID", "spanID"))
     rows = len(table)
-    reported = words_of(_text(table, "serviceName", rows, ""))
-    service = renamed(reported, same_services(_distinct(reported), services))
+    reported = encode_words(_text(table, "serviceName", rows, ""))
+    service = rename_words(reported, match_services(_distinct(reported), services))
     parents = _text(table, "parentSpanID", rows, None).cast(pa.string())
     parents = pc.if_else(pc.equal(parents, ""), pa.scalar(None, pa.string()), parents)
-    kind, peer = kinds_and_peers(table["spanID"], parents, service)
+    kind, peer = infer_kinds_and_peers(table["spanID"], parents, service)
     method = _text(table, "methodName", rows, None)
     operation = pc.coalesce(_text(table, "operationName", rows, None).cast(pa.string()), method.cast(pa.string()))
     status, code = _status(_text(table, "statusCode", rows, None))
-    spans = pa.table(
+    spans = build_table(
+        "spans",
         {
             "time": table["at"],
             "trace_id": table["traceID"].cast(pa.string()),
@@ -332,16 +331,15 @@ def span_rows(path: Path, services: Sequence[str], start_ns: int, end_ns: int) -
             "service": service,
             "reported_service": reported,
             "peer_service": peer,
-            "pod": absent(rows),
             "operation": pc.fill_null(operation, ""),
             "kind": kind,
             "duration_ns": _durations(table, rows, path),
             "status": status,
             "status_code": code,
             "attributes": _attributes(method),
-        }
+        },
     )
-    return in_window(spans, "time", start_ns, end_ns).select([name for name in SPANS.names if name != "episode"])
+    return filter_window(spans, "time", start_ns, end_ns)
 
 
 def _read(path: Path, columns: Sequence[str], text: Sequence[str], *, newlines: bool = False) -> pa.Table:
@@ -350,8 +348,8 @@ def _read(path: Path, columns: Sequence[str], text: Sequence[str], *, newlines: 
     return read_csv(path, columns=columns, text=text, newlines=newlines)
 
 
-def _timed(table: pa.Table, clock: str, path: Path) -> pa.Table:
-    """Add the column `at`; rows without a time are left out."""
+def _with_time(table: pa.Table, clock: str, path: Path) -> pa.Table:
+    """Return the rows that have a time, with the column `at`."""
     if clock not in table.column_names or not len(table):
         return table.slice(0, 0).append_column("at", pa.array([], TIME))
     table = table.filter(pc.is_valid(table[clock]))
@@ -366,13 +364,13 @@ def _timed(table: pa.Table, clock: str, path: Path) -> pa.Table:
 
 
 def _text(table: pa.Table, name: str, rows: int, missing: str | None) -> pa.ChunkedArray:
-    """Return a text column; a file without it has it empty."""
+    """Return a text column, or a constant one if the file lacks it."""
     if name in table.column_names:
         column = table[name]
         if not pa.types.is_dictionary(column.type):
             column = column.cast(pa.string())
         return column if missing is None else pc.fill_null(column, missing)
-    return pa.chunked_array([absent(rows) if missing is None else constant(missing, rows)])
+    return pa.chunked_array([nulls(rows) if missing is None else constant(missing, rows)])
 
 
 def _distinct(column: pa.ChunkedArray) -> list[str]:
@@ -398,7 +396,7 @@ def _durations(table: pa.Table, rows: int, path: Path) -> pa.Array:
 
 
 def _status(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return status and code; a code is one of gRPC, as a number or a name, or one of HTTP."""
+    """Return status and code from codes of HTTP, or from codes of gRPC as numbers or names."""
     status: dict[str, str | None] = {}
     codes: dict[str, str | None] = {}
     for word in _distinct(column):
@@ -409,10 +407,10 @@ def _status(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
             status[word] = "ok" if number == 0 or 100 <= number < 400 else "error"
         else:
             status[word] = plain if plain in ("ok", "error") else "unset"
-    told = pc.fill_null(renamed(column, status).cast(pa.string()), "unset")
-    return told, renamed(column, codes).cast(pa.string()).cast(pa.int32())
+    words = pc.fill_null(rename_words(column, status).cast(pa.string()), "unset")
+    return words, rename_words(column, codes).cast(pa.string()).cast(pa.int32())
 
 
 def _attributes(method: pa.ChunkedArray) -> pa.ChunkedArray:
     texts: dict[str, str | None] = {word: canonical_json({"method": word}) for word in _distinct(method)}
-    return pc.fill_null(renamed(method, texts).cast(pa.string()), "{}")
+    return pc.fill_null(rename_words(method, texts).cast(pa.string()), "{}")

@@ -1,0 +1,86 @@
+"""Called services of client spans that do not record them: from attributes, or from the usual callee."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from faultset.baselines.api.tables import parse_state
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+_PEER_ATTRIBUTES = (
+    "peer.service",
+    "server.address",
+    "net.peer.name",
+    "net.peer.address",
+    "url.full",
+    "http.url",
+    "http.host",
+    "rpc.service",
+    "db.system.name",
+    "db.system",
+    "messaging.system",
+)
+"""OpenTelemetry attributes that name a called service, current and former, the most exact first."""
+
+
+def named_peers(texts: Sequence[str], position: Mapping[str, int]) -> Ints:
+    """Return the service that each text of span attributes names, as its position, or -1; the last item is -1."""
+    plain = {_plain_name(name): code for name, code in position.items()}
+    return np.array([*(_named_peer(parse_state(text), position, plain) for text in texts), -1], dtype=np.int64)
+
+
+def _named_peer(attributes: Mapping[str, Any], position: Mapping[str, int], plain: Mapping[str, int]) -> int:
+    """Return the service that attributes name, or -1.
+
+    Examples
+    --------
+    >>> services = {"cart": 0, "redis-cart": 1}
+    >>> plain = {_plain_name(name): code for name, code in services.items()}
+    >>> _named_peer({"server.address": "cart.shop.svc.cluster.local:8080"}, services, plain)
+    0
+    >>> _named_peer({"rpc.service": "shop.CartService"}, services, plain)
+    0
+    >>> _named_peer({"server.address": "10.0.0.7", "db.system": "redis"}, services, plain)
+    1
+    """
+    for key in _PEER_ATTRIBUTES:
+        text = attributes.get(key)
+        if not isinstance(text, str) or not text:
+            continue
+        if key.endswith(".system") or key == "db.system.name":
+            stores = [code for name, code in position.items() if text.lower() in name.lower()]
+            if len(stores) == 1:
+                return stores[0]
+            continue
+        host = text.rpartition("://")[2].partition("/")[0].partition(":")[0]
+        name = host.rpartition(".")[2] if key == "rpc.service" else host.partition(".")[0]
+        code = position.get(host, position.get(name, plain.get(_plain_name(name), -1)))
+        if code >= 0:
+            return code
+    return -1
+
+
+def _plain_name(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("service")
+
+
+def with_usual_peers(peer: Ints, calls_unnamed: Flags, parent: Ints, service: Ints, kind: Ints) -> Ints:
+    """Complete the peers of unanswered calls: what all other calls of the service by that operation reach."""
+    crosses = (parent >= 0) & (service >= 0) & (service[parent] != service)
+    answered = np.zeros(len(peer), dtype=bool)
+    answered[parent[crosses]] = True
+    reached = peer.copy()
+    reached[parent[crosses]] = service[crosses]
+    known = reached >= 0
+    size = int(kind.max(initial=-1)) + 1
+    least, most = np.full(size, np.iinfo(np.int64).max), np.full(size, -1)
+    np.minimum.at(least, kind[known], reached[known])
+    np.maximum.at(most, kind[known], reached[known])
+    usual = np.where(least == most, most, -1)[kind]
+    return np.where(calls_unnamed & ~answered & (peer < 0), usual, peer)
