@@ -94,6 +94,9 @@ class EpisodeView:
         """
         return make()
 
+    def note_left_out(self, series: Iterable[tuple[str, str]]) -> None:
+        """Record the (service, metric) of series that a method does not look at; only an evaluation keeps them."""
+
     @property
     def file_stamps(self) -> Hashable:
         """What is the same for two views of one episode whose files have not changed in between.

@@ -99,6 +99,17 @@ def test_a_series_with_usual_gaps_is_absent_only_after_longer_ones() -> None:
     assert windows.absent[:, 0].tolist() == [False] * 4 + [True] * 2
 
 
+def test_gaps_that_lost_samples_explain_are_no_absence_and_longer_ones_are() -> None:
+    rng = np.random.default_rng(0)
+    series = np.where(rng.random((120, 300)) < 0.15, np.nan, 1.0)
+    series[90:, 0] = np.nan
+    series[0] = 1.0
+    windows = split({("a", f"m{column:03}"): list(series[:, column]) for column in range(300)}, 60)
+    assert windows.series[0] == ("a", "m000")
+    assert windows.absent[35:, 0].all()
+    assert not windows.absent[:, 1:].any()
+
+
 def test_filling_does_not_look_ahead() -> None:
     series = [1.0, 2, 3, 4, np.nan, 6, 7]
     early = split({("a", "x"): series[:5]}, 3)

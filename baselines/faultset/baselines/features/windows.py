@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from faultset.baselines.api.tables import read_wide
-from faultset.baselines.stats.scaling import Matrix, sustained, varies
+from faultset.baselines.stats.scaling import LEVEL, Matrix, sustained, varies
 from faultset.core.times import SECOND_NS
 from faultset.datasets.metrics.roles import Catalogue, is_health_metric
 
@@ -57,7 +57,7 @@ class Windows:
     values: Matrix
     """[T, d] the test window; gaps of up to two steps are filled with the last value."""
     absent: npt.NDArray[np.bool_]
-    """[T, d] a series that the reference has without such gaps has stopped for three steps or more."""
+    """[T, d] the series has been silent for three steps or more, longer than in the reference and than by chance."""
     left_out: tuple[tuple[str, str], ...] = ()
     """(service, metric) of series that say nothing: too few samples in the reference, or always the same value."""
     times_ns: npt.NDArray[np.int64]
@@ -126,9 +126,11 @@ def _windows(
     episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int, *, keep_still: bool
 ) -> Windows:
     key = ("windows", step_s, reference_end_ns, values_start_ns, keep_still)
-    return episode.once(
+    windows: Windows = episode.once(
         key, lambda: _read_windows(episode, step_s, reference_end_ns, values_start_ns, keep_still=keep_still)
     )
+    episode.note_left_out(windows.left_out)
+    return windows
 
 
 def _read_windows(
@@ -194,6 +196,7 @@ def cut(
     )
     raw = wide.to_numpy(dtype=float)[:, [position for _, _, position in columns]]
     present = np.isfinite(raw)
+    chance_gap = _longest_chance_gap(present[healthy])
     kept = present[healthy].mean(axis=0) >= 1 - most_missing if healthy.any() else np.zeros(len(columns), bool)
     if not keep_still:
         kept &= ~_is_still(raw, present)
@@ -206,7 +209,7 @@ def cut(
         gap = rows - last
         known = (last >= 0) & (gap <= FILL_STEPS)
         filled = np.where(known, np.take_along_axis(raw, np.maximum(last, 0), axis=0), np.nan)
-        absent = gap > np.maximum(gap[healthy].max(axis=0, initial=0), FILL_STEPS)
+        absent = gap > np.maximum(gap[healthy].max(axis=0, initial=0), max(FILL_STEPS, chance_gap))
     return Windows(
         series=tuple((service, metric) for (service, metric, _), keep in zip(columns, kept, strict=True) if keep),
         step_ns=step_ns,
@@ -216,6 +219,16 @@ def cut(
         left_out=tuple((service, metric) for (service, metric, _), keep in zip(columns, kept, strict=True) if not keep),
         times_ns=starts[in_test_window] + step_ns,
     )
+
+
+def _longest_chance_gap(present: npt.NDArray[np.bool_]) -> float:
+    """Return the longest gap that lost samples explain, at the median loss of all series after their first sample.
+
+    One of so many series has a longer gap at a given step with probability `LEVEL`.
+    """
+    started = np.logical_or.accumulate(present, axis=0).sum(axis=0)
+    loss = float(np.median(1 - present.sum(axis=0)[started > 0] / started[started > 0])) if started.any() else 0.0
+    return math.log(len(started) / LEVEL) / -math.log(loss) if loss > 0 else 0.0
 
 
 def _is_still(raw: Matrix, present: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

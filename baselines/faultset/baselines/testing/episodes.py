@@ -7,7 +7,7 @@ import functools
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -193,6 +193,9 @@ class DeclaredView(EpisodeView):
         if "metrics" not in self._declared:
             self.undeclared.add("metrics")
         return self._view.wide(step_s, roles)
+
+    def note_left_out(self, series: Iterable[tuple[str, str]]) -> None:
+        self._view.note_left_out(series)
 
     def silent_steps(self, step_ns: int) -> npt.NDArray[np.bool_]:
         return self._view.silent_steps(step_ns)
