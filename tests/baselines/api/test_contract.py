@@ -10,7 +10,7 @@ import pytest
 
 from faultset.baselines.api.contract import Detection
 from faultset.baselines.api.registry import BaselineSpec, get_baseline, list_baselines
-from faultset.baselines.neural import EXTRA, missing_packages
+from faultset.baselines.networks import EXTRA, missing_packages
 from faultset.baselines.testing import CHECKS, BaselineTrial
 from faultset.baselines.testing.episodes import example_episodes, with_column
 from faultset.datasets.format.episodes import order_of

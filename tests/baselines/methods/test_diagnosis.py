@@ -13,7 +13,8 @@ import pytest
 
 from faultset.baselines.api.contract import Labelled
 from faultset.baselines.api.registry import get_baseline
-from faultset.baselines.methods.diagnosis import MOST_Z, ConstantPair, signature
+from faultset.baselines.methods.controls import ConstantPair
+from faultset.baselines.methods.diagnosis import MOST_Z, signature
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
 

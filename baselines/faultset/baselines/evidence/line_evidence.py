@@ -69,25 +69,25 @@ def _complaints(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
     of = owners >= 0
     all_before, all_since = (np.bincount(owners[of], part[of], len(names)).astype(float) for part in (before, since))
     altogether = count_evidence(all_before, all_since, before_s, since_s)
-    found = []
+    evidence = []
     for code in np.unique(owner[owner >= 0]):
-        own = np.flatnonzero(owners == code)
-        place = int(own[np.argmax(strength[own])])
-        value = max(float(altogether[code]), float(strength[place] - np.log10(len(own))))
+        rows = np.flatnonzero(owners == code)
+        row = int(rows[np.argmax(strength[rows])])
+        value = max(float(altogether[code]), float(strength[row] - np.log10(len(rows))))
         # lines of many sorts that were never seen are more than one that comes often
-        value *= 1 + np.log10(max(1, int(((before == 0) & (since > 0))[own].sum())))
+        value *= 1 + np.log10(max(1, int(((before == 0) & (since > 0))[rows].sum())))
         if value > 0:
-            text = texts.dictionary[int(kinds[place] % len(texts.dictionary))].as_py()
-            found.append(
+            text = texts.dictionary[int(kinds[row] % len(texts.dictionary))].as_py()
+            evidence.append(
                 ServiceEvidence(
                     service=names[code],
                     subject=str(text),
                     strength=value,
                     own=False,
-                    detail=f"{before[place]:.0f} such lines in the reference, {since[place]:.0f} since the alarm",
+                    detail=f"{before[row]:.0f} such lines in the reference, {since[row]:.0f} since the alarm",
                 )
             )
-    return found
+    return evidence
 
 
 def _silences(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
@@ -99,9 +99,9 @@ def _silences(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
         table["time"], _codes(table["service"], names), len(names), episode, alarm_ns
     )
     expected = before * since_s / before_s
-    asked = expected >= FEWEST_EXPECTED
-    quiet = asked & (since < QUIETER * _fewest(table, names, episode, since_s))
-    if quiet.sum() * 2 > asked.sum():
+    frequent = expected >= FEWEST_EXPECTED
+    quiet = frequent & (since < QUIETER * _fewest(table, names, episode, since_s))
+    if quiet.sum() * 2 > frequent.sum():
         return []
     strength = -count_evidence(before, since, before_s, since_s)
     return [
@@ -134,10 +134,10 @@ def _fewest(table: pa.Table, names: list[str], episode: EpisodeView, since_s: fl
     stretches = int((end_ns - start_ns) / 1e9 // since_s)
     if stretches < _FEWEST_STRETCHES:
         return np.zeros(len(names))
-    place = (table["time"].cast(pa.int64()).to_numpy() - start_ns) // round(since_s * 1e9)
+    stretch = (table["time"].cast(pa.int64()).to_numpy() - start_ns) // round(since_s * 1e9)
     owner = _codes(table["service"], names)
-    inside = (place >= 0) & (place < stretches) & (owner >= 0)
-    counts = np.bincount(place[inside] * len(names) + owner[inside], minlength=stretches * len(names))
+    inside = (stretch >= 0) & (stretch < stretches) & (owner >= 0)
+    counts = np.bincount(stretch[inside] * len(names) + owner[inside], minlength=stretches * len(names))
     return counts.reshape(stretches, -1).min(axis=0).astype(float)
 
 
@@ -156,5 +156,5 @@ def _counts(
 
 
 def _codes(column: pa.ChunkedArray, names: list[str]) -> Ints:
-    found = pc.index_in(column.cast(pa.string()), value_set=pa.array(names, pa.string()))  # type: ignore[attr-defined]
-    return found.fill_null(-1).to_numpy().astype(np.int64)
+    index = pc.index_in(column.cast(pa.string()), value_set=pa.array(names, pa.string()))  # type: ignore[attr-defined]
+    return index.fill_null(-1).to_numpy().astype(np.int64)

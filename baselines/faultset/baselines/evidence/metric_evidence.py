@@ -71,32 +71,35 @@ def metric_evidence(
     z = np.where(np.isin(roles, sorted(UPWARDS)), np.maximum(z, 0.0), np.abs(z))
     surprise = -(stats.t.logsf(z, freedom) + np.log(2.0)) / _LN10 - np.log10(blocks)
     gone = windows.absent[since].mean(axis=0) > 0.5
-    found = _stopped(owners, gone)
+    evidence = _stopped(owners, gone)
     # settings that never change are not looked at, so that it does not matter how many there are
     everything = np.vstack([windows.reference, windows.values])
-    known = np.isfinite(everything)
-    highest, lowest = np.where(known, everything, -np.inf).max(axis=0), np.where(known, everything, np.inf).min(axis=0)
+    present = np.isfinite(everything)
+    highest, lowest = (
+        np.where(present, everything, -np.inf).max(axis=0),
+        np.where(present, everything, np.inf).min(axis=0),
+    )
     moves = (highest > lowest) & ~gone
     for role in np.unique(roles):
         best: dict[str, tuple[float, int]] = {}
         for service in np.unique(owners[roles == role]):
-            own = np.flatnonzero((owners == service) & (roles == role) & moves)
-            if len(own):
-                place = int(own[np.argmax(surprise[own])])
-                best[str(service)] = (float(surprise[place] - np.log10(len(own))), place)
+            columns = np.flatnonzero((owners == service) & (roles == role) & moves)
+            if len(columns):
+                column = int(columns[np.argmax(surprise[columns])])
+                best[str(service)] = (float(surprise[column] - np.log10(len(columns))), column)
         usual = max(0.0, float(np.median([value for value, _ in best.values()]))) if len(best) > 2 else 0.0
-        found += [
+        evidence += [
             ServiceEvidence(
                 service=service,
-                subject=windows.series[place][1],
+                subject=windows.series[column][1],
                 strength=(value - usual) * WEIGHTS.get(str(role), 1.0),
                 own=role in OWN_ROLES,
-                detail=f"{role}, {z[place]:.1f} spreads from the reference",
+                detail=f"{role}, {z[column]:.1f} spreads from the reference",
             )
-            for service, (value, place) in best.items()
+            for service, (value, column) in best.items()
             if value > usual
         ]
-    return found
+    return evidence
 
 
 def _without_rollouts(
@@ -142,9 +145,9 @@ def _medians(rows: Matrix, length: int) -> Matrix:
     """Return the medians of blocks that follow each other, the last one ending with the last row."""
     first = len(rows) % length if len(rows) > length else 0
     cut = rows[first : first + len(rows) // length * length].reshape(-1, length, rows.shape[1])
-    known = np.asarray(np.isfinite(cut).any(axis=1))
-    middle = np.nanmedian(np.where(known[:, None, :], cut, 0.0), axis=1)
-    return np.where(known, middle, np.nan)
+    measured = np.asarray(np.isfinite(cut).any(axis=1))
+    middle = np.nanmedian(np.where(measured[:, None, :], cut, 0.0), axis=1)
+    return np.where(measured, middle, np.nan)
 
 
 def _stopped(owners: npt.NDArray[np.str_], gone: npt.NDArray[np.bool_]) -> list[ServiceEvidence]:

@@ -41,8 +41,8 @@ def held_out_deviations(reference: Matrix, series: Sequence[tuple[str, str]]) ->
     z = np.zeros(reference.shape)
     for rest, block in folds(len(reference)):
         mean, sd = mean_and_sd(reference[rest])
-        there = np.zeros((len(block), reference.shape[1]), dtype=bool)
-        z[block] = deviations(reference[block], mean, with_metric_floor(sd, series), there)
+        present = np.zeros((len(block), reference.shape[1]), dtype=bool)
+        z[block] = deviations(reference[block], mean, with_metric_floor(sd, series), present)
     return np.clip(z, -CLIP, CLIP)
 
 

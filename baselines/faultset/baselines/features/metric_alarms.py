@@ -72,8 +72,8 @@ def rank_by_series(
     scores = {}
     for service in services:
         if service in columns:
-            own = score[columns[service]]
-            scores[service] = float(own.max() + breadth * own.mean())
+            values = score[columns[service]]
+            scores[service] = float(values.max() + breadth * values.mean())
     order = sorted(range(len(series)), key=lambda column: (-score[column], series[column]))[:reported]
     evidence = [
         Evidence(service=series[column][0], subject=series[column][1], score=float(score[column]), detail=detail)
@@ -110,21 +110,21 @@ def metric_alarms(
     windows = localization_windows(episode, alarm_ns, before=0)
     catalogue = episode.catalogue
     role_of = [catalogue.role_of(metric) for _, metric in windows.series]
-    kept = np.flatnonzero([role in roles for role in role_of])
-    if windows.empty or not len(kept):
+    chosen = np.flatnonzero([role in roles for role in role_of])
+    if windows.empty or not len(chosen):
         return []
-    series = [windows.series[column] for column in kept]
-    center, spread = mean_and_sd(windows.reference[:, kept])
+    series = [windows.series[column] for column in chosen]
+    center, spread = mean_and_sd(windows.reference[:, chosen])
     scale = np.maximum(spread, level_spread(center, series))
-    z = np.abs(deviations(windows.values[:, kept], center, scale, np.zeros_like(windows.absent[:, kept])))
+    z = np.abs(deviations(windows.values[:, chosen], center, scale, np.zeros_like(windows.absent[:, chosen])))
     farthest: dict[tuple[str, str], MetricAlarm] = {}
     for column in np.argsort(-z.max(axis=0, initial=0.0), kind="stable"):
         worst = float(z[:, column].max())
         if worst <= sigmas:
             break
         service, metric = series[column]
-        found = MetricAlarm(service=service, metric=metric, share=float((z[:, column] > sigmas).mean()), z=worst)
-        farthest.setdefault((service, role_of[kept[column]]), found)
+        alarm = MetricAlarm(service=service, metric=metric, share=float((z[:, column] > sigmas).mean()), z=worst)
+        farthest.setdefault((service, role_of[chosen[column]]), alarm)
     return list(farthest.values())
 
 

@@ -113,29 +113,29 @@ def restarts(state: State) -> int:
 
 
 def _pod(state: State, known: frozenset[str]) -> set[str]:
-    found = set()
+    problems = set()
     phase = state.get("phase")
     if phase in ("Pending", "Failed", "Unknown"):
-        found.add(f"pod {phase}")
+        problems.add(f"pod {phase}")
     elif phase != "Succeeded" and state.get("ready") in (False, "False"):
-        found.add("pod not ready")
+        problems.add("pod not ready")
     for container in _containers(state):
         reason = container.get("reason")
         if reason in _BAD_WAITING:
-            found.add(str(reason))
+            problems.add(str(reason))
         if container.get("state") == "terminated" and container.get("exitCode") not in (0, None):
-            found.add("container ended with an error")
-    return found
+            problems.add("container ended with an error")
+    return problems
 
 
 def _deployment(state: State, known: frozenset[str]) -> set[str]:
-    wanted = _count(state, "replicas", known)
-    if wanted is None:
+    replicas = _count(state, "replicas", known)
+    if replicas is None:
         return set()
-    if wanted == 0:
+    if replicas == 0:
         return {"scaled to zero"}
     have = [_count(state, field, known) for field in ("readyReplicas", "availableReplicas")]
-    return {"replicas missing"} if any(count is not None and count < wanted for count in have) else set()
+    return {"replicas missing"} if any(count is not None and count < replicas for count in have) else set()
 
 
 def _endpoints(state: State, known: frozenset[str]) -> set[str]:
@@ -167,8 +167,8 @@ def _containers(state: State) -> list[Mapping[str, Any]]:
 
 
 def _count(state: State, field: str, known: frozenset[str]) -> int | None:
-    found = _number(state.get(field))
-    return 0 if found is None and field in known else found
+    number = _number(state.get(field))
+    return 0 if number is None and field in known else number
 
 
 def _number(value: object) -> int | None:
@@ -208,9 +208,9 @@ class _Pod:
 
     def starts_without_failure(self, end_ns: int) -> bool:
         """Whether it is ready at the end or will soon be, and nothing of it has failed."""
-        found = frozenset[str]().union(*(signs("Pod", state) for state in self.states))
+        problems = frozenset[str]().union(*(signs("Pod", state) for state in self.states))
         soon = self.is_ready_at(end_ns) or end_ns - self.times_ns[0] <= _PROGRESS_DEADLINE_NS
-        return soon and not self.has_ended_by(end_ns) and found <= _STARTING_SIGNS and not restarts(self.states[-1])
+        return soon and not self.has_ended_by(end_ns) and problems <= _STARTING_SIGNS and not restarts(self.states[-1])
 
     @property
     def ready_times_ns(self) -> list[int]:
@@ -229,7 +229,7 @@ def successful_rollouts(episode: EpisodeView, alarm_ns: int) -> dict[str, Rollou
     new: dict[str, list[_Pod]] = defaultdict(list)
     for seen in object_histories(frame[frame["kind"] == "Pod"]):
         (old if seen.times_ns[0] <= start_ns + SAMPLING_NS else new)[seen.service].append(_Pod.of(seen))
-    found = {}
+    rollouts = {}
     for service, made in new.items():
         if not old[service] or not all(pod.starts_without_failure(end_ns) for pod in made):
             continue
@@ -244,8 +244,8 @@ def successful_rollouts(episode: EpisodeView, alarm_ns: int) -> dict[str, Rollou
                 continue  # there are more pods than before
             last_ns = end_ns if under_way else max(pod.times_ns[-1] for pod in replaced)
             if last_ns > healthy_end_ns:
-                found[service] = Rollout(begin_ns=min(pod.times_ns[0] for pod in made), end_ns=last_ns)
-    return found
+                rollouts[service] = Rollout(begin_ns=min(pod.times_ns[0] for pod in made), end_ns=last_ns)
+    return rollouts
 
 
 def _is_ready(state: dict[str, Any]) -> bool:

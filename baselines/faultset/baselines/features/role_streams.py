@@ -71,12 +71,12 @@ def system_signals(episode: EpisodeView, found: HeldOut) -> Streams:
 
 def _role_of(episode: EpisodeView) -> Callable[[str], str]:
     catalogue = episode.catalogue
-    known: dict[str, str] = {}
+    roles: dict[str, str] = {}
 
     def role(metric: str) -> str:
-        if metric not in known:
-            known[metric] = catalogue.role_of(metric)
-        return known[metric]
+        if metric not in roles:
+            roles[metric] = catalogue.role_of(metric)
+        return roles[metric]
 
     return role
 
@@ -84,8 +84,8 @@ def _role_of(episode: EpisodeView) -> Callable[[str], str]:
 def _streams(found: HeldOut, stream_of: Callable[[str, str], tuple[str, str]]) -> Streams:
     keys = [stream_of(service, metric) for service, metric in found.windows.series]
     names = sorted(set(keys))
-    place = {name: number for number, name in enumerate(names)}
-    code = np.array([place[key] for key in keys])
+    position = {name: number for number, name in enumerate(names)}
+    code = np.array([position[key] for key in keys])
     order = np.argsort(code, kind="stable")
     starts = np.searchsorted(code[order], np.arange(len(names)))
     normal, values = (
@@ -126,8 +126,8 @@ def _role_vectors(episode: EpisodeView) -> RoleVectors | None:
     z = np.vstack([held_out_deviations(windows.reference, windows.series), np.clip(later, -CLIP, CLIP)])
     role_of = episode.catalogue.role_of
     services = sorted(set(windows.services))
-    place = {name: number for number, name in enumerate(services)}
-    code = np.array([place[s] * len(ROLES) + ROLES.index(role_of(metric)) for s, metric in windows.series])
+    position = {name: number for number, name in enumerate(services)}
+    code = np.array([position[s] * len(ROLES) + ROLES.index(role_of(metric)) for s, metric in windows.series])
     order = np.argsort(code, kind="stable")
     found, starts = np.unique(code[order], return_index=True)
     vectors = np.zeros((len(z), len(services) * len(ROLES)))
@@ -178,9 +178,9 @@ class Steps:
     def of(self, times_ns: Ints) -> Ints:
         """Step of each instant; -1 outside of the view."""
         inside = (times_ns >= self.start_ns) & (times_ns < self.view_end_ns)
-        place = np.full(int(self.kept[-1]) + 2 if self.count else 1, -1)
-        place[self.kept] = np.arange(self.count)
-        return place[np.where(inside, np.minimum((times_ns - self.start_ns) // self.step_ns, len(place) - 1), -1)]
+        step = np.full(int(self.kept[-1]) + 2 if self.count else 1, -1)
+        step[self.kept] = np.arange(self.count)
+        return step[np.where(inside, np.minimum((times_ns - self.start_ns) // self.step_ns, len(step) - 1), -1)]
 
     def counts(self, times_ns: Ints, keys: Ints, kinds: int, weights: npt.NDArray | None = None) -> Ints:
         """[count, kinds] rows of each key in each step; negative keys do not count."""
@@ -196,12 +196,12 @@ def steps_of(episode: EpisodeView) -> Steps:
     """Lay the grid of an episode's metrics over its view."""
     start_ns, end_ns = episode.window
     step_ns = round(episode.context.resolution_s * SECOND_NS)
-    kept = np.flatnonzero(~episode.silent_steps(step_ns))
+    recorded = np.flatnonzero(~episode.silent_steps(step_ns))
     return Steps(
         start_ns=start_ns,
         step_ns=step_ns,
-        kept=kept,
-        healthy=int(np.searchsorted(kept, (episode.reference[1] - start_ns) // step_ns)),
+        kept=recorded,
+        healthy=int(np.searchsorted(recorded, (episode.reference[1] - start_ns) // step_ns)),
         view_end_ns=end_ns,
     )
 
@@ -219,10 +219,10 @@ def recent_durations(counts: Ints, steps: int = RECENT) -> Ints:
     >>> recent_durations(np.array([[1], [0], [0], [2], [0], [3]]), 4).ravel().tolist()
     [0, 0, 0, 3, 0, 2]
     """
-    place = np.arange(len(counts))[:, None]
-    last = np.maximum.accumulate(np.where(counts > 0, place, -1), axis=0)
-    following = np.minimum.accumulate(np.where(counts > 0, place, len(counts))[::-1], axis=0)[::-1]
-    first = following[np.maximum(place[:, 0] - steps + 1, 0)]
+    step = np.arange(len(counts))[:, None]
+    last = np.maximum.accumulate(np.where(counts > 0, step, -1), axis=0)
+    following = np.minimum.accumulate(np.where(counts > 0, step, len(counts))[::-1], axis=0)[::-1]
+    first = following[np.maximum(step[:, 0] - steps + 1, 0)]
     return np.maximum(last - first, 0)
 
 
@@ -232,8 +232,8 @@ def silences(counts: Ints) -> Ints:
     >>> silences(np.array([[1], [0], [0], [2]])).ravel().tolist()
     [0, 1, 2, 0]
     """
-    place = np.arange(1, len(counts) + 1)[:, None]
-    return place - np.maximum.accumulate(np.where(counts > 0, place, 0), axis=0)
+    number = np.arange(1, len(counts) + 1)[:, None]
+    return number - np.maximum.accumulate(np.where(counts > 0, number, 0), axis=0)
 
 
 def idle_share(counts: Ints) -> Matrix:

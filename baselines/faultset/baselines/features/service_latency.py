@@ -66,8 +66,8 @@ class ServiceLatency:
         """[n + T] samples of one service; None where it has no latency or the latency never moves."""
         if service not in self.services:
             return None
-        found = self.all[:, self.services.index(service)]
-        return found if np.ptp(found) > 0 else None
+        samples = self.all[:, self.services.index(service)]
+        return samples if np.ptp(samples) > 0 else None
 
 
 def call_series(episode: EpisodeView) -> CallSeries:
@@ -88,23 +88,23 @@ def _call_series(episode: EpisodeView) -> CallSeries:
     time = table["time"].cast("int64").to_numpy()
     kind = name_codes(table["kind"], ("client", "server"))
     peer = name_codes(table["peer_service"], services)
-    own = name_codes(table["service"], services)
+    owner = name_codes(table["service"], services)
     inside = (time >= start_ns) & (time < end_ns)
     by_client = inside & (kind == 0) & (peer >= 0)
-    by_server = inside & (kind == 1) & (own >= 0)
+    by_server = inside & (kind == 1) & (owner >= 0)
     healthy = time < episode.reference[1]
     has_client_spans = np.bincount(peer[by_client & healthy], minlength=len(services)) > 0
-    target = np.where(by_client, peer, np.where(by_server, own, -1))
-    kept = np.flatnonzero(by_client | (by_server & ~has_client_spans[np.maximum(own, 0)]))
-    cell = (time[kept] - start_ns) // step_ns * len(services) + target[kept]
+    target = np.where(by_client, peer, np.where(by_server, owner, -1))
+    rows = np.flatnonzero(by_client | (by_server & ~has_client_spans[np.maximum(owner, 0)]))
+    cell = (time[rows] - start_ns) // step_ns * len(services) + target[rows]
     size = steps * len(services)
     count = np.bincount(cell, minlength=size)
-    total = np.bincount(cell, weights=table["duration_ns"].to_numpy()[kept], minlength=size)
+    total = np.bincount(cell, weights=table["duration_ns"].to_numpy()[rows], minlength=size)
     failed = pc.equal(table["status"].cast("string"), "error").to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
-    errors = np.bincount(cell[failed[kept].astype(bool)], minlength=size)
+    errors = np.bincount(cell[failed[rows].astype(bool)], minlength=size)
     seconds = np.where(count > 0, total / np.maximum(count, 1) / SECOND_NS, np.nan)
     called = count.reshape(steps, -1).sum(axis=0) > 0
-    linked = np.unique(np.stack([own, peer])[:, by_client & healthy & (own >= 0) & (own != peer)], axis=1)
+    linked = np.unique(np.stack([owner, peer])[:, by_client & healthy & (owner >= 0) & (owner != peer)], axis=1)
     return CallSeries(
         services=tuple(name for name, keep in zip(services, called, strict=True) if keep),
         starts_ns=start_ns + step_ns * np.arange(steps),
@@ -117,9 +117,9 @@ def _call_series(episode: EpisodeView) -> CallSeries:
 
 def call_graph(episode: EpisodeView, calls: CallSeries | None = None) -> tuple[tuple[str, str], ...]:
     """Return the declared (caller, callee) pairs, or those of the healthy spans where none are declared."""
-    known = set(episode.services)
+    candidates = set(episode.services)
     pairs = episode.calls or (calls or call_series(episode)).pairs
-    return tuple(sorted({pair for pair in pairs if known.issuperset(pair) and pair[0] != pair[1]}))
+    return tuple(sorted({pair for pair in pairs if candidates.issuperset(pair) and pair[0] != pair[1]}))
 
 
 def service_latency(episode: EpisodeView, alarm_ns: int, calls: CallSeries | None = None) -> ServiceLatency:
@@ -134,15 +134,15 @@ def service_latency(episode: EpisodeView, alarm_ns: int, calls: CallSeries | Non
         healthy = ends <= min(episode.reference[1], alarm_ns)
         in_test_window = ends > alarm_ns - 2 * calls.step_ns
         enough = np.isfinite(calls.seconds[healthy]).mean(axis=0) >= LEAST_FILLED if healthy.any() else [False]
-        kept = np.flatnonzero(enough)
-        services = [calls.services[column] for column in kept]
-        reference, values = calls.seconds[healthy][:, kept], calls.seconds[in_test_window][:, kept]
+        chosen = np.flatnonzero(enough)
+        services = [calls.services[column] for column in chosen]
+        reference, values = calls.seconds[healthy][:, chosen], calls.seconds[in_test_window][:, chosen]
     else:
         windows = localization_windows(episode, alarm_ns)
         role = episode.catalogue.role_of
-        kept = [column for column, (_, metric) in enumerate(windows.series) if role(metric) == "latency"]
-        services = [windows.series[column][0] for column in kept]
-        reference, values = windows.reference[:, kept], windows.values[:, kept]
+        chosen = [column for column, (_, metric) in enumerate(windows.series) if role(metric) == "latency"]
+        services = [windows.series[column][0] for column in chosen]
+        reference, values = windows.reference[:, chosen], windows.values[:, chosen]
     if not services or not len(reference) or not len(values):
         nothing = np.empty((0, 0))
         return ServiceLatency(services=(), reference=nothing, values=nothing)
@@ -177,8 +177,8 @@ def similarity_to_front(latency: ServiceLatency, front: str) -> dict[str, float]
     target = latency.column(front)
     if target is None:
         return {}
-    found = np.abs(correlations(latency.all, target))
-    return dict(zip(latency.services, found.tolist(), strict=True))
+    similarity = np.abs(correlations(latency.all, target))
+    return dict(zip(latency.services, similarity.tolist(), strict=True))
 
 
 def anomalous_services(latency: ServiceLatency, *, sigmas: float = SIGMAS) -> dict[str, float]:
@@ -206,5 +206,5 @@ def name_codes(column: pa.ChunkedArray, names: tuple[str, ...]) -> npt.NDArray[n
 
 
 def _codes_of(values: pa.Array | pa.ChunkedArray, names: tuple[str, ...]) -> npt.NDArray[np.int64]:
-    found = pc.index_in(values.cast("string"), value_set=pa.array(names, pa.string()))  # type: ignore[attr-defined]
-    return found.fill_null(-1).to_numpy().astype(np.int64)
+    index = pc.index_in(values.cast("string"), value_set=pa.array(names, pa.string()))  # type: ignore[attr-defined]
+    return index.fill_null(-1).to_numpy().astype(np.int64)

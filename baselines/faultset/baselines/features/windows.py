@@ -197,26 +197,28 @@ def cut(
     raw = wide.to_numpy(dtype=float)[:, [position for _, _, position in columns]]
     present = np.isfinite(raw)
     chance_gap = _longest_chance_gap(present[healthy])
-    kept = present[healthy].mean(axis=0) >= 1 - most_missing if healthy.any() else np.zeros(len(columns), bool)
+    usable = present[healthy].mean(axis=0) >= 1 - most_missing if healthy.any() else np.zeros(len(columns), bool)
     if not keep_still:
-        kept &= ~_is_still(raw, present)
-    if not kept.all():
-        raw, present = raw[:, kept], present[:, kept]
+        usable &= ~_is_still(raw, present)
+    if not usable.all():
+        raw, present = raw[:, usable], present[:, usable]
     filled, absent = raw, np.zeros(raw.shape, dtype=bool)
     if not present.all():
         rows = np.arange(len(present))[:, None]
         last = np.maximum.accumulate(np.where(present, rows, -1), axis=0)
         gap = rows - last
-        known = (last >= 0) & (gap <= FILL_STEPS)
-        filled = np.where(known, np.take_along_axis(raw, np.maximum(last, 0), axis=0), np.nan)
+        fillable = (last >= 0) & (gap <= FILL_STEPS)
+        filled = np.where(fillable, np.take_along_axis(raw, np.maximum(last, 0), axis=0), np.nan)
         absent = gap > np.maximum(gap[healthy].max(axis=0, initial=0), max(FILL_STEPS, chance_gap))
     return Windows(
-        series=tuple((service, metric) for (service, metric, _), keep in zip(columns, kept, strict=True) if keep),
+        series=tuple((service, metric) for (service, metric, _), keep in zip(columns, usable, strict=True) if keep),
         step_ns=step_ns,
         reference=filled[healthy],
         values=filled[in_test_window],
         absent=absent[in_test_window],
-        left_out=tuple((service, metric) for (service, metric, _), keep in zip(columns, kept, strict=True) if not keep),
+        left_out=tuple(
+            (service, metric) for (service, metric, _), keep in zip(columns, usable, strict=True) if not keep
+        ),
         times_ns=starts[in_test_window] + step_ns,
     )
 

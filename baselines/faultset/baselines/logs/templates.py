@@ -267,11 +267,11 @@ def _shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
     coded, length = _beginnings(table["message"])
     texts, code = np.unique([shape_of(text, length) for text in coded.dictionary.to_pylist()], return_inverse=True)
     shape = code[coded.indices.to_numpy(zero_copy_only=False)] if len(texts) else np.empty(0, dtype=np.int64)
-    kept = (time >= start_ns) & (time < end_ns) & (owner >= 0)
-    column = owner[kept] * max(1, len(texts)) + shape[kept]
+    rows = (time >= start_ns) & (time < end_ns) & (owner >= 0)
+    column = owner[rows] * max(1, len(texts)) + shape[rows]
     columns, _, place = distinct(column)
     lines = np.bincount(place, minlength=len(columns))
-    row = (time[kept] - start_ns) // step_ns
+    row = (time[rows] - start_ns) // step_ns
     counts = np.bincount(row * len(columns) + place, minlength=steps * len(columns)).reshape(steps, -1)
     frequent = np.sort(np.argsort(-lines, kind="stable")[:MOST_SHAPES])
     return ShapeCounts(

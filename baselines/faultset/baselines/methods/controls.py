@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from faultset.baselines.api.contract import Detection, Evidence, Labelled, Ranking, Untrained
+from faultset.baselines.api.contract import Detection, Diagnosis, Evidence, Labelled, Ranking, Untrained
 from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import NOTHING, OWN_AND_PUBLISHED
@@ -268,3 +268,53 @@ class LoudestLog(Untrained):
             for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         ]
         return Ranking.of(counts, episode.services, evidence, pods=pods)
+
+
+Pair = tuple[str | None, str | None]
+"""(system level, fault type)"""
+
+
+def fault_pair(item: Labelled) -> Pair | None:
+    """Return level and type of a training fault; None without a fault, or if both are unknown."""
+    if item.fault_type is None and item.system_level is None:
+        return None
+    return item.system_level, item.fault_type
+
+
+@baseline(
+    "constant-pair",
+    title="Constant pair",
+    task="rca",
+    paper="None; a control",
+    kind="control",
+    developed_on=NOTHING,
+    tables=(),
+    needs=("labels",),
+    speed="instant",
+    complexity="O(1)",
+)
+class ConstantPair:
+    """Control: answer with the pair that is most frequent in the training episodes."""
+
+    name: str
+    needs: frozenset[str]
+    tables: tuple[str, ...]
+
+    def __init__(self) -> None:
+        self.pair_: Pair | None = None
+        self.share_ = 0.0
+
+    def fit(self, training: Sequence[Labelled]) -> Self:
+        """Count pairs."""
+        counts = Counter(pair for pair in map(fault_pair, training) if pair is not None)
+        self.pair_, self.share_ = None, 0.0
+        if counts:
+            self.pair_ = min(counts, key=lambda pair: (-counts[pair], str(pair)))
+            self.share_ = counts[self.pair_] / counts.total()
+        return self
+
+    def diagnose(self, episode: EpisodeView, alarm_ns: int) -> Diagnosis:
+        """Return the most frequent pair."""
+        if self.pair_ is None:
+            return Diagnosis.abstain()
+        return Diagnosis(system_level=self.pair_[0], fault_type=self.pair_[1], confidence=self.share_)

@@ -6,7 +6,7 @@ deviates most, and of all others together.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -17,11 +17,12 @@ import pyarrow.compute as pc
 
 from faultset.baselines.api.contract import Diagnosis, Evidence, Labelled
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import NOTHING, OWN
+from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.api.tables import parse_state, read_frame, read_table
 from faultset.baselines.features.object_states import object_histories, read_object_states, specified
 from faultset.baselines.features.windows import TimeWindow, localization_windows
 from faultset.baselines.logs.templates import error_lines
+from faultset.baselines.methods.controls import Pair, fault_pair
 from faultset.baselines.methods.rules.state_rules import KubernetesState
 from faultset.baselines.stats.scaling import ABSENT_Z, Matrix, deviations, median_and_mad, with_metric_floor
 from faultset.baselines.traces.spans import invocations, read_spans
@@ -107,13 +108,13 @@ def _metrics(episode: EpisodeView, late_ns: int, weights: dict[str, float]) -> d
         weights[name] += value
     suspect = min(range(len(names)), key=lambda code: (-weights[names[code]], names[code]))
     others = np.delete(table, suspect, axis=0)
-    found = {"series gone, suspect": float(missing[suspect]), "series gone": float((missing > 0.5).mean())}
+    features = {"series gone, suspect": float(missing[suspect]), "series gone": float((missing > 0.5).mean())}
     for column, name in enumerate(roles.tolist()):
-        found[f"{name}, suspect"] = float(np.sign(table[suspect, column]) * np.log1p(abs(table[suspect, column])))
+        features[f"{name}, suspect"] = float(np.sign(table[suspect, column]) * np.log1p(abs(table[suspect, column])))
         if len(others):
-            found[f"{name}, share of the others that rise"] = float((others[:, column] > FAR).mean())
-            found[f"{name}, share of the others that fall"] = float((others[:, column] < -FAR).mean())
-    return found
+            features[f"{name}, share of the others that rise"] = float((others[:, column] > FAR).mean())
+            features[f"{name}, share of the others that fall"] = float((others[:, column] < -FAR).mean())
+    return features
 
 
 def _objects(episode: EpisodeView, healthy_end_ns: int, weights: dict[str, float]) -> dict[str, float] | None:
@@ -121,20 +122,20 @@ def _objects(episode: EpisodeView, healthy_end_ns: int, weights: dict[str, float
     frame = read_object_states(episode)
     if frame.empty:
         return None
-    found: dict[str, float] = defaultdict(float)
+    features: dict[str, float] = defaultdict(float)
     for item in KubernetesState().localize(episode, healthy_end_ns).evidence:
         amount = np.log1p(item.score) if item.detail == "restarts" else item.score
-        found[f"object: {item.detail}"] = max(found[f"object: {item.detail}"], float(amount))
+        features[f"object: {item.detail}"] = max(features[f"object: {item.detail}"], float(amount))
         weights[item.service] += 3.0 * item.score
     for seen in object_histories(frame):
         before, after = (specified(seen.kind, parse_state(seen.texts[place])) for place in (0, -1))
         if before is not None and after is not None:
             for field in before.keys() | after.keys():
                 if before.get(field) != after.get(field):
-                    found[f"changed: {seen.kind} {field}"] = 1.0
+                    features[f"changed: {seen.kind} {field}"] = 1.0
         if seen.times_ns[0] > healthy_end_ns and seen.kind != "Pod":
-            found[f"made: {seen.kind}"] = 1.0
-    return dict(found)
+            features[f"made: {seen.kind}"] = 1.0
+    return dict(features)
 
 
 def _spans(episode: EpisodeView, healthy_end_ns: int, late_ns: int) -> dict[str, float] | None:
@@ -182,19 +183,19 @@ def _logs(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] | N
     if not since.any() and not before.any():
         return None
     expected = before.sum() * time_window.length_ratio
-    found = {"lines more": float(np.log((since.sum() + 1) / (expected + 1)))}
+    features = {"lines more": float(np.log((since.sum() + 1) / (expected + 1)))}
     bad = error_lines(episode)
     bad_since, bad_before = _inside(bad["time"].cast("int64").to_numpy(), time_window)
     excess = bad_since.sum() - bad_before.sum() * time_window.length_ratio
-    found["error lines"] = float(np.log1p(max(0.0, excess)))
+    features["error lines"] = float(np.log1p(max(0.0, excess)))
     for topic, words in TOPICS.items():
         hit = pc.match_substring_regex(bad["message"], words, ignore_case=True)  # type: ignore[attr-defined]
         hits = hit.fill_null(False).to_numpy()
         more = hits[bad_since].sum() - hits[bad_before].sum() * time_window.length_ratio
-        found[f"error lines of {topic}"] = float(max(0.0, more) / max(1.0, excess))
+        features[f"error lines of {topic}"] = float(max(0.0, more) / max(1.0, excess))
     writers = bad["service"].filter(pa.array(bad_since)).drop_null()
-    found["complaining services"] = len(writers.unique()) / max(1, len(episode.services))
-    return found
+    features["complaining services"] = len(writers.unique()) / max(1, len(episode.services))
+    return features
 
 
 def _events(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] | None:
@@ -217,48 +218,8 @@ def _inside(times: np.ndarray, time_window: TimeWindow) -> tuple[np.ndarray, np.
     return since, before
 
 
-Pair = tuple[str | None, str | None]
 _COMPLEXITY = "O(S·T + N + L + O), as much for each training episode"
 _OWN = "None; signatures of deviations by role, as operators' runbooks have them"
-
-
-@baseline(
-    "constant-pair",
-    title="Constant pair",
-    task="rca",
-    paper="None; a control",
-    kind="control",
-    developed_on=NOTHING,
-    tables=(),
-    needs=("labels",),
-    speed="instant",
-    complexity="O(1)",
-)
-class ConstantPair:
-    """Control: answer with the pair that is most frequent in the training episodes."""
-
-    name: str
-    needs: frozenset[str]
-    tables: tuple[str, ...]
-
-    def __init__(self) -> None:
-        self.pair_: Pair | None = None
-        self.share_ = 0.0
-
-    def fit(self, training: Sequence[Labelled]) -> Self:
-        """Count pairs."""
-        counts = Counter(pair for pair in map(_pair, training) if pair is not None)
-        self.pair_, self.share_ = None, 0.0
-        if counts:
-            self.pair_ = min(counts, key=lambda pair: (-counts[pair], str(pair)))
-            self.share_ = counts[self.pair_] / counts.total()
-        return self
-
-    def diagnose(self, episode: EpisodeView, alarm_ns: int) -> Diagnosis:
-        """Return the most frequent pair."""
-        if self.pair_ is None:
-            return Diagnosis.abstain()
-        return Diagnosis(system_level=self.pair_[0], fault_type=self.pair_[1], confidence=self.share_)
 
 
 class _SignatureDiagnoser:
@@ -270,14 +231,14 @@ class _SignatureDiagnoser:
 
     def fit(self, training: Sequence[Labelled]) -> Self:
         """Take the signatures of the faults; episodes without a fault only say what is usual."""
-        known = [(signature(item.view), _pair(item)) for item in training]
-        found = [(shown, pair) for shown, pair in known if shown is not None]
-        self.names_ = tuple(sorted({name for shown, _ in found for name in shown.features}))
-        self.pairs_ = [pair for _, pair in found if pair is not None]
+        examples = [(signature(item.view), fault_pair(item)) for item in training]
+        described = [(shown, pair) for shown, pair in examples if shown is not None]
+        self.names_ = tuple(sorted({name for shown, _ in described for name in shown.features}))
+        self.pairs_ = [pair for _, pair in described if pair is not None]
         self.classes_ = sorted(set(self.pairs_), key=str)
-        every = self._matrix([shown for shown, _ in found])
+        every = self._matrix([shown for shown, _ in described])
         self.scale_ = np.maximum(np.sqrt((every**2).mean(axis=0)), 1e-6) if len(every) else np.ones(len(self.names_))
-        self.training_matrix_ = self._matrix([shown for shown, pair in found if pair is not None]) / self.scale_
+        self.training_matrix_ = self._matrix([shown for shown, pair in described if pair is not None]) / self.scale_
         self._learn()
         return self
 
@@ -460,13 +421,6 @@ class RCAForest(_Trees):
 
     def _shares(self, row: Matrix) -> Matrix:
         # as `predict_proba` does, without what that does around each tree
-        one = row[None].astype(np.float32)
+        single = row[None].astype(np.float32)
         trees = self.model_.estimators_
-        return np.sum([tree.tree_.predict(one)[0] for tree in trees], axis=0) / len(trees)
-
-
-def _pair(item: Labelled) -> Pair | None:
-    """Level and type of a training episode; None without a fault or where both are unknown."""
-    if item.fault_type is None and item.system_level is None:
-        return None
-    return item.system_level, item.fault_type
+        return np.sum([tree.tree_.predict(single)[0] for tree in trees], axis=0) / len(trees)

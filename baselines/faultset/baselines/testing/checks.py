@@ -39,10 +39,10 @@ def check_registration(trial: BaselineTrial) -> None:
 
 def check_seed(trial: BaselineTrial) -> None:
     """A stochastic baseline keeps its seed."""
-    made = trial.spec.build(seed=7)
+    instance = trial.spec.build(seed=7)
     if trial.spec.stochastic:
-        found = getattr(made, "seed", None)
-        assert found == 7, f'{trial.spec.name}: built with seed 7, the attribute "seed" is {found}'
+        seed = getattr(instance, "seed", None)
+        assert seed == 7, f'{trial.spec.name}: built with seed 7, the attribute "seed" is {seed}'
 
 
 def check_repeatability(trial: BaselineTrial) -> None:
@@ -72,8 +72,8 @@ def check_inputs(trial: BaselineTrial) -> None:
 def check_pickling(trial: BaselineTrial) -> None:
     """The fitted baseline, its answers and its spec survive pickling."""
     # the expected answer is that of a copy which was pickled
-    found = trial.answer(pickle.loads(pickle.dumps(trial.examples.faulty.view)), trial.original)
-    trial.assert_same(pickle.loads(pickle.dumps(found)), "after pickling")
+    answer = trial.answer(pickle.loads(pickle.dumps(trial.examples.faulty.view)), trial.original)
+    trial.assert_same(pickle.loads(pickle.dumps(answer)), "after pickling")
     assert pickle.loads(pickle.dumps(trial.spec)) == trial.spec, f"{trial.spec.name}: its spec changes by pickling"
 
 
@@ -96,11 +96,11 @@ def check_missing_tables(trial: BaselineTrial) -> None:
 def check_no_evidence(trial: BaselineTrial) -> None:
     """Without any rows, a baseline that reads tables abstains."""
     view = trial.examples.altered("no rows", EMPTY)
-    found = trial.answer(view)
-    trial.assert_sound(found, view, "no table has a row")
-    silent = found.alarm_ns is None if isinstance(found, Detection) else found.abstains
+    answer = trial.answer(view)
+    trial.assert_sound(answer, view, "no table has a row")
+    silent = answer.alarm_ns is None if isinstance(answer, Detection) else answer.abstains
     assert silent or not trial.spec.tables, (
-        f"{trial.spec.name}: must abstain when no table has a row, but gives {found}"
+        f"{trial.spec.name}: must abstain when no table has a row, but gives {answer}"
     )
 
 

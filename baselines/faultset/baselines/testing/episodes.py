@@ -91,8 +91,8 @@ class ExampleEpisodes:
         source = self.path(view)
         target = Path(tempfile.mkdtemp(dir=self.root)) / source.name
         (target / "telemetry").mkdir(parents=True)
-        known = json.loads((source / "context.json").read_text("utf-8"))
-        (target / "context.json").write_text(json.dumps(context(known)), "utf-8")
+        content = json.loads((source / "context.json").read_text("utf-8"))
+        (target / "context.json").write_text(json.dumps(context(content)), "utf-8")
         for path in sorted((source / "telemetry").iterdir()):
             if path.stem not in edits:
                 (target / "telemetry" / path.name).hardlink_to(path)

@@ -179,15 +179,15 @@ def check_no_look_ahead(trial: BaselineTrial) -> None:
 
 def _before(name: str, cut_ns: int) -> Edit:
     def edit(rows: pa.Table) -> pa.Table:
-        known = instants(rows, "scheduled" if name == "requests" else "time")
+        times = instants(rows, "scheduled" if name == "requests" else "time")
         if name == "requests":
             # A request that is answered later looks the same as one that never will be.
             latency = rows["latency_ns"].to_numpy()
-            late = known + latency > cut_ns
+            late = times + latency > cut_ns
             outcome = np.where(late, "unfinished", np.array(rows["outcome"].to_pylist(), dtype=object))
             rows = with_column(rows, "latency_ns", pa.array(latency, pa.int64(), mask=late))
             rows = with_column(rows, "outcome", pa.array(outcome, pa.string()))
-        return rows.filter(pa.array(known < cut_ns))
+        return rows.filter(pa.array(times < cut_ns))
 
     return edit
 
@@ -212,14 +212,14 @@ def check_detection_accuracy(trial: BaselineTrial) -> None:
         return
     right = 0
     for item in trial.examples.training:
-        found = trial.first_answer(item.view)
-        assert isinstance(found, Detection)
+        answer = trial.first_answer(item.view)
+        assert isinstance(answer, Detection)
         if item.onset_ns is None:
-            right += found.alarm_ns is None
+            right += answer.alarm_ns is None
             continue
-        right += found.alarm_ns is not None and found.alarm_ns > item.onset_ns
-        late = found.times_ns > item.onset_ns
-        higher = found.scores[late].mean() > found.scores[~late].mean()
+        right += answer.alarm_ns is not None and answer.alarm_ns > item.onset_ns
+        late = answer.times_ns > item.onset_ns
+        higher = answer.scores[late].mean() > answer.scores[~late].mean()
         assert higher, f"{trial.spec.name}: scores are not higher after the onset; higher must mean more anomalous"
     count = len(trial.examples.training)
     assert right > count / 2, f"{trial.spec.name}: {right} of {count} verdicts are right, no more than a coin gets"
@@ -234,10 +234,10 @@ def check_localization_accuracy(trial: BaselineTrial) -> None:
     candidates = len(trial.examples.faulty.view.services)
     for item in labelled_faults(trial.examples):
         assert item.onset_ns is not None
-        found = trial.fitted().localize(item.view, item.onset_ns + 4 * SECOND_NS)
-        assert isinstance(found, Ranking)
-        answered |= not found.abstains
-        order = found.ordered
+        answer = trial.fitted().localize(item.view, item.onset_ns + 4 * SECOND_NS)
+        assert isinstance(answer, Ranking)
+        answered |= not answer.abstains
+        order = answer.ordered
         ranks.append(order.index(item.service) + 1 if item.service in order else (len(order) + 1 + candidates) / 2)
     better = float(np.mean(ranks)) < (candidates + 1) / 2
     assert better or not answered, (
@@ -249,11 +249,11 @@ def check_taught_answers(trial: BaselineTrial) -> None:
     """A diagnoser answers with a pair that it was taught."""
     if trial.spec.task != "rca":
         return
-    found = trial.expected
-    assert isinstance(found, Diagnosis)
-    pair = (found.system_level, found.fault_type)
-    known = {(item.system_level, item.fault_type) for item in labelled_faults(trial.examples)}
-    assert pair in known, f"{trial.spec.name}: answers {pair}, which is none of the pairs it was taught"
+    answer = trial.expected
+    assert isinstance(answer, Diagnosis)
+    pair = (answer.system_level, answer.fault_type)
+    pairs = {(item.system_level, item.fault_type) for item in labelled_faults(trial.examples)}
+    assert pair in pairs, f"{trial.spec.name}: answers {pair}, which is none of the pairs it was taught"
 
 
 def check_untaught(trial: BaselineTrial) -> None:
@@ -262,10 +262,10 @@ def check_untaught(trial: BaselineTrial) -> None:
         return
     healthy = [item for item in trial.examples.training if item.fault_type is None]
     for known in ([], healthy):
-        made = trial.spec.build()
-        found = trial.answer(trial.examples.faulty.view, made.fit(known))  # type: ignore[arg-type]
-        assert isinstance(found, Diagnosis)
-        assert found.abstains, f"{trial.spec.name}: was taught no fault, but answers {found}"
+        diagnoser = trial.spec.build()
+        answer = trial.answer(trial.examples.faulty.view, diagnoser.fit(known))  # type: ignore[arg-type]
+        assert isinstance(answer, Diagnosis)
+        assert answer.abstains, f"{trial.spec.name}: was taught no fault, but answers {answer}"
 
 
 def check_service_names(trial: BaselineTrial) -> None:
@@ -276,10 +276,10 @@ def check_service_names(trial: BaselineTrial) -> None:
     names = {name: f"x-{name}" for name in trial.examples.faulty.view.services}
     edits = dict.fromkeys(TABLES, renaming(names))
     view = trial.examples.altered("services renamed", edits, context=context_renaming(names))
-    found = trial.answer(view)
+    answer = trial.answer(view)
     expected = trial.expected
-    assert isinstance(found, Diagnosis)
+    assert isinstance(answer, Diagnosis)
     assert isinstance(expected, Diagnosis)
-    same = (found.system_level, found.fault_type) == (expected.system_level, expected.fault_type)
-    same &= abs(found.confidence - expected.confidence) < 1e-6
-    assert same, f"{trial.spec.name}: answers {found} instead of {expected} when services are renamed"
+    same = (answer.system_level, answer.fault_type) == (expected.system_level, expected.fault_type)
+    same &= abs(answer.confidence - expected.confidence) < 1e-6
+    assert same, f"{trial.spec.name}: answers {answer} instead of {expected} when services are renamed"

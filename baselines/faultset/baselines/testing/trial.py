@@ -66,9 +66,9 @@ class BaselineTrial:
         return self._fit(0)
 
     def _fit(self, seed: int) -> Any:
-        made: Any = self.spec.build(seed=seed).fit(self.training)
-        assert made is not None, f'{self.spec.name}: "fit" returns None; it must return the baseline itself'
-        return made
+        fitted: Any = self.spec.build(seed=seed).fit(self.training)
+        assert fitted is not None, f'{self.spec.name}: "fit" returns None; it must return the baseline itself'
+        return fitted
 
     def answer(self, view: EpisodeView, instance: Any = None) -> Answer:
         """Ask a fitted copy, or the given instance, about an episode; the alarm stands in its middle."""
@@ -90,15 +90,15 @@ class BaselineTrial:
         """Answer to the unchanged faulty episode."""
         view = self.examples.faulty.view
         watched = DeclaredView(view, self.spec.tables, self.spec.needs)
-        found = self._answers[view.episode] = self.answer(watched)
+        answer = self._answers[view.episode] = self.answer(watched)
         self.undeclared = watched.undeclared
         if "spans" not in self.spec.tables:
             # where no calls are declared some methods look for them in spans
             alone = self.examples.altered("no declared calls", {}, lambda context: context | {"calls": []})
-            asked = DeclaredView(alone, self.spec.tables, self.spec.needs)
-            self.answer(asked)
-            self.undeclared |= asked.undeclared
-        return found
+            watched_alone = DeclaredView(alone, self.spec.tables, self.spec.needs)
+            self.answer(watched_alone)
+            self.undeclared |= watched_alone.undeclared
+        return answer
 
     def assert_same(self, found: Answer, circumstance: str, expected: Answer | None = None) -> None:
         """Check that an answer equals the expected one."""
@@ -178,8 +178,8 @@ def _other_problems(found: Ranking | Diagnosis, view: EpisodeView) -> Any:
         yield not all(0 < score < np.inf for score in scores), "scores must be positive and finite"
         yield not {service for service, _ in found.metrics} <= found.scores.keys(), "metrics must be of ranked services"
         owners = _services_of_pods(view) if found.pods else {}
-        known = all(owners.get(pod, set()) & found.scores.keys() for pod in found.pods)
-        yield not known, "pods must be of ranked services"
+        known_pods = all(owners.get(pod, set()) & found.scores.keys() for pod in found.pods)
+        yield not known_pods, "pods must be of ranked services"
 
 
 def _services_of_pods(view: EpisodeView) -> dict[str, set[str]]:

@@ -55,14 +55,14 @@ def trace_health(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: fl
     began = trace_start_ns(spans)
     ended = np.full(count, np.iinfo(np.int64).min)
     np.maximum.at(ended, spans.trace, spans.end_ns)
-    known = spans.end_ns < healthy_end_ns
+    is_healthy = spans.end_ns < healthy_end_ns
     group = distinct(spans.service * len(spans.operations) + spans.operation).code
-    own = spans.own_ns
-    limit = span_limits(group, own, known, sigmas=sigmas)
-    allowed = np.bincount(spans.trace, weights=np.where(np.isfinite(limit), limit, own), minlength=count)
+    own_ns = spans.own_ns
+    limit = span_limits(group, own_ns, is_healthy, sigmas=sigmas)
+    allowed = np.bincount(spans.trace, weights=np.where(np.isfinite(limit), limit, own_ns), minlength=count)
     # Where spans are missing, a trace is longer than what is left of it; nor is its length then held against it.
-    took = np.minimum(ended - began, np.bincount(spans.trace, weights=own, minlength=count))
-    abnormal_error = spans.error & (healthy_share(group, spans.error, known) < HEALTHY_ERROR_LIMIT)
+    took = np.minimum(ended - began, np.bincount(spans.trace, weights=own_ns, minlength=count))
+    abnormal_error = spans.error & (healthy_share(group, spans.error, is_healthy) < HEALTHY_ERROR_LIMIT)
     failed = np.bincount(spans.trace, weights=abnormal_error, minlength=count) > 0
     in_test_window = began >= start_ns
     return TraceHealth(
@@ -75,10 +75,10 @@ def trace_health(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: fl
 def span_limits(groups: Ints, durations: Matrix, known: Flags, *, sigmas: float) -> Matrix:
     """Mean + `sigmas` sd of each row's group over the known rows; infinite for a group without any."""
     size = int(groups.max()) + 1 if len(groups) else 0
-    there = groups[known]
-    count = np.bincount(there, minlength=size)
-    mean = np.bincount(there, weights=durations[known], minlength=size) / np.maximum(count, 1)
-    squares = np.bincount(there, weights=(durations[known] - mean[there]) ** 2, minlength=size)
+    known_groups = groups[known]
+    count = np.bincount(known_groups, minlength=size)
+    mean = np.bincount(known_groups, weights=durations[known], minlength=size) / np.maximum(count, 1)
+    squares = np.bincount(known_groups, weights=(durations[known] - mean[known_groups]) ** 2, minlength=size)
     sd = np.maximum(np.sqrt(squares / np.maximum(count - 1, 1)), SD_FLOOR * mean)
     return np.where(count > 0, mean + sigmas * sd, np.inf)[groups]
 
@@ -225,18 +225,18 @@ def come_first(surprise: Matrix, trace: Ints, known_ns: Ints, share: float = 0.5
     >>> come_first(np.array([0.0, 2.0, 3.0, 3.0]), np.array([0, 0, 0, 1]), np.array([1, 2, 3, 9])).tolist()
     [False, True, False, True]
     """
-    found = np.zeros(len(surprise), dtype=bool)
+    is_first = np.zeros(len(surprise), dtype=bool)
     rows = np.flatnonzero(surprise > 0)
     if not len(rows):
-        return found
+        return is_first
     rows = rows[np.lexsort([rows, known_ns[rows], trace[rows]])]
     family = np.cumsum(np.diff(trace[rows], prepend=trace[rows[0]]) != 0)
     # Traces are laid out one above the other, so that one running maximum serves them all.
     height = float(surprise.max()) + 1.0
     greatest = np.maximum.accumulate(surprise[rows] + family * height)
     before = np.concatenate([[0.0], greatest[:-1]]) - family * height
-    found[rows] = before < share * surprise[rows]
-    return found
+    is_first[rows] = before < share * surprise[rows]
+    return is_first
 
 
 SLOW_FACTOR = 3.0
@@ -283,14 +283,14 @@ def _successions(spans: Spans, events: Events, kept: Ints) -> Sort:
     above = spans.parent[span]
     caller = np.where(above >= 0, spans.operation[above], -1) + 1
     key = events.key
-    place = distinct(owner * (len(spans.operations) + 1) + caller).code
+    context = distinct(owner * (len(spans.operations) + 1) + caller).code
     failed_answer = (events.kind[target] == RETURN) & events.failed[target] & (events.service[target] >= 0)
     # What a service does after an answer depends on what the answer was.
     after_answer = (events.kind[source] == RETURN) & (events.service[source] != owner)
     # Numbered anew, so that their product with the number of places fits.
     kinds = distinct(key).code
     seen = Observations(
-        source=place * (int(kinds.max(initial=0)) + 1) + kinds[source],
+        source=context * (int(kinds.max(initial=0)) + 1) + kinds[source],
         target=kinds[target],
         blamed=np.where(failed_answer, events.service[target], owner),
         pod=np.where(failed_answer, only_pods(spans)[events.service[target]], spans.pod[span]),
@@ -309,7 +309,7 @@ def _successions(spans: Spans, events: Events, kept: Ints) -> Sort:
 
 def _paces(spans: Spans, clients: Clients, healthy_end_ns: int) -> list[Sort]:
     """Usual or slow: the own time of each service's code, the way to each service, and the way from each one."""
-    own = spans.own_ns
+    own_ns = spans.own_ns
     code = np.flatnonzero(~clients.is_client & (spans.service >= 0))
     calls = np.flatnonzero(clients.is_client & (clients.called >= 0) & (spans.service >= 0))
     shown = np.where(clients.answer[calls] >= 0, clients.answer[calls], calls)
@@ -322,7 +322,7 @@ def _paces(spans: Spans, clients: Clients, healthy_end_ns: int) -> list[Sort]:
         _pace(
             spans,
             code,
-            own[code],
+            own_ns[code],
             spans.service[code] * len(spans.operations) + spans.operation[code],
             spans.service[code],
             spans.pod[code],
@@ -346,8 +346,8 @@ def _paces(spans: Spans, clients: Clients, healthy_end_ns: int) -> list[Sort]:
 def _pace(
     spans: Spans, rows: Ints, spent_ns: Matrix, group: Ints, service: Ints, pod: Ints, healthy_end_ns: int, words: str
 ) -> Sort:
-    known = spans.end_ns[rows] < healthy_end_ns
-    slow = spent_ns > slow_limits(group, spent_ns, known)
+    is_healthy = spans.end_ns[rows] < healthy_end_ns
+    slow = spent_ns > slow_limits(group, spent_ns, is_healthy)
     return Sort(
         seen=Observations(
             source=service,
@@ -375,6 +375,6 @@ def slow_limits(group: Ints, spent_ns: Matrix, known: Flags, *, least: int = 3) 
     count = np.bincount(sorted_groups, minlength=size)
     limit = np.full(size, np.inf)
     enough = np.flatnonzero(count >= least)
-    place = begin[enough] + np.ceil(SLOW_QUANTILE * count[enough]).astype(int) - 1
-    limit[enough] = np.maximum(SLOW_FACTOR * spent[place], SLOW_LEAST_NS)
+    row = begin[enough] + np.ceil(SLOW_QUANTILE * count[enough]).astype(int) - 1
+    limit[enough] = np.maximum(SLOW_FACTOR * spent[row], SLOW_LEAST_NS)
     return limit[group]

@@ -48,11 +48,11 @@ def read_log_events(episode: EpisodeView, spans: Spans) -> LogEvents:
 def _log_events(episode: EpisodeView, spans: Spans) -> LogEvents:
     table = read_table(episode, "logs", ("time", "message", "span_id"))
     row = pc.index_in(table["span_id"].cast(pa.string()), value_set=spans.span_ids).combine_chunks()  # type: ignore[attr-defined]
-    known = pc.and_kleene(row.is_valid(), table["span_id"].combine_chunks().is_valid())  # type: ignore[attr-defined]
-    table = table.filter(known)
+    has_span = pc.and_kleene(row.is_valid(), table["span_id"].combine_chunks().is_valid())  # type: ignore[attr-defined]
+    table = table.filter(has_span)
     statement, statements = log_statements(table["message"])
     return LogEvents(
-        span=row.filter(known).cast("int64").to_numpy(zero_copy_only=False),
+        span=row.filter(has_span).cast("int64").to_numpy(zero_copy_only=False),
         time_ns=table["time"].cast("int64").to_numpy(),
         statement=statement,
         statements=statements,
@@ -68,9 +68,9 @@ def log_statements(messages: pa.ChunkedArray) -> tuple[Ints, tuple[str, ...]]:
     ['a.Shop#31', 'server.go:7', 'sold <*>']
     """
     first = pc.list_element(pc.split_pattern(messages, "\n", max_splits=1), 0)  # type: ignore[attr-defined]
-    found = pc.extract_regex(first, _CODE_PLACE)  # type: ignore[attr-defined]
-    place = pc.struct_field(found, "place")  # type: ignore[attr-defined]
-    encoded = place.combine_chunks().dictionary_encode()
+    match = pc.extract_regex(first, _CODE_PLACE)  # type: ignore[attr-defined]
+    location = pc.struct_field(match, "place")  # type: ignore[attr-defined]
+    encoded = location.combine_chunks().dictionary_encode()
     names = encoded.dictionary.to_pylist()
     code = encoded.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False).copy()
     rows = np.flatnonzero(code < 0)

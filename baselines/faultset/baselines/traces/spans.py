@@ -42,10 +42,10 @@ def exclusive_durations(starts_ns: Ints, durations_ns: Ints, parents: Ints) -> M
         Nanoseconds. Children that overlap are not subtracted twice, and only where they lie within the
         parent.
     """
-    own = durations_ns.astype(float)
+    exclusive = durations_ns.astype(float)
     children = np.flatnonzero(parents >= 0)
     if len(children) == 0:
-        return own
+        return exclusive
     owner = parents[children]
     lower, upper = starts_ns[owner], starts_ns[owner] + durations_ns[owner]
     begin = np.clip(starts_ns[children], lower, upper)
@@ -59,7 +59,7 @@ def exclusive_durations(starts_ns: Ints, durations_ns: Ints, parents: Ints) -> M
     reached = np.maximum.accumulate(end)
     before = np.concatenate([begin[:1], reached[:-1]])
     covered = np.maximum(0, end - np.maximum(begin, before))
-    return np.asarray(own - np.bincount(owner, weights=covered, minlength=len(own)), dtype=float)
+    return np.asarray(exclusive - np.bincount(owner, weights=covered, minlength=len(exclusive)), dtype=float)
 
 
 def slow_spans(
@@ -70,12 +70,12 @@ def slow_spans(
     The spread is at least five percent of the mean; a group that the reference does not have is never slow.
     """
     count = int(groups.max()) + 1 if len(groups) else 0
-    there = groups[reference]
-    lines = np.maximum(np.bincount(there, minlength=count), 1)
-    mean = np.bincount(there, weights=durations[reference], minlength=count) / lines
-    squares = np.bincount(there, weights=(durations[reference] - mean[there]) ** 2, minlength=count)
+    healthy_groups = groups[reference]
+    lines = np.maximum(np.bincount(healthy_groups, minlength=count), 1)
+    mean = np.bincount(healthy_groups, weights=durations[reference], minlength=count) / lines
+    squares = np.bincount(healthy_groups, weights=(durations[reference] - mean[healthy_groups]) ** 2, minlength=count)
     sd = np.maximum(np.sqrt(squares / np.maximum(lines - 1, 1)), SD_FLOOR * mean)
-    limit = np.where(np.bincount(there, minlength=count) > 0, mean + sigmas * sd, np.inf)
+    limit = np.where(np.bincount(healthy_groups, minlength=count) > 0, mean + sigmas * sd, np.inf)
     return durations > limit[groups]
 
 
@@ -225,7 +225,7 @@ def _with_grandparents(parent: Ints, orphan: Flags, start_ns: Ints, duration_ns:
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     rows, cursor = np.flatnonzero(orphan), rank[orphan] - 1
-    found = parent.copy()
+    parents = parent.copy()
     for _ in range(_LOOK_BACK):
         rows, cursor = rows[cursor >= 0], cursor[cursor >= 0]
         before = order[cursor]
@@ -235,9 +235,9 @@ def _with_grandparents(parent: Ints, orphan: Flags, start_ns: Ints, duration_ns:
             break
         around = start_ns[before] + duration_ns[before] >= start_ns[rows] + duration_ns[rows]
         around &= np.isin(kind[before] * width + kind[rows], usual)
-        found[rows[around]] = before[around]
+        parents[rows[around]] = before[around]
         rows, cursor = rows[~around], cursor[~around] - 1
-    return found
+    return parents
 
 
 def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -273,9 +273,9 @@ def only_pods(spans: Spans) -> Ints:
 
     Only that one can be meant by a call which was not answered.
     """
-    there = np.flatnonzero((spans.service >= 0) & (spans.pod >= 0))
+    rows = np.flatnonzero((spans.service >= 0) & (spans.pod >= 0))
     width = len(spans.pods) + 1
-    owner, pod = np.divmod(distinct(spans.service[there] * width + spans.pod[there]).values, width)
+    owner, pod = np.divmod(distinct(spans.service[rows] * width + spans.pod[rows]).values, width)
     only = np.full(len(spans.names), -1)
     only[owner] = pod
     only[np.bincount(owner, minlength=len(only)) > 1] = -1
@@ -318,8 +318,8 @@ def _invocations(spans: Spans) -> Invocations:
     row = np.concatenate([np.flatnonzero(entering), np.flatnonzero(lost)])
     caller = np.concatenate([parent_service[entering], spans.service[lost]])
     callee = np.concatenate([spans.service[entering], spans.peer[lost]])
-    asked = np.where(entering[row], operation_of_parent(spans)[row], spans.operation[row])
-    operation, _ = called_operations(caller, callee, asked, spans.operation[row], entering[row])
+    client_operation = np.where(entering[row], operation_of_parent(spans)[row], spans.operation[row])
+    operation, _ = called_operations(caller, callee, client_operation, spans.operation[row], entering[row])
     kind = distinct(callee * (len(spans.operations) + 1) + operation).code
     return Invocations(row=row, caller=caller, callee=callee, operation=operation, kind=kind)
 
@@ -328,9 +328,9 @@ def _usually(entering: Flags, spans: Spans) -> Flags:
     """Return which spans have an operation by which calls usually enter the service, by spans whose parent is known."""
     kind = distinct((spans.service + 1) * (len(spans.operations) + 1) + spans.operation + 1).code
     size = int(kind.max(initial=-1)) + 1
-    known = np.bincount(kind[~spans.orphan], minlength=size)
+    complete = np.bincount(kind[~spans.orphan], minlength=size)
     entered = np.bincount(kind[entering & ~spans.orphan], minlength=size)
-    return (2 * entered > known)[kind]
+    return (2 * entered > complete)[kind]
 
 
 def called_operations(caller: Ints, callee: Ints, asked: Ints, shown: Ints, answered: Flags) -> tuple[Ints, Flags]:
@@ -358,8 +358,8 @@ def called_operations(caller: Ints, callee: Ints, asked: Ints, shown: Ints, answ
     order = np.argsort(np.bincount(pair, minlength=len(pairs)), kind="stable")
     most_frequent = np.full(int(way.max(initial=-1)) + 1, -1)
     most_frequent[pairs[order] // names] = pairs[order] % names - 1
-    known = most_frequent[way] >= 0
-    return np.where(~answered & known, most_frequent[way], shown), known
+    answerable = most_frequent[way] >= 0
+    return np.where(~answered & answerable, most_frequent[way], shown), answerable
 
 
 def operation_of_parent(spans: Spans) -> Ints:
@@ -428,8 +428,8 @@ def calls_of(spans: Spans) -> Calls:
     names_peer = (spans.service >= 0) & (spans.peer >= 0) & (spans.peer != spans.service)
     below = ~names_peer & (spans.service >= 0) & (above >= 0) & (above != spans.service) & (named != spans.service)
     ends = spans.end_ns
-    known = np.where(below, np.maximum(ends, ends[spans.parent]), ends)
+    known_ns = np.where(below, np.maximum(ends, ends[spans.parent]), ends)
     caller = np.where(names_peer, spans.service, above)
     callee = np.where(names_peer, spans.peer, spans.service)
     rows = np.flatnonzero(names_peer | below)
-    return Calls(known_ns=known[rows], edges=caller[rows] * len(spans.names) + callee[rows])
+    return Calls(known_ns=known_ns[rows], edges=caller[rows] * len(spans.names) + callee[rows])

@@ -8,7 +8,7 @@ import pytest
 from faultset.baselines.logs.scores import NextTemplate
 from faultset.baselines.logs.templates import TemplateLines
 from faultset.baselines.methods.detection.deeplog import HISTORY, NextTemplateNetwork, surprise, unexpected_lines
-from faultset.baselines.neural import dense_parameters, lstm_parameters, missing_packages, trained
+from faultset.baselines.networks import dense_parameters, lstm_parameters, missing_packages, trained
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])

@@ -16,8 +16,8 @@ from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import LEAST_SAMPLES
 from faultset.baselines.features.role_streams import RECENT, Ints, excess_surprise, recent_sums, steps_of
 from faultset.baselines.logs.templates import TemplateLines, read_template_lines
-from faultset.baselines.methods.detection.neural import neural_detector
-from faultset.baselines.neural import (
+from faultset.baselines.methods.detection.neural_detectors import neural_detector
+from faultset.baselines.networks import (
     Parameters,
     dense,
     dense_parameters,
@@ -57,14 +57,14 @@ def unexpected_lines(
     sequence = np.argsort(groups, kind="stable")
     token, owner, known = templates[sequence], groups[sequence], healthy[sequence]
     kinds = int(templates.max()) + 1 if count else 1
-    place = np.arange(count) - np.searchsorted(owner, owner)
+    position = np.arange(count) - np.searchsorted(owner, owner)
     most = _most_likely(owner, token, known, kinds, top)
     missed = np.ones(count, dtype=bool)
     context = owner
     for length in range(1, min(order, count - 1) + 1):
         before = np.concatenate([np.zeros(length, dtype=np.int64), token[:-length]])
         context = distinct(context * kinds + before).code
-        rows = np.flatnonzero(place >= length)
+        rows = np.flatnonzero(position >= length)
         seen, likely = _judge(context[rows], token[rows], known[rows], kinds, most[rows], leave_out)
         # A longer context, where it was seen, overrules the shorter ones.
         missed[rows[seen]] = ~likely[seen]
@@ -86,14 +86,14 @@ def _judge(
     """Whether each line's context was seen, and whether the line is a likely successor of it."""
     pairs, _, pair = distinct(context * kinds + token)
     times = np.bincount(pair[known], minlength=len(pairs))
-    place = pairs // kinds
+    pair_context = pairs // kinds
     # Rank of each pair within its context; ties by the template that came first.
-    order = np.lexsort([pairs, -times, place])
+    order = np.lexsort([pairs, -times, pair_context])
     rank = np.empty(len(pairs), dtype=np.int64)
-    rank[order] = np.arange(len(pairs)) - np.searchsorted(place[order], place[order])
-    own = known.astype(np.int64) if leave_out else np.zeros(len(token), dtype=np.int64)
-    seen = np.bincount(context[known], minlength=int(context.max()) + 1 if len(context) else 1)[context] > own
-    return seen, (times[pair] > own) & (rank[pair] < most)
+    rank[order] = np.arange(len(pairs)) - np.searchsorted(pair_context[order], pair_context[order])
+    self_count = known.astype(np.int64) if leave_out else np.zeros(len(token), dtype=np.int64)
+    seen = np.bincount(context[known], minlength=int(context.max()) + 1 if len(context) else 1)[context] > self_count
+    return seen, (times[pair] > self_count) & (rank[pair] < most)
 
 
 class UnexpectedLinesDetector(Untrained):
@@ -216,19 +216,19 @@ class NextTemplateNetwork:
         numbers = np.array([self.known.get(text, _UNKNOWN) for text in lines.texts] or [0], dtype=np.int64)
         order = np.argsort(lines.services, kind="stable")
         owner, token = lines.services[order], numbers[lines.templates[order]]
-        place = np.arange(len(order)) - np.searchsorted(owner, owner)
-        found = np.empty((len(order), HISTORY + 1), dtype=np.int64)
+        position = np.arange(len(order)) - np.searchsorted(owner, owner)
+        numbers_before = np.empty((len(order), HISTORY + 1), dtype=np.int64)
         for back in range(HISTORY + 1):
             shifted = np.concatenate([np.full(back, _BEFORE), token[: len(token) - back]])[: len(token)]
-            found[order, HISTORY - back] = np.where(place >= back, shifted, _BEFORE)
-        return found
+            numbers_before[order, HISTORY - back] = np.where(position >= back, shifted, _BEFORE)
+        return numbers_before
 
     def misses(self, windows: Ints, top: int) -> Verdicts:
         """[lines] whether each line is not among the `top` that the network holds most likely."""
         unique, which = np.unique(windows, axis=0, return_inverse=True)
         shares = log_shares(np, self.parameters, unique[:, :-1])
-        own = np.take_along_axis(shares, unique[:, -1:], axis=1)
-        missed = ((shares > own).sum(axis=1) >= top) | (unique[:, -1] == _UNKNOWN)
+        actual = np.take_along_axis(shares, unique[:, -1:], axis=1)
+        missed = ((shares > actual).sum(axis=1) >= top) | (unique[:, -1] == _UNKNOWN)
         return missed[which.ravel()]
 
 
@@ -288,8 +288,8 @@ class DeepLogLSTM(UnexpectedLinesDetector):
             return self
         # The most frequent, ties by text, so that the order of the episodes cannot matter.
         texts = sorted(count, key=lambda text: (-count[text], text))[:MOST_TEMPLATES]
-        known = {text: number + 2 for number, text in enumerate(texts)}
-        network = NextTemplateNetwork(known=known, parameters=self._initial(len(known) + 2))
+        numbers = {text: number + 2 for number, text in enumerate(texts)}
+        network = NextTemplateNetwork(known=numbers, parameters=self._initial(len(numbers) + 2))
         windows = np.concatenate([network.windows(lines) for lines in read if len(lines.templates)])
         windows = windows[:: -(-len(windows) // MOST_WINDOWS)]
         if self.updates:
@@ -301,7 +301,7 @@ class DeepLogLSTM(UnexpectedLinesDetector):
                 batch=BATCH,
                 seed=self.seed,
             )
-            network = NextTemplateNetwork(known=known, parameters=parameters)
+            network = NextTemplateNetwork(known=numbers, parameters=parameters)
         self.model_ = network
         return self
 

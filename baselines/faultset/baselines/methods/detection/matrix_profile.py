@@ -48,8 +48,8 @@ def nearest_distances(in_test_window: Pieces, healthy: Pieces, *, apart: int = 0
         - 2 * (in_test_window @ healthy.swapaxes(1, 2))
     )
     if apart:
-        place = np.arange(in_test_window.shape[1])
-        squared[:, np.abs(place[:, None] - place) < apart] = np.inf
+        position = np.arange(in_test_window.shape[1])
+        squared[:, np.abs(position[:, None] - position) < apart] = np.inf
     return np.sqrt(np.maximum(squared.min(axis=-1), 0.0)).astype(float)
 
 
@@ -88,15 +88,15 @@ class MatrixProfileDetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference by the subsequence that ends with it."""
-        found = read_held_out(episode)
-        if found is None:
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent(1.0)
-        normal, values = _lasting(found)
+        normal, values = _lasting(held_out)
         healthy = len(normal)
         length = max(2, min(self.length, healthy // 4))
         alive = np.abs(np.vstack([normal, values])).max(axis=0) > 1e-6
         if not alive.any():
-            return found.detection(np.zeros(len(values)), 1.0)
+            return held_out.detection(np.zeros(len(values)), 1.0)
         pieces = subsequences(np.vstack([normal, values])[:, alive].astype(np.float32), length)
         first = healthy - length + 1
         within = nearest_distances(pieces[:, :first], pieces[:, :first], apart=max(1, length // 2))
@@ -105,16 +105,16 @@ class MatrixProfileDetector(Untrained):
         ratios, limit = own_limits(within.T, across.T, 0.5 * np.sqrt(length))
         shares = np.zeros(values.shape)
         shares[:, alive] = ratios * np.sign(values[:, alive])
-        return found.detection(
+        return held_out.detection(
             ratios.max(axis=1), limit, by_series=shares, detail="times as far as any healthy subsequence"
         )
 
 
-def _lasting(found: HeldOut) -> tuple[Matrix, Matrix]:
+def _lasting(held_out: HeldOut) -> tuple[Matrix, Matrix]:
     """Deviations that last, of both on one scale: blocks that are held out have scales of their own."""
-    reference = found.windows.reference
+    reference = held_out.windows.reference
     mean, sd = mean_and_sd(reference)
-    there = np.zeros(reference.shape, dtype=bool)
-    normal = deviations(reference, mean, with_metric_floor(sd, found.windows.series), there)
-    z = without_spikes(np.vstack([normal, found.z])).clip(-CLIP, CLIP)
+    present = np.zeros(reference.shape, dtype=bool)
+    normal = deviations(reference, mean, with_metric_floor(sd, held_out.windows.series), present)
+    z = without_spikes(np.vstack([normal, held_out.z])).clip(-CLIP, CLIP)
     return z[: len(normal)], z[len(normal) :]

@@ -66,12 +66,12 @@ class IsolationForestDetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference between 0 and 1."""
-        found = read_held_out(episode)
-        if found is None:
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent(0.5)
-        streams = system_signals(episode, found)
+        streams = system_signals(episode, held_out)
         healthy, scores = forest_scores(streams.normal, streams.values, trees=self.trees, seed=self.seed)
-        return found.detection(scores, float(healthy.max()))
+        return held_out.detection(scores, float(healthy.max()))
 
 
 @baseline(
@@ -108,16 +108,16 @@ class LocalOutlierFactorDetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference; 1 is as dense as its neighbours."""
-        found = read_held_out(episode)
-        if found is None:
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent(1.0)
-        streams = service_roles(episode, found)
+        streams = service_roles(episode, held_out)
 
         def score(normal: Matrix, points: Matrix) -> Matrix:
             return local_outlier_factors(normal, points, neighbours=self.neighbours)
 
         limit = reference_limit(held_out_scores(streams.normal, score))
-        return found.detection(score(streams.normal, streams.values), limit)
+        return held_out.detection(score(streams.normal, streams.values), limit)
 
 
 @baseline(
@@ -147,12 +147,12 @@ class MahalanobisDetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference by its distance."""
-        found = read_held_out(episode)
-        if found is None:
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent()
-        streams = service_roles(episode, found)
+        streams = service_roles(episode, held_out)
         limit = reference_limit(held_out_scores(streams.normal, shrunk_mahalanobis))
-        return found.detection(shrunk_mahalanobis(streams.normal, streams.values), limit)
+        return held_out.detection(shrunk_mahalanobis(streams.normal, streams.values), limit)
 
 
 @baseline(
@@ -185,16 +185,16 @@ class MCDDetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference by its robust distance."""
-        found = read_held_out(episode)
-        if found is None:
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent()
-        streams = system_signals(episode, found)
+        streams = system_signals(episode, held_out)
 
         def score(normal: Matrix, points: Matrix) -> Matrix:
             return robust_mahalanobis(normal, points, seed=self.seed)
 
         limit = reference_limit(held_out_scores(streams.normal, score, count=3))
-        return found.detection(score(streams.normal, streams.values), limit)
+        return held_out.detection(score(streams.normal, streams.values), limit)
 
 
 @baseline(
@@ -224,14 +224,14 @@ class ECODDetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference by the sum of its tail surprises."""
-        found = read_held_out(episode)
-        if found is None:
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent()
-        windows = found.windows
+        windows = held_out.windows
         values = windows.values.copy()
         values[windows.absent] = np.inf
         limit = reference_limit(held_out_scores(windows.reference, ecod_scores))
-        return found.detection(ecod_scores(windows.reference, values), limit)
+        return held_out.detection(ecod_scores(windows.reference, values), limit)
 
 
 @baseline(
@@ -268,16 +268,16 @@ class PCADetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference by the larger of both distances, in units of their limits."""
-        found = read_held_out(episode)
-        if found is None:
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent(1.0)
         normal, values = (
-            found.normal.clip(-PRINCIPAL_CLIP, PRINCIPAL_CLIP),
-            found.z.clip(-PRINCIPAL_CLIP, PRINCIPAL_CLIP),
+            held_out.normal.clip(-PRINCIPAL_CLIP, PRINCIPAL_CLIP),
+            held_out.z.clip(-PRINCIPAL_CLIP, PRINCIPAL_CLIP),
         )
         spe_limit, t2_limit = self._limits(normal)
         spe, t2 = principal_distances(normal, values, variance=self.variance)
-        return found.detection(np.maximum(spe / spe_limit, t2 / t2_limit), 1.0)
+        return held_out.detection(np.maximum(spe / spe_limit, t2 / t2_limit), 1.0)
 
     def _limits(self, normal: Matrix) -> tuple[float, float]:
         pairs = [

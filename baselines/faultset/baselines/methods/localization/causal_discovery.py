@@ -79,28 +79,28 @@ class FNodeTests:
 
 def rank_by_f_node(tests: FNodeTests, columns: Sequence[int], rng: np.random.Generator) -> list[int]:
     """One run of RCD: columns in order of suspicion, those that were ruled out early left out."""
-    left = list(columns)
+    remaining = list(columns)
     while True:
-        before = len(left)
-        mixed = rng.permutation(sorted(left)).tolist()
+        before = len(remaining)
+        mixed = rng.permutation(sorted(remaining)).tolist()
         chunks = [mixed[start : start + CHUNK] for start in range(0, len(mixed), CHUNK)]
-        left = [column for chunk in chunks for column in _first_neighbours(tests, chunk)]
-        if len(left) <= CHUNK or len(left) >= before:
+        remaining = [column for chunk in chunks for column in _first_neighbours(tests, chunk)]
+        if len(remaining) <= CHUNK or len(remaining) >= before:
             break
-    left = sorted(left, key=lambda column: (-tests.test(column)[1], column))[:MOST_LAST]
+    remaining = sorted(remaining, key=lambda column: (-tests.test(column)[1], column))[:MOST_LAST]
     ranked: list[int] = []
     for level in np.arange(LAST_LEVEL, 1.0, LEVEL_STEP):
-        ranked += [column for column in tests.neighbours(left, float(level)) if column not in ranked]
-        if len(ranked) == len(left):
+        ranked += [column for column in tests.neighbours(remaining, float(level)) if column not in ranked]
+        if len(ranked) == len(remaining):
             break
     return ranked
 
 
 def _first_neighbours(tests: FNodeTests, chunk: Sequence[int]) -> list[int]:
     for level in np.arange(LOCAL_LEVEL, 1.0, LEVEL_STEP):
-        found = tests.neighbours(chunk, float(level))
-        if found:
-            return found
+        neighbours = tests.neighbours(chunk, float(level))
+        if neighbours:
+            return neighbours
     return []
 
 
@@ -166,8 +166,8 @@ class RCD(Untrained):
         columns = most_deviating(episode, windows, since, per_service=self.per_service)
         tests = FNodeTests(healthy[:, columns], since[:, columns])
         rng = episode_rng(self.seed, episode.episode)
-        found = mean_reciprocal_ranks(tests, range(len(columns)), rng, runs=self.runs)
-        metrics = {windows.series[columns[place]]: score for place, score in found.items()}
+        mean_ranks = mean_reciprocal_ranks(tests, range(len(columns)), rng, runs=self.runs)
+        metrics = {windows.series[columns[place]]: score for place, score in mean_ranks.items()}
         scores: dict[str, float] = {}
         for (service, _), score in metrics.items():
             scores[service] = max(scores.get(service, 0.0), score)
@@ -211,12 +211,12 @@ def transition_matrix(links: LaggedLinks, strength: Matrix, front: int, *, backw
 
 def expected_visits(transitions: Matrix, front: int, *, steps: int = STEPS) -> Matrix:
     """[k] expected number of visits of a walk of some steps that begins at the front end, which does not count."""
-    here = np.zeros(len(transitions))
-    here[front] = 1.0
+    probability = np.zeros(len(transitions))
+    probability[front] = 1.0
     total = np.zeros(len(transitions))
     for _ in range(steps):
-        here = here @ transitions
-        total += here
+        probability = probability @ transitions
+        total += probability
     return total
 
 
@@ -275,9 +275,9 @@ class MicroCause(Untrained):
         columns = sorted({*columns, front_column})
         front = columns.index(front_column)
         series = np.vstack([healthy, since])[:, columns]
-        found = lagged_links(series, lags=LAGS)
-        strength = front_strength(series, found, front)
-        visits = expected_visits(transition_matrix(found, strength, front, backward=self.backward), front)
+        links = lagged_links(series, lags=LAGS)
+        strength = front_strength(series, links, front)
+        visits = expected_visits(transition_matrix(links, strength, front, backward=self.backward), front)
         visits[front] = 0.0
         limit = bonferroni_sigmas(len(windows.series), samples=len(windows.reference))
         lasting = sustained(since[:, columns], min(SUSTAINED, len(since))).max(axis=0)
@@ -304,13 +304,13 @@ def front_series(episode: EpisodeView, windows: Windows, since: Matrix) -> int |
     """Column of the front end's latency, else of its errors, that moves most; None where neither moves."""
     size = np.abs(since).max(axis=0)
     for role in FRONT_ROLES:
-        own = [
+        columns = [
             column
             for column, (service, metric) in enumerate(windows.series)
             if service == episode.context.workload_entry and episode.catalogue.role_of(metric) == role
         ]
-        if own and size[own].max() > 0:
-            return max(own, key=lambda column: (size[column], -column))
+        if columns and size[columns].max() > 0:
+            return max(columns, key=lambda column: (size[column], -column))
     return None
 
 

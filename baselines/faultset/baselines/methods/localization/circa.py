@@ -65,18 +65,18 @@ def signal_parents(
     parents: dict[Node, tuple[Node, ...]] = {}
     for service in graph:
         for signal, within in WITHIN.items():
-            found = [(service, other) for other in within]
+            causes = [(service, other) for other in within]
             if signal == "traffic":
-                found += [(caller, signal) for caller in graph.predecessors(service)]
+                causes += [(caller, signal) for caller in graph.predecessors(service)]
             elif signal != "saturation":
-                found += [(callee, signal) for callee in graph.successors(service)]
-            parents[service, signal] = tuple(sorted(found))
+                causes += [(callee, signal) for callee in graph.successors(service)]
+            parents[service, signal] = tuple(sorted(causes))
     return parents
 
 
 def measured_parents(parents: Mapping[Node, Sequence[Node]], measured: set[Node]) -> dict[Node, tuple[Node, ...]]:
     """Put in place of parents that nothing measures their own parents, and so on."""
-    found: dict[Node, tuple[Node, ...]] = {}
+    ancestors: dict[Node, tuple[Node, ...]] = {}
 
     def through(node: Node) -> set[Node]:
         if node in measured:
@@ -84,9 +84,9 @@ def measured_parents(parents: Mapping[Node, Sequence[Node]], measured: set[Node]
         return set(found_of(node))
 
     def found_of(node: Node) -> tuple[Node, ...]:
-        if node not in found:
-            found[node] = tuple(sorted(set().union(*(through(parent) for parent in parents.get(node, ())))))
-        return found[node]
+        if node not in ancestors:
+            ancestors[node] = tuple(sorted(set().union(*(through(parent) for parent in parents.get(node, ())))))
+        return ancestors[node]
 
     return {node: found_of(node) for node in sorted(measured)}
 
@@ -108,9 +108,9 @@ def regression_scores(reference: Matrix, values: Matrix, reference_causes: Matri
     after = np.column_stack([np.ones(len(values)), causes])
     weights = np.linalg.lstsq(before, reference, rcond=None)[0]
     rest = np.sqrt(((reference - before @ weights) ** 2).sum(axis=0) / max(1, n - p - 1))
-    own = np.sqrt(((reference - reference.mean(axis=0)) ** 2).sum(axis=0) / max(1, n - 1))
-    left = np.divide(rest, own, out=np.ones_like(own), where=own > 1e-9)
-    return np.abs((values - after @ weights) / np.clip(left, SPREAD_FLOOR, 1.0)).max(axis=0)
+    spread = np.sqrt(((reference - reference.mean(axis=0)) ** 2).sum(axis=0) / max(1, n - 1))
+    unexplained = np.divide(rest, spread, out=np.ones_like(spread), where=spread > 1e-9)
+    return np.abs((values - after @ weights) / np.clip(unexplained, SPREAD_FLOOR, 1.0)).max(axis=0)
 
 
 def adjusted(
@@ -133,12 +133,12 @@ def adjusted(
     def largest_below(node: Node) -> float:
         if node not in below:
             below[node] = 0.0
-            found = 0.0
+            largest = 0.0
             for child in children[node]:
-                found = max(found, scores[child])
+                largest = max(largest, scores[child])
                 if scores[child] < threshold:
-                    found = max(found, largest_below(child))
-            below[node] = found
+                    largest = max(largest, largest_below(child))
+            below[node] = largest
         return below[node]
 
     return {node: largest_below(node) if score >= threshold else 0.0 for node, score in scores.items()}

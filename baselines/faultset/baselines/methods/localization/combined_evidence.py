@@ -160,14 +160,14 @@ class CombinedEvidence(Untrained):
         calls = call_series(episode)
         graph = call_graph(episode, calls)
         candidates = set(episode.services)
-        found = [one for one in self._evidence(episode, alarm_ns, calls) if one.service in candidates]
-        if not found:
+        evidence = [item for item in self._evidence(episode, alarm_ns, calls) if item.service in candidates]
+        if not evidence:
             return Ranking.abstain()
-        own, symptoms = (_strongest(found, own=own) for own in (True, False))
+        own, symptoms = (_strongest(evidence, own=own) for own in (True, False))
         blind = sorted(candidates - _seen(episode))
         front = episode.context.workload_entry
-        unavailable = {one.service for one in found if one.subject == OBJECTS and one.strength >= self.ill}
-        told = explain(
+        unavailable = {item.service for item in evidence if item.subject == OBJECTS and item.strength >= self.ill}
+        explanation = explain(
             own,
             symptoms,
             graph,
@@ -177,19 +177,19 @@ class CombinedEvidence(Untrained):
             ill=self.ill,
             explaining=self.explaining,
         )
-        return Ranking.of(told.scores, episode.services, _reasons(found, told))
+        return Ranking.of(explanation.scores, episode.services, _reasons(evidence, explanation))
 
     def _evidence(self, episode: EpisodeView, alarm_ns: int, calls: CallSeries) -> list[ServiceEvidence]:
         rollouts = successful_rollouts(episode, alarm_ns)
         metrics = metric_evidence(episode, alarm_ns, rollouts)
         if not calls.services and episode.calls and episode.context.workload_entry:
             # without spans, symptoms are followed through the metrics of the services that call each other
-            metrics = [one for one in metrics if one.own]
+            metrics = [item for item in metrics if item.own]
             metrics += _of_ranking(GraphTraversal().localize(episode, alarm_ns), "calls", TRAVERSAL)
-        found = [*metrics, *log_evidence(episode, alarm_ns)]
-        found += _failed_calls(episode, alarm_ns, calls)
-        found += _of_requests(episode, alarm_ns, rollouts)
-        return [*found, *_of_objects(episode, alarm_ns, rollouts)]
+        evidence = [*metrics, *log_evidence(episode, alarm_ns)]
+        evidence += _failed_calls(episode, alarm_ns, calls)
+        evidence += _of_requests(episode, alarm_ns, rollouts)
+        return [*evidence, *_of_objects(episode, alarm_ns, rollouts)]
 
 
 def _of_requests(episode: EpisodeView, alarm_ns: int, rollouts: Collection[str]) -> list[ServiceEvidence]:
@@ -209,14 +209,14 @@ def _of_requests(episode: EpisodeView, alarm_ns: int, rollouts: Collection[str])
 
 def _of_objects(episode: EpisodeView, alarm_ns: int, rollouts: Mapping[str, Rollout]) -> list[ServiceEvidence]:
     """Take the states of objects since the alarm, and of services with a rollout those since its end."""
-    found = _of_ranking(KubernetesState().localize(episode, alarm_ns), OBJECTS, STATE)
-    found = [one for one in found if one.service not in rollouts]
+    evidence = _of_ranking(KubernetesState().localize(episode, alarm_ns), OBJECTS, STATE)
+    evidence = [item for item in evidence if item.service not in rollouts]
     for service, rollout in rollouts.items():
         # a look back as far as the method takes would see the rollout
         since_ns = max(alarm_ns, rollout.end_ns + 2 * SAMPLING_NS)
         later = KubernetesState().localize(episode, since_ns) if since_ns < episode.window[1] else Ranking.abstain()
-        found += [one for one in _of_ranking(later, OBJECTS, STATE) if one.service == service]
-    return found
+        evidence += [item for item in _of_ranking(later, OBJECTS, STATE) if item.service == service]
+    return evidence
 
 
 def _of_ranking(ranking: Ranking, subject: str, factor: float) -> list[ServiceEvidence]:
@@ -271,16 +271,16 @@ def _seen(episode: EpisodeView) -> set[str]:
 
 def _reasons(found: Sequence[ServiceEvidence], told: Explanation) -> list[Evidence]:
     """Say for the services in front what speaks against them, and for those behind which call explains them."""
-    ordered = sorted(found, key=lambda one: (-told.scores.get(one.service, 0.0), one.service, -one.strength))
-    kept: dict[str, int] = {}
+    ordered = sorted(found, key=lambda item: (-told.scores.get(item.service, 0.0), item.service, -item.strength))
+    count: dict[str, int] = {}
     reasons = []
-    for one in ordered:
-        kept[one.service] = kept.get(one.service, 0) + 1
-        if kept[one.service] > 3 or one.strength < 0.5:
+    for item in ordered:
+        count[item.service] = count.get(item.service, 0) + 1
+        if count[item.service] > 3 or item.strength < 0.5:
             continue
-        edge = told.edges.get(one.service)
-        because = "" if one.own or edge is None else f"; explained by its calls of {edge[0]}"
+        edge = told.edges.get(item.service)
+        because = "" if item.own or edge is None else f"; explained by its calls of {edge[0]}"
         reasons.append(
-            Evidence(service=one.service, subject=one.subject, score=one.strength, detail=one.detail + because)
+            Evidence(service=item.service, subject=item.subject, score=item.strength, detail=item.detail + because)
         )
     return reasons[:10]

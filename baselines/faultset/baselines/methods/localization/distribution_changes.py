@@ -69,10 +69,10 @@ class BaroChangePoint(Untrained):
         runs, columns = self._runs(episode, windows)
         first = len(windows.reference)
         scores = runs.begun_since(first)[first:]
-        found = Detection.from_scores(windows.times_ns, scores, SURE)
-        if found.alarm_ns is None:
-            return found
-        since_s = (found.alarm_ns - change_of(runs, windows, found.alarm_ns)) / SECOND_NS
+        detection = Detection.from_scores(windows.times_ns, scores, SURE)
+        if detection.alarm_ns is None:
+            return detection
+        since_s = (detection.alarm_ns - change_of(runs, windows, detection.alarm_ns)) / SECOND_NS
         detail = f"new regime since {since_s:g} s"
         evidence = tuple(
             Evidence(service=service, subject="latency and errors", score=score, detail=detail)

@@ -12,7 +12,16 @@ from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import SAMPLE
 from faultset.baselines.features.service_latency import call_graph
 from faultset.baselines.methods.localization.trained_rankers import NAMES, TABLES_READ, service_signatures
-from faultset.baselines.neural import EXTRA, Parameters, dense, dense_parameters, log_softmax, sigmoid, softmax, trained
+from faultset.baselines.networks import (
+    EXTRA,
+    Parameters,
+    dense,
+    dense_parameters,
+    log_softmax,
+    sigmoid,
+    softmax,
+    trained,
+)
 from faultset.baselines.stats.scaling import Matrix
 
 if TYPE_CHECKING:
@@ -111,21 +120,21 @@ class Eadro:
 
     def fit(self, training: Sequence[Labelled]) -> Self:
         """Learn from training faults; without any, `localize` abstains."""
-        read = []
+        graphs = []
         for item in training:
             onset_ns = item.onset_ns if item.onset_ns is not None else item.view.reference[1]
-            found = graph_of(item.view, onset_ns) if item.causes else None
-            wanted = None if found is None else np.array([s in item.causes for s in found[0]], dtype=float)
-            if found is not None and wanted is not None and wanted.any():
-                read.append((*found[1:], np.ones(len(wanted)), wanted / wanted.sum()))
+            graph = graph_of(item.view, onset_ns) if item.causes else None
+            at_fault = None if graph is None else np.array([s in item.causes for s in graph[0]], dtype=float)
+            if graph is not None and at_fault is not None and at_fault.any():
+                graphs.append((*graph[1:], np.ones(len(at_fault)), at_fault / at_fault.sum()))
         self.model_ = None
-        if read:
+        if graphs:
             self.model_ = self._initial()
             if self.updates:
                 self.model_ = trained(
                     self.model_,
                     [(cross_entropy, tuple(self.model_))],
-                    padded(read),
+                    padded(graphs),
                     updates=self.updates,
                     batch=BATCH,
                     seed=self.seed,
@@ -135,10 +144,10 @@ class Eadro:
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank the candidates by their shares in the suspicion."""
-        found = None if self.model_ is None else graph_of(episode, alarm_ns)
-        if self.model_ is None or found is None or not found[1].any():
+        graph = None if self.model_ is None else graph_of(episode, alarm_ns)
+        if self.model_ is None or graph is None or not graph[1].any():
             return Ranking.abstain()
-        services, rows, near = found
+        services, rows, near = graph
         shares = np.exp(suspicion(np, self.model_, rows[None], near[None], np.ones((1, len(rows))))[0])
         best = int(shares.argmax())
         order = np.argsort(-np.abs(rows[best]), kind="stable")[:_MOST_EVIDENCE].tolist()
@@ -192,15 +201,15 @@ class UntrainedEadro(Eadro):
 
 def graph_of(episode: EpisodeView, alarm_ns: int) -> tuple[tuple[str, ...], Matrix, Matrix] | None:
     """Return services, their signatures [V, F] and who is next to whom [V, V]; None when nothing was recorded."""
-    found = service_signatures(episode, alarm_ns)
-    if found is None:
+    signatures = service_signatures(episode, alarm_ns)
+    if signatures is None:
         return None
-    place = {service: number for number, service in enumerate(found.services)}
-    near = np.eye(len(place))
+    position = {service: number for number, service in enumerate(signatures.services)}
+    near = np.eye(len(position))
     for caller, callee in call_graph(episode):
-        if caller in place and callee in place:
-            near[place[caller], place[callee]] = near[place[callee], place[caller]] = 1.0
-    return found.services, found.rows, near
+        if caller in position and callee in position:
+            near[position[caller], position[callee]] = near[position[callee], position[caller]] = 1.0
+    return signatures.services, signatures.rows, near
 
 
 def padded(graphs: Sequence[tuple[Matrix, ...]]) -> list[Matrix]:

@@ -87,10 +87,10 @@ def suffering(
     # who has fallen silent cannot tell of slowness or errors
     silent = windows.absent[:, columns][windows.times_ns > alarm_ns - windows.step_ns]
     moved[silent.sum(axis=0) >= SUSTAINED] = MOST_Z
-    found: dict[str, float] = {}
+    furthest: dict[str, float] = {}
     for (owner, _), far in zip(series, moved.tolist(), strict=True):
-        found[owner] = max(found.get(owner, 0.0), far)
-    return found
+        furthest[owner] = max(furthest.get(owner, 0.0), far)
+    return furthest
 
 
 def explained(calls: Sequence[tuple[str, str]], ill: Mapping[str, float], front: str) -> dict[str, float]:
@@ -237,20 +237,20 @@ def divided_blame(calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float
     """
     pairs = {pair for pair in calls if pair[0] != pair[1] and symptoms.keys() >= {*pair}}
     callers = Counter(callee for _, callee in pairs)
-    found: dict[str, float] = {}
+    blame_of: dict[str, float] = {}
     level = {place: 1.0}
     while level:
         following: dict[str, float] = {}
         for name, blame in level.items():
-            below = sorted(b for a, b in pairs if a == name and b not in found and b not in level)
-            own = max(0.0, symptoms[name] - max((symptoms[callee] for callee in below), default=0.0))
+            below = sorted(b for a, b in pairs if a == name and b not in blame_of and b not in level)
+            excess = max(0.0, symptoms[name] - max((symptoms[callee] for callee in below), default=0.0))
             shares = {callee: symptoms[callee] * callers[callee] for callee in below}
-            parts = own + sum(shares.values())
-            found[name] = blame * own / parts if parts else blame
+            parts = excess + sum(shares.values())
+            blame_of[name] = blame * excess / parts if parts else blame
             for callee, share in shares.items():
                 following[callee] = following.get(callee, 0.0) + blame * share / parts
         level = following
-    return found
+    return blame_of
 
 
 @baseline(
@@ -288,8 +288,8 @@ class AlarmDescent(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank by blame; services that no calls lead to from the alarm come last."""
-        place = episode.alarm_place or AlarmPlace(service=episode.context.workload_entry)
-        if place.service not in episode.services:
+        alarm_place = episode.alarm_place or AlarmPlace(service=episode.context.workload_entry)
+        if alarm_place.service not in episode.services:
             return Ranking.abstain()
         since_reference = max(
             1, math.ceil((alarm_ns - episode.reference[1]) / (episode.context.resolution_s * SECOND_NS))
@@ -297,20 +297,20 @@ class AlarmDescent(Untrained):
         windows = localization_windows(episode, alarm_ns, before=since_reference)
         moved: dict[str, float] = {}
         symptom = ""
-        for role in _symptoms(episode, place, windows):
+        for role in _symptoms(episode, alarm_place, windows):
             columns = [i for i, (_, name) in enumerate(windows.series) if episode.catalogue.role_of(name) == role]
-            found = suffering(windows, columns, place.service, alarm_ns, upwards=role == "latency")
-            if not symptom or found.get(place.service, 0.0) > moved.get(place.service, 0.0):
-                moved, symptom = found, role
+            moves = suffering(windows, columns, alarm_place.service, alarm_ns, upwards=role == "latency")
+            if not symptom or moves.get(alarm_place.service, 0.0) > moved.get(alarm_place.service, 0.0):
+                moved, symptom = moves, role
         ill = {name: z for name, z in moved.items() if z >= self.least_z and name in episode.services}
         if not ill:
             return Ranking.abstain()
         # the alarm says that its service is ill, whatever its series say
-        strength = {name: math.log1p(z) for name, z in {place.service: self.least_z, **ill}.items()}
+        strength = {name: math.log1p(z) for name, z in {alarm_place.service: self.least_z, **ill}.items()}
         scores = {name: UNREACHED * value for name, value in strength.items()}
         scores |= {
             name: blame + scores[name]
-            for name, blame in divided_blame(call_graph(episode), strength, place.service).items()
+            for name, blame in divided_blame(call_graph(episode), strength, alarm_place.service).items()
         }
         evidence = [
             Evidence(
@@ -325,12 +325,12 @@ def _symptoms(episode: EpisodeView, place: AlarmPlace, windows: Windows) -> list
     """Return the roles in which the alarm can show: that of its metric, or both where it is not told or not known."""
     if place.metric is None:
         return list(SYMPTOMS)
-    told = {
+    roles = {
         episode.catalogue.role_of(metric)
         for service, metric in windows.series
         if service == place.service and fnmatchcase(metric, place.metric)
     }
-    return [role for role in SYMPTOMS if role in told] or list(SYMPTOMS)
+    return [role for role in SYMPTOMS if role in roles] or list(SYMPTOMS)
 
 
 @baseline(

@@ -62,9 +62,9 @@ def event_graph(spans: Spans, events: Events) -> Edges:
     # spans would overflow, so instants are replaced by their ranks.
     instants = np.unique(events.time_ns)
     width = len(instants) + 1
-    place = events.span * width + np.searchsorted(instants, events.time_ns, side="right")
+    position = events.span * width + np.searchsorted(instants, events.time_ns, side="right")
     begin = parent * width + np.searchsorted(instants, spans.start_ns[child], side="right")
-    before = np.maximum(np.searchsorted(place, begin, side="right") - 1, begin_of[parent])
+    before = np.maximum(np.searchsorted(position, begin, side="right") - 1, begin_of[parent])
     same = spans.service[parent] == spans.service[child]
     source = np.where(same, before, begin_of[parent])
     return Edges(
@@ -78,11 +78,11 @@ def span_depths(spans: Spans) -> Ints:
     depth = np.zeros(len(spans), dtype=np.int64)
     above = spans.parent
     for _ in range(_DEEPEST):
-        there = above >= 0
-        if not there.any():
+        has_parent = above >= 0
+        if not has_parent.any():
             break
-        depth += there
-        above = np.where(there, spans.parent[above], -1)
+        depth += has_parent
+        above = np.where(has_parent, spans.parent[above], -1)
     return depth
 
 
@@ -163,14 +163,14 @@ class Nezha(Untrained):
         patterns = self._patterns(spans, events, edges, alarmed, healthy, suffering)
         total = patterns.healthy + patterns.suffering
         score = np.divide(patterns.healthy, total, out=np.zeros_like(total), where=total > 0)
-        kept = (patterns.healthy > self.least_support) & (score >= self.least_score) & (patterns.service >= 0)
-        kept[kept] = ~follows_lost(patterns.source[kept], patterns.target[kept], score[kept])
-        if not kept.any():
+        chosen = (patterns.healthy > self.least_support) & (score >= self.least_score) & (patterns.service >= 0)
+        chosen[chosen] = ~follows_lost(patterns.source[chosen], patterns.target[chosen], score[chosen])
+        if not chosen.any():
             return Ranking.abstain()
         worth = score + patterns.depth / (1000 * _DEEPEST)
         scores: dict[str, float] = {}
         evidence: list[Evidence] = []
-        for number in np.flatnonzero(kept)[np.argsort(-worth[kept], kind="stable")]:
+        for number in np.flatnonzero(chosen)[np.argsort(-worth[chosen], kind="stable")]:
             service = spans.names[patterns.service[number]]
             row = int(patterns.example[number])
             if len(evidence) < 10:
@@ -296,20 +296,20 @@ class NezhaPatterns(Untrained):
         scores: dict[str, float] = defaultdict(float)
         pods: dict[tuple[str, str], float] = defaultdict(float)
         evidence: list[Evidence] = []
-        for sort, found, counted in self._changes(sorts, healthy_end_ns, alarm_ns, episode.window[1]):
-            certainty = sort.seen.certainty[found.example]
-            worth = np.where(found.surprise > 0, found.g * counted.share * certainty, 0.0)
-            for owner, score in _by_pod(spans, sort.seen, found, counted.rows, worth).items():
+        for sort, patterns, counted in self._changes(sorts, healthy_end_ns, alarm_ns, episode.window[1]):
+            certainty = sort.seen.certainty[patterns.example]
+            worth = np.where(patterns.surprise > 0, patterns.g * counted.share * certainty, 0.0)
+            for owner, score in _by_pod(spans, sort.seen, patterns, counted.rows, worth).items():
                 pods[owner] += score
             for number in np.flatnonzero(worth > 0):
-                row = int(found.example[number])
+                row = int(patterns.example[number])
                 service = spans.names[sort.seen.blamed[row]]
                 scores[service] += float(worth[number])
-                before, before_all, now, now_all = (int(count) for count in found.counts[number])
+                before, before_all, now, now_all = (int(count) for count in patterns.counts[number])
                 evidence.append(
                     Evidence(
                         service=service,
-                        subject=sort.text(row, int(found.expected_row[number])),
+                        subject=sort.text(row, int(patterns.expected_row[number])),
                         score=float(worth[number]),
                         detail=f"{before} of {before_all} times in the reference, {now} of {now_all} since the alarm",
                     )
@@ -317,11 +317,11 @@ class NezhaPatterns(Untrained):
         for alarm in alarms:
             worth_of = self._alarm_worth(alarm, spans, healthy_end_ns, alarm_ns)
             scores[alarm.service] += worth_of
-            own = spans.service == spans.names.index(alarm.service)
-            there = np.unique(spans.pod[own & (spans.pod >= 0) & (spans.end_ns >= alarm_ns)]).tolist()
-            for code in there:
+            is_own = spans.service == spans.names.index(alarm.service)
+            pod_codes = np.unique(spans.pod[is_own & (spans.pod >= 0) & (spans.end_ns >= alarm_ns)]).tolist()
+            for code in pod_codes:
                 # The metric is that of the service as a whole.
-                pods[alarm.service, spans.pods[code]] += worth_of / len(there)
+                pods[alarm.service, spans.pods[code]] += worth_of / len(pod_codes)
             evidence.append(
                 Evidence(
                     service=alarm.service, subject=alarm.metric, score=worth_of, detail=f"{alarm.z:.0f} spreads away"
@@ -339,7 +339,7 @@ class NezhaPatterns(Untrained):
         contrasts = []
         for sort in sorts:
             seen = sort.seen
-            found = contrast(
+            patterns = contrast(
                 seen,
                 seen.known_ns < healthy_end_ns,
                 [seen.began_ns >= alarm_ns, seen.began_ns >= late_ns],
@@ -347,7 +347,9 @@ class NezhaPatterns(Untrained):
                 similarity=self.similarity,
                 least_g=self.least_g,
             )
-            contrasts.append((sort, found, np.where(seen.began_ns >= alarm_ns, found.surprise[found.code], 0.0)))
+            contrasts.append(
+                (sort, patterns, np.where(seen.began_ns >= alarm_ns, patterns.surprise[patterns.code], 0.0))
+            )
         chained = [(sort, surprise) for sort, _, surprise in contrasts if sort.rows_count]
         first = np.zeros(0, dtype=bool)
         if chained:
@@ -358,23 +360,26 @@ class NezhaPatterns(Untrained):
                 self.share,
             )
         changes, offset = [], 0
-        for sort, found, surprise in contrasts:
-            counted = _Counted(rows=surprise > 0, share=np.ones(len(found.g)))
+        for sort, patterns, surprise in contrasts:
+            counted = _Counted(rows=surprise > 0, share=np.ones(len(patterns.g)))
             if sort.rows_count:
-                here = first[offset : offset + len(surprise)]
+                rows = first[offset : offset + len(surprise)]
                 offset += len(surprise)
-                among = np.bincount(found.code[surprise > 0], minlength=len(found.g))
-                share = np.bincount(found.code[here], minlength=len(found.g)) / np.maximum(among, 1)
-                counted = _Counted(rows=here, share=share)
-            changes.append((sort, found, counted))
+                among = np.bincount(patterns.code[surprise > 0], minlength=len(patterns.g))
+                share = np.bincount(patterns.code[rows], minlength=len(patterns.g)) / np.maximum(among, 1)
+                counted = _Counted(rows=rows, share=share)
+            changes.append((sort, patterns, counted))
         return changes
 
     def _alarm_worth(self, alarm: MetricAlarm, spans: Spans, healthy_end_ns: int, alarm_ns: int) -> float:
         """Evidence as if the alarm were an event in every span of its service, of which it has at least some."""
-        own = spans.service == spans.names.index(alarm.service)
+        is_own = spans.service == spans.names.index(alarm.service)
         before, since = (
             effective(np.array([max(float(count), self.least_support)]), self.similarity)
-            for count in ((own & (spans.end_ns < healthy_end_ns)).sum(), (own & (spans.start_ns >= alarm_ns)).sum())
+            for count in (
+                (is_own & (spans.end_ns < healthy_end_ns)).sum(),
+                (is_own & (spans.start_ns >= alarm_ns)).sum(),
+            )
         )
         return float(g_statistic(np.zeros(1), before, since * max(alarm.share, 0.5), since)[0])
 
@@ -384,12 +389,12 @@ def _by_pod(
 ) -> dict[tuple[str, str], float]:
     """Part what each pattern is worth among the pods in which its changes were seen."""
     total = np.maximum(np.bincount(found.code[rows], minlength=len(worth)), 1)
-    known = np.flatnonzero(rows & (seen.pod >= 0))
+    known_pod = np.flatnonzero(rows & (seen.pod >= 0))
     width = len(spans.pods) + 1
-    place = seen.blamed[known] * width + seen.pod[known]
-    part = worth[found.code[known]] / total[found.code[known]]
-    owners, _, number = distinct(place)
-    scores = np.bincount(number, weights=part, minlength=len(owners))
+    key = seen.blamed[known_pod] * width + seen.pod[known_pod]
+    share = worth[found.code[known_pod]] / total[found.code[known_pod]]
+    owners, _, number = distinct(key)
+    scores = np.bincount(number, weights=share, minlength=len(owners))
     return {
         (spans.names[owner // width], spans.pods[owner % width]): score
         for owner, score in zip(owners.tolist(), scores.tolist(), strict=True)

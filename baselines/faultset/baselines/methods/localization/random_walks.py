@@ -57,8 +57,8 @@ def walk_graph(calls: tuple[tuple[str, str], ...], similarity: Mapping[str, floa
             (callee, caller, backward * similarity.get(caller, 0.0)),
         ):
             if weight > 0:
-                known = graph.get_edge_data(start, end, {"weight": 0.0})["weight"]
-                graph.add_edge(start, end, weight=max(weight, known))
+                earlier = graph.get_edge_data(start, end, {"weight": 0.0})["weight"]
+                graph.add_edge(start, end, weight=max(weight, earlier))
     for name in nodes:
         rest = similarity.get(name, 0.0) - best[name]
         if rest > 0:
@@ -217,9 +217,9 @@ def resource_correlations(
         ]
         if target is None or not columns:
             continue
-        found = np.abs(correlations(both[:, columns], target))
-        top = int(found.argmax())
-        best[service] = float(found[top])
+        strength = np.abs(correlations(both[:, columns], target))
+        top = int(strength.argmax())
+        best[service] = float(strength[top])
         evidence.append(
             Evidence(
                 service=service,

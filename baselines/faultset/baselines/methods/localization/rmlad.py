@@ -154,23 +154,23 @@ class RMLAD(Untrained):
         starts = windows.times_ns[rows] - windows.step_ns
         if windows.empty or len(starts) <= self.neighbours:
             return Ranking.abstain()
-        place = (starts - starts[0]) // windows.step_ns
+        bin_number = (starts - starts[0]) // windows.step_ns
         logs = score_logs(
             lines,
             healthy_end_ns=min(alarm_ns, reference_end_ns),
             start_ns=int(starts[0]),
             step_ns=windows.step_ns,
-            bins=int(place[-1]) + 1,
+            bins=int(bin_number[-1]) + 1,
         )
         mean, sd = mean_and_sd(windows.reference)
         z = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)[rows]
-        target = self._target(logs, windows.services)[place]
-        kept = np.flatnonzero(candidate_series(z) & (target.std(axis=0) > 0))
-        if len(kept) == 0:
+        target = self._target(logs, windows.services)[bin_number]
+        columns = np.flatnonzero(candidate_series(z) & (target.std(axis=0) > 0))
+        if len(columns) == 0:
             return Ranking.abstain()
         shared = association(
-            z[:, kept],
-            target[:, kept],
+            z[:, columns],
+            target[:, columns],
             replicates=self.replicates,
             noise=self.noise,
             neighbours=self.neighbours,
@@ -178,10 +178,10 @@ class RMLAD(Untrained):
             lag=self.lag,
         )
         # Equal information is told apart by rank correlation, too small a part to reorder anything else.
-        shared += 1e-9 * _rank_correlation(z[:, kept], target[:, kept])
+        shared += 1e-9 * _rank_correlation(z[:, columns], target[:, columns])
         ranking = rank_by_series(
             shared,
-            tuple(windows.series[column] for column in kept),
+            tuple(windows.series[column] for column in columns),
             episode.services,
             detail="nats shared with the log anomaly score",
         )

@@ -142,16 +142,16 @@ class _Spectrum(Untrained):
         normal = health.healthy | (health.in_test_window & ~health.abnormal)
         if not health.abnormal.any():
             return Ranking.abstain()
-        found = episode.once("coverage", lambda: coverage(spans))
-        scores = self._scores(spans, found, health, normal)
+        covered = episode.once("coverage", lambda: coverage(spans))
+        scores = self._scores(spans, covered, health, normal)
         best: dict[str, float] = {}
-        for (service, _), score in zip(found.operations, scores.tolist(), strict=True):
+        for (service, _), score in zip(covered.operations, scores.tolist(), strict=True):
             best[service] = max(best.get(service, 0.0), score)
         order = np.argsort(-scores, kind="stable")[:5]
         evidence = [
             Evidence(
-                service=found.operations[column][0],
-                subject=found.operations[column][1],
+                service=covered.operations[column][0],
+                subject=covered.operations[column][1],
                 score=float(scores[column]),
                 detail="operation of abnormal traces",
             )
@@ -163,10 +163,10 @@ class _Spectrum(Untrained):
     def _pods(
         self, episode: EpisodeView, spans: Spans, health: TraceHealth, normal: Flags
     ) -> dict[tuple[str, str], float]:
-        found = episode.once("coverage of pods", lambda: coverage(spans, by_pod=True))
+        covered = episode.once("coverage of pods", lambda: coverage(spans, by_pod=True))
         best: dict[tuple[str, str], float] = {}
-        scores = self._scores(spans, found, health, normal).tolist()
-        for (service, _), pod, score in zip(found.operations, found.pods, scores, strict=True):
+        scores = self._scores(spans, covered, health, normal).tolist()
+        for (service, _), pod, score in zip(covered.operations, covered.pods, scores, strict=True):
             if pod is not None:
                 best[service, pod] = max(best.get((service, pod), 0.0), score)
         return best
@@ -289,11 +289,11 @@ def _operation_calls(spans: Spans, found: Coverage) -> sparse.csr_matrix:
         if not unknown.any():
             break
         above = np.where(unknown, spans.parent[above], above)
-    known = (above >= 0) & (kind_of[above] >= 0)
+    has_caller = (above >= 0) & (kind_of[above] >= 0)
     count = len(found.operations)
     matrix = sparse.csr_matrix(
-        (np.ones(int(known.sum())), (kind_of[above[known]], found.kind[known])), shape=(count, count)
+        (np.ones(int(has_caller.sum())), (kind_of[above[has_caller]], found.kind[has_caller])), shape=(count, count)
     )
     matrix.sum_duplicates()
-    made = np.maximum(np.asarray(matrix.sum(axis=1)).ravel(), 1.0)
-    return sparse.diags(1.0 / made) @ matrix
+    outgoing = np.maximum(np.asarray(matrix.sum(axis=1)).ravel(), 1.0)
+    return sparse.diags(1.0 / outgoing) @ matrix

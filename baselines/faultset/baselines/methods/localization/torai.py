@@ -48,10 +48,10 @@ def shares(severity: Matrix, owners: Sequence[str], services: Sequence[str], *, 
     [0.5, 0.5]
     """
     total = np.zeros(len(services))
-    place = {name: number for number, name in enumerate(services)}
+    position = {name: number for number, name in enumerate(services)}
     for owner, value in zip(owners, severity.tolist(), strict=True):
-        if owner in place:
-            at = place[owner]
+        if owner in position:
+            at = position[owner]
             total[at] = max(total[at], value) if largest else total[at] + value
     return total / total.sum() if total.sum() > 0 else total
 
@@ -69,9 +69,9 @@ def clusters(points: Matrix, *, seed: int, most: int = MOST_CLUSTERS) -> npt.NDA
         with warnings.catch_warnings(), trusted_input():
             warnings.simplefilter("ignore", ConvergenceWarning)
             mixture.fit(points)
-            found = mixture.bic(points)
-            if found < best:
-                best, labels = found, np.asarray(mixture.predict(points), dtype=np.int64)
+            criterion = mixture.bic(points)
+            if criterion < best:
+                best, labels = criterion, np.asarray(mixture.predict(points), dtype=np.int64)
     return labels
 
 
@@ -148,8 +148,8 @@ class TORAI(Untrained):
         lines = shape_counts(episode, step_s)
         healthy, since = _cut(lines.ends_ns, episode, alarm_ns, step_s)
         if healthy.any() and since.any():
-            found = count_severity(lines.counts[healthy], lines.counts[since])
-            columns.append(shares(found, [service for service, _ in lines.shapes], services, largest=True))
+            severity = count_severity(lines.counts[healthy], lines.counts[since])
+            columns.append(shares(severity, [service for service, _ in lines.shapes], services, largest=True))
         else:
             columns.append(np.zeros(len(services)))
         calls = call_series(episode)
@@ -180,10 +180,10 @@ class TORAI(Untrained):
         if not columns:
             return {}
         rng = episode_rng(self.seed, episode.episode)
-        found: dict[str, float] = {}
+        scores: dict[str, float] = {}
         for column, score in mean_reciprocal_ranks(tests, columns, rng, runs=self.runs).items():
-            found[owners[column]] = max(found.get(owners[column], 0.0), score)
-        return found
+            scores[owners[column]] = max(scores.get(owners[column], 0.0), score)
+        return scores
 
     def _tests(self, episode: EpisodeView, windows: Windows) -> tuple[tuple[str, ...], FNodeTests]:
         """Return tests of the series that deviate most, and the service of each."""

@@ -43,10 +43,10 @@ def jaccard(abnormal_with: Matrix, abnormal: float, all_with: Matrix) -> Matrix:
 def severities(values: Matrix, kinds: Ints, known: Flags) -> Matrix:
     """Distance of each value from the mean of its kind over the known rows, in their sd; 0 for unknown kinds."""
     size = int(kinds.max()) + 1 if len(kinds) else 0
-    there = kinds[known]
-    count = np.bincount(there, minlength=size)
-    mean = np.bincount(there, weights=values[known], minlength=size) / np.maximum(count, 1)
-    squares = np.bincount(there, weights=(values[known] - mean[there]) ** 2, minlength=size)
+    known_kinds = kinds[known]
+    count = np.bincount(known_kinds, minlength=size)
+    mean = np.bincount(known_kinds, weights=values[known], minlength=size) / np.maximum(count, 1)
+    squares = np.bincount(known_kinds, weights=(values[known] - mean[known_kinds]) ** 2, minlength=size)
     sd = np.maximum(np.sqrt(squares / np.maximum(count - 1, 1)), np.maximum(SD_FLOOR * mean, 1e-3))
     return np.where(count[kinds] > 0, np.abs(values - mean[kinds]) / sd[kinds], 0.0)
 
@@ -100,15 +100,15 @@ class TraceRCA(Untrained):
         spans = read_spans(episode)
         calls = invocations(spans)
         start_ns = alarm_ns - round(self.before * episode.context.resolution_s * SECOND_NS)
-        known = spans.end_ns[calls.row] < min(episode.reference[1], alarm_ns)
+        is_healthy = spans.end_ns[calls.row] < min(episode.reference[1], alarm_ns)
         in_test_window = spans.start_ns[calls.row] >= start_ns
-        if not in_test_window.any() or not known.any():
+        if not in_test_window.any() or not is_healthy.any():
             return Ranking.abstain()
-        is_abnormal = in_test_window & self._abnormal(spans, calls, known, in_test_window)
+        is_abnormal = in_test_window & self._abnormal(spans, calls, is_healthy, in_test_window)
         if not is_abnormal.any():
             return Ranking.abstain()
         inputs = (spans, calls, in_test_window, is_abnormal)
-        scores, entered, made = self._suspicion(*inputs, calls.callee, calls.caller, len(spans.names))
+        scores, entered, outgoing = self._suspicion(*inputs, calls.callee, calls.caller, len(spans.names))
         called = called_pods(spans, calls)
         of_pods, _, _ = self._suspicion(*inputs, called, calling_pods(spans, calls), len(spans.pods))
         owner = np.full(len(spans.pods), -1)
@@ -121,7 +121,7 @@ class TraceRCA(Untrained):
                 service=spans.names[code],
                 subject="calls",
                 score=float(scores[code]),
-                detail=f"{entered[code]:.0%} of the calls to it abnormal, {made[code]:.0%} of those it makes",
+                detail=f"{entered[code]:.0%} of the calls to it abnormal, {outgoing[code]:.0%} of those it makes",
             )
             for code in np.argsort(-scores, kind="stable")[:5]
             if scores[code] > 0
@@ -142,17 +142,17 @@ class TraceRCA(Untrained):
         """Score services or pods: the best set, times the share of abnormal calls to each beyond that of its own."""
         set_score = self._set_scores(spans, calls, in_test_window & (callee >= 0), is_abnormal, callee, size)
         entered = _share(callee, is_abnormal, in_test_window & (callee >= 0), size)
-        made = _share(caller, is_abnormal, in_test_window & (caller >= 0), size)
-        return set_score * np.abs(entered - made), entered, made
+        outgoing = _share(caller, is_abnormal, in_test_window & (caller >= 0), size)
+        return set_score * np.abs(entered - outgoing), entered, outgoing
 
     def _abnormal(self, spans: Spans, calls: Invocations, known: Flags, in_test_window: Flags) -> Flags:
-        found = np.zeros(len(calls.row), dtype=bool)
+        is_abnormal = np.zeros(len(calls.row), dtype=bool)
         for values in (spans.duration_ns[calls.row].astype(float), spans.error[calls.row].astype(float)):
             severity = severities(values, calls.kind, known)
             before, now = severity[known].mean(), severity[in_test_window].mean()
             if now > before * (1 + self.feature_rise):
-                found |= severity > self.severity
-        return found
+                is_abnormal |= severity > self.severity
+        return is_abnormal
 
     def _set_scores(
         self, spans: Spans, calls: Invocations, in_test_window: Flags, is_abnormal: Flags, callee: Ints, size: int
@@ -174,5 +174,5 @@ class TraceRCA(Untrained):
 
 def _share(services: Ints, hits: Flags, among: Flags, size: int) -> Matrix:
     total = np.bincount(services[among], minlength=size)[:size]
-    found = np.bincount(services[among], weights=hits[among], minlength=size)[:size]
-    return found / np.maximum(total, 1)
+    count = np.bincount(services[among], weights=hits[among], minlength=size)[:size]
+    return count / np.maximum(total, 1)

@@ -47,13 +47,13 @@ class ServiceSignatures:
 def service_signatures(episode: EpisodeView, alarm_ns: int) -> ServiceSignatures | None:
     """Describe how each candidate differs since the alarm from its reference; None when nothing was recorded."""
     services = tuple(sorted(episode.services))
-    own = np.zeros((len(services), len(_OWN)))
-    parts = [fill(episode, alarm_ns, services, own) for fill in (_metrics, _logs, _calls)]
+    features = np.zeros((len(services), len(_OWN)))
+    parts = [fill(episode, alarm_ns, services, features) for fill in (_metrics, _logs, _calls)]
     if not any(parts):
         return None
-    largest = np.abs(own).max(axis=0, initial=0.0)
-    shares = np.divide(own, largest, out=np.zeros_like(own), where=largest > 0)
-    return ServiceSignatures(services=services, rows=np.hstack([own, shares]))
+    largest = np.abs(features).max(axis=0, initial=0.0)
+    shares = np.divide(features, largest, out=np.zeros_like(features), where=largest > 0)
+    return ServiceSignatures(services=services, rows=np.hstack([features, shares]))
 
 
 def _metrics(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: Matrix) -> bool:
@@ -105,14 +105,14 @@ def _calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: 
     for code, name in enumerate(spans.names):
         if name not in services or not counts[0][code]:
             continue
-        place = services.index(name)
+        row = services.index(name)
         rates = [(count[code] + 0.5) / length for count, length in zip(counts, lengths, strict=True)]
-        own[place, _OWN.index("calls to it more")] = np.log(rates[1] / rates[0])
+        own[row, _OWN.index("calls to it more")] = np.log(rates[1] / rates[0])
         called = calls.callee == code
         for measure, values in measures.items():
             if (called & since).any():
                 change = values[called & since].mean() - values[called & before].mean()
-                own[place, _OWN.index(measure)] = change
+                own[row, _OWN.index(measure)] = change
     return True
 
 
@@ -173,10 +173,10 @@ class BoostedRanker:
             if not item.causes:
                 continue
             onset_ns = item.onset_ns if item.onset_ns is not None else item.view.reference[1]
-            found = service_signatures(item.view, onset_ns)
-            if found is not None:
-                rows.append(found.rows)
-                at_fault += [service in item.causes for service in found.services]
+            signatures = service_signatures(item.view, onset_ns)
+            if signatures is not None:
+                rows.append(signatures.rows)
+                at_fault += [service in item.causes for service in signatures.services]
         self.model_ = None
         if len(set(at_fault)) == 2:
             never: Any = False
@@ -195,15 +195,15 @@ class BoostedRanker:
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank the candidates by the probability that the trees give them."""
         model = self.model_
-        found = None if model is None else service_signatures(episode, alarm_ns)
-        if model is None or found is None or not found.rows.any():
+        signatures = None if model is None else service_signatures(episode, alarm_ns)
+        if model is None or signatures is None or not signatures.rows.any():
             return Ranking.abstain()
-        shares = model.predict_proba(found.rows)[:, 1]
+        shares = model.predict_proba(signatures.rows)[:, 1]
         best = int(shares.argmax())
-        order = np.argsort(-np.abs(found.rows[best]), kind="stable")[:_MOST_EVIDENCE].tolist()
+        order = np.argsort(-np.abs(signatures.rows[best]), kind="stable")[:_MOST_EVIDENCE].tolist()
         evidence = [
-            Evidence(service=found.services[best], subject=NAMES[place], score=float(found.rows[best, place]))
+            Evidence(service=signatures.services[best], subject=NAMES[place], score=float(signatures.rows[best, place]))
             for place in order
-            if found.rows[best, place]
+            if signatures.rows[best, place]
         ]
-        return Ranking.of(dict(zip(found.services, shares.tolist(), strict=True)), episode.services, evidence)
+        return Ranking.of(dict(zip(signatures.services, shares.tolist(), strict=True)), episode.services, evidence)

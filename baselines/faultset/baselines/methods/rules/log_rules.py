@@ -80,17 +80,17 @@ def new_warnings(episode: EpisodeView, time_window: TimeWindow) -> dict[str, dic
     """
     frame = read_frame(episode, "events", ("time", "type", "reason", "kind", "name", "service"))
     frame = frame[(frame["type"] == "Warning") & frame["service"].isin(episode.services)]
-    found: dict[str, dict[str, list[str]]] = {}
+    warnings: dict[str, dict[str, list[str]]] = {}
     for service, rows in frame.groupby("service", observed=True, sort=True):
         now = rows[(rows["time"] >= time_window.start_ns) & (rows["time"] < time_window.end_ns)]
         healthy_reasons = set(rows.loc[rows["time"] < time_window.healthy_end_ns, "reason"].astype(str))
         reasons = sorted(set(now["reason"].astype(str)) - healthy_reasons)
         if reasons:
             pods = now[now["kind"] == "Pod"]
-            found[str(service)] = {
+            warnings[str(service)] = {
                 reason: sorted(set(pods.loc[pods["reason"] == reason, "name"])) for reason in reasons
             }
-    return found
+    return warnings
 
 
 def attributed_error_lines(
@@ -129,13 +129,13 @@ def blame(writers: list[str | None], messages: list[str | None], called: dict[st
         )
         for writer, names in called.items()
     }
-    known: dict[tuple[str | None, str | None], str | None] = {}
+    targets: dict[tuple[str | None, str | None], str | None] = {}
     for line in zip(writers, messages, strict=True):
-        if line not in known:
+        if line not in targets:
             writer, message = line
             named = patterns[writer].search(message or "") if writer in patterns else None
-            known[line] = named[1] if named else writer
-    return [known[line] for line in zip(writers, messages, strict=True)]
+            targets[line] = named[1] if named else writer
+    return [targets[line] for line in zip(writers, messages, strict=True)]
 
 
 RARE = 1e-4
@@ -215,10 +215,10 @@ class LogRateDetector(Untrained):
         counts = steps.counts(lines.times_ns, keys, len(kinds))
         windows, quiet = recent_sums(counts), silences(counts)
 
-        def surprise_of(known: Rows, asked: Rows) -> Matrix:
-            found = count_surprise(windows[known], windows[asked])
-            silent = quiet[asked] * np.log10(idle_share(counts[known]))
-            return np.where(-silent > np.abs(found), silent, found)
+        def surprise_of(reference: Rows, rows: Rows) -> Matrix:
+            by_count = count_surprise(windows[reference], windows[rows])
+            silent = quiet[rows] * np.log10(idle_share(counts[reference]))
+            return np.where(-silent > np.abs(by_count), silent, by_count)
 
         # Windows that would begin before the view have too few lines.
         healthy = np.arange(RECENT - 1, steps.healthy)

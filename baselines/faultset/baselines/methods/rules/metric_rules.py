@@ -64,8 +64,8 @@ def published_scores(
     else:
         center, spread = np.nanmean(reference, axis=0), np.nanstd(reference, axis=0)
     z = (values - center) / np.where(spread > 0, spread, 1.0)
-    known = np.where(np.isfinite(z), z, 0.0)
-    highest = np.maximum((np.abs(known) if sign == "both" else known).max(axis=0), 0.0)
+    finite = np.where(np.isfinite(z), z, 0.0)
+    highest = np.maximum((np.abs(finite) if sign == "both" else finite).max(axis=0), 0.0)
     return highest if keep_constant else np.where(varies(reference) & varies(values), highest, 0.0)
 
 
@@ -331,8 +331,8 @@ class MaxZDetector(Untrained):
         pieces = np.array_split(np.arange(len(windows.reference)), 4)
         for piece in pieces if min(map(len, pieces)) >= SUSTAINED else []:
             rest = np.setdiff1d(np.arange(len(windows.reference)), piece)
-            there = np.zeros((len(piece), len(windows.series)), dtype=bool)
-            z = robust_deviations(windows.reference[rest], windows.reference[piece], there, windows.series)
+            present = np.zeros((len(piece), len(windows.series)), dtype=bool)
+            z = robust_deviations(windows.reference[rest], windows.reference[piece], present, windows.series)
             within = np.maximum(within, sustained(z, SUSTAINED).max(axis=0))
         # What is idle for a part of the reference only would set a limit that nothing can pass.
         steady = within < CLIP

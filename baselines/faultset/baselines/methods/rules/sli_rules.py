@@ -48,17 +48,17 @@ def classify_requests(requests: pd.DataFrame, healthy_end_ns: int) -> Classified
     endpoints = requests["endpoint"].astype(str).to_numpy(dtype=object)
     limit = np.full(len(requests), np.inf)
     for endpoint in np.unique(endpoints.astype(str)):
-        here = endpoints == endpoint
+        rows = endpoints == endpoint
         # Only answers that came within the healthy time: what was still under way is not known to be healthy.
-        healthy_latency = latency[here & ok & (scheduled + np.nan_to_num(latency, nan=np.inf) < healthy_end_ns)]
+        healthy_latency = latency[rows & ok & (scheduled + np.nan_to_num(latency, nan=np.inf) < healthy_end_ns)]
         if len(healthy_latency):
-            limit[here] = SLOW_FACTOR * np.quantile(healthy_latency, SLOW_QUANTILE)
+            limit[rows] = SLOW_FACTOR * np.quantile(healthy_latency, SLOW_QUANTILE)
     slow = ~(latency <= limit)
     waited = np.where(np.isfinite(latency), np.minimum(latency, limit), limit)
     # Without any limit an unfinished request is judged where it stands, at the end of all others.
     horizon = float(scheduled.max() - scheduled.min()) if len(scheduled) else 0.0
-    known = scheduled + np.where(np.isfinite(waited), waited, horizon).astype(np.int64)
-    return ClassifiedRequests(known_ns=known, bad=~ok | slow, endpoints=endpoints)
+    known_ns = scheduled + np.where(np.isfinite(waited), waited, horizon).astype(np.int64)
+    return ClassifiedRequests(known_ns=known_ns, bad=~ok | slow, endpoints=endpoints)
 
 
 def _classified(episode: EpisodeView, healthy_end_ns: int) -> ClassifiedRequests:
@@ -106,16 +106,16 @@ class SLIRuleDetector(Untrained):
         healthy_share = (classified.bad[healthy].sum() + 1) / (healthy.sum() + 2)
         step_ns = round(episode.context.resolution_s * SECOND_NS)
         for row, end_ns in enumerate(times):
-            here = (classified.known_ns >= end_ns - step_ns) & (classified.known_ns < end_ns)
-            total, bad = int(here.sum()), int(classified.bad[here].sum())
+            rows = (classified.known_ns >= end_ns - step_ns) & (classified.known_ns < end_ns)
+            total, bad = int(rows.sum()), int(classified.bad[rows].sum())
             if bad and bad >= self.least_share * total:
                 by_chance = betainc(bad, total - bad + 1, healthy_share)
                 scores[row] = min(300.0, -np.log10(max(by_chance, 1e-300)))
         alarm = first_alarm(times, scores > threshold)
         evidence = []
         if alarm is not None:
-            here = classified.bad & (classified.known_ns >= alarm - 2 * step_ns) & (classified.known_ns < alarm)
-            names, counts = np.unique(classified.endpoints[here].astype(str), return_counts=True)
+            rows = classified.bad & (classified.known_ns >= alarm - 2 * step_ns) & (classified.known_ns < alarm)
+            names, counts = np.unique(classified.endpoints[rows].astype(str), return_counts=True)
             evidence = [
                 Evidence(
                     service=episode.context.workload_entry, subject=name, score=float(count), detail="bad requests"
@@ -130,17 +130,17 @@ def depths(calls: Iterable[tuple[str, str]], entry: str) -> dict[str, int]:
     children: dict[str, list[str]] = {}
     for caller, callee in calls:
         children.setdefault(caller, []).append(callee)
-    found: dict[str, int] = {}
+    depth_of: dict[str, int] = {}
 
     def walk(service: str, depth: int, path: frozenset[str]) -> None:
-        if service in path or found.get(service, -1) >= depth:
+        if service in path or depth_of.get(service, -1) >= depth:
             return
-        found[service] = depth
+        depth_of[service] = depth
         for callee in children.get(service, []):
             walk(callee, depth + 1, path | {service})
 
     walk(entry, 0, frozenset())
-    return found
+    return depth_of
 
 
 def ochiai(failed_with: float, failed: float, passed_with: float) -> float:
@@ -216,10 +216,10 @@ def endpoint_services(episode: EpisodeView, endpoints: Iterable[str], healthy_en
     frame = read_frame(episode, "spans", columns)
     frame = frame[frame["time"] < healthy_end_ns]
     roots = frame[frame["parent_span_id"].isna()].drop_duplicates("trace_id").set_index("trace_id")["operation"]
-    found: dict[str, frozenset[str]] = {}
+    services: dict[str, frozenset[str]] = {}
     for endpoint in endpoints:
         traces = roots.index[roots.astype(str).str.endswith(endpoint).to_numpy(dtype=bool)]
         rows = frame[frame["trace_id"].isin(traces)]
         named = (set(rows[column].dropna().astype(str)) for column in ("service", "peer_service"))
-        found[endpoint] = frozenset().union(*named)
-    return found
+        services[endpoint] = frozenset().union(*named)
+    return services

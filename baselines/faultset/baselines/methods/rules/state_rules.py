@@ -66,15 +66,15 @@ class KubernetesState(Untrained):
             kind, name, service, times = seen.kind, seen.name, seen.service, seen.times_ns
             states = [parse_state(text) for text in seen.texts]
             healthy = [state for time, state in zip(times, states, strict=True) if time < healthy_end_ns]
-            known = frozenset().union(*(state.keys() for state in healthy))
-            healthy_signs = set().union(*(signs(kind, state, known) for state in healthy))
+            fields = frozenset().union(*(state.keys() for state in healthy))
+            healthy_signs = set().union(*(signs(kind, state, fields) for state in healthy))
             lasted: dict[str, int] = defaultdict(int)
             # Objects are looked at regularly: the last look holds until the next one should have come.
             ends = [*times[1:], min(end_ns, times[-1] + SAMPLING_NS)]
             for time, until, state in zip(times, ends, states, strict=True):
                 length = min(until, end_ns) - max(time, since_ns)
                 if length > 0:
-                    for sign in signs(kind, state, known) - healthy_signs:
+                    for sign in signs(kind, state, fields) - healthy_signs:
                         lasted[sign] += length
             gone = end_ns - times[-1]
             if healthy and kind in _STANDING and gone > 2.5 * SAMPLING_NS:

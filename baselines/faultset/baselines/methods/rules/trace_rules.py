@@ -50,9 +50,9 @@ def high_percentiles(durations: Ints, kinds: Ints, count: int, *, share: float =
     order = np.lexsort([durations, kinds])
     number = np.bincount(kinds, minlength=count)
     last = np.cumsum(number) - number + np.ceil(share * number).astype(np.int64) - 1
-    found = np.full(count, np.nan)
-    found[number > 0] = durations[order[last[number > 0]]]
-    return found
+    percentiles = np.full(count, np.nan)
+    percentiles[number > 0] = durations[order[last[number > 0]]]
+    return percentiles
 
 
 def recent_percentiles(steps: Steps, spans: EndedSpans, reference: Matrix, *, share: float = SHARE) -> Matrix:
@@ -69,8 +69,8 @@ def recent_percentiles(steps: Steps, spans: EndedSpans, reference: Matrix, *, sh
     kinds = len(spans.names)
     ratio = np.log(np.maximum(spans.durations_ns, 1)) - np.log(np.maximum(reference, 1.0))[spans.operations]
     classes = 2 * FARTHEST + 1
-    place = np.clip(np.round(np.nan_to_num(ratio) / CLASS), -FARTHEST, FARTHEST).astype(np.int64) + FARTHEST
-    keys = np.where(np.isfinite(ratio), spans.operations * classes + place, -1)
+    ratio_class = np.clip(np.round(np.nan_to_num(ratio) / CLASS), -FARTHEST, FARTHEST).astype(np.int64) + FARTHEST
+    keys = np.where(np.isfinite(ratio), spans.operations * classes + ratio_class, -1)
     counts = steps.counts(spans.ends_ns, keys, kinds * classes).reshape(steps.count, kinds, classes)
     so_far = np.cumsum(counts, axis=0, dtype=np.int32)
     total = so_far.sum(axis=2)
@@ -188,17 +188,17 @@ class MissingEdgeDetector(Untrained):
         calls, steps = read_calls(episode), steps_of(episode)
         names = sorted(episode.services)
         step = steps.of(calls.known_ns)
-        known = distinct(calls.edges[(step >= 0) & (step < steps.healthy)]).values
-        if steps.healthy < LEAST_SAMPLES or not len(known):
+        edges = distinct(calls.edges[(step >= 0) & (step < steps.healthy)]).values
+        if steps.healthy < LEAST_SAMPLES or not len(edges):
             return Detection.silent(1.0)
-        place = np.searchsorted(known, calls.edges).clip(0, len(known) - 1)
-        column = np.where(known[place] == calls.edges, place, -1)
-        counts = steps.counts(calls.known_ns, column, len(known))
+        position = np.searchsorted(edges, calls.edges).clip(0, len(edges) - 1)
+        column = np.where(edges[position] == calls.edges, position, -1)
+        counts = steps.counts(calls.known_ns, column, len(edges))
         # Calls come in bursts, so what is rare is a step without calls, not each call that is missing.
         overdue = silences(counts).astype(float) * -np.log(idle_share(counts[: steps.healthy]))
-        least = max(self.expected, float(np.log(len(known) / LEVEL)))
+        least = max(self.expected, float(np.log(len(edges) / LEVEL)))
         shares, limit = own_limits(overdue[: steps.healthy], overdue[steps.healthy :], least)
-        subjects = [(names[pair // len(names)], f"calls to {names[pair % len(names)]}") for pair in known.tolist()]
+        subjects = [(names[pair // len(names)], f"calls to {names[pair % len(names)]}") for pair in edges.tolist()]
         return _detection(steps, shares, limit, subjects, "silence, 1 is the edge's limit")
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from faultset.baselines.api.registry import get_baseline
-from faultset.baselines.methods.detection import neural as networks
-from faultset.baselines.methods.detection.neural import USAD, LSTMAutoencoder, TranAD
+from faultset.baselines.methods.detection import neural_detectors as networks
+from faultset.baselines.methods.detection.neural_detectors import USAD, LSTMAutoencoder, TranAD
 from faultset.baselines.methods.localization.eadro import padded
-from faultset.baselines.neural import jax_and_optax, lstm_last, lstm_parameters, missing_packages, trained
+from faultset.baselines.networks import jax_and_optax, lstm_last, lstm_parameters, missing_packages, trained
 from faultset.core.errors import UsageError
 from faultset.evaluators.execution.plan import choose_baselines
 

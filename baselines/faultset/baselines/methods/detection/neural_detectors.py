@@ -11,9 +11,9 @@ import numpy as np
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import SAMPLE
 from faultset.baselines.features.held_out import CLIP
-from faultset.baselines.methods.detection.pooled import DEPARTURES as POOLED
-from faultset.baselines.methods.detection.pooled import PooledDetector, thinned
-from faultset.baselines.neural import (
+from faultset.baselines.methods.detection.pooled_detectors import DEPARTURES as POOLED
+from faultset.baselines.methods.detection.pooled_detectors import PooledDetector, thinned
+from faultset.baselines.networks import (
     EXTRA,
     Loss,
     Parameters,
@@ -215,8 +215,8 @@ def shown(xp: Any, parameters: Parameters, windows: Any, focus: Any, decoder: st
     seen = normalized(xp, tokens + attention(xp, parameters["context"], tokens, tokens))
     seen = normalized(xp, seen + dense(xp, parameters["feed"], seen))
     past = np.tril(np.ones((length, length), dtype=bool))
-    own = normalized(xp, tokens + attention(xp, parameters["window"], tokens, tokens, past))
-    last = own[:, -1:]
+    attended = normalized(xp, tokens + attention(xp, parameters["window"], tokens, tokens, past))
+    last = attended[:, -1:]
     joined = normalized(xp, last + attention(xp, parameters["cross"], last, seen))
     return sigmoid(xp, dense(xp, parameters[decoder], joined))[:, 0]
 

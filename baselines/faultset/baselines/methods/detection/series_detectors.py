@@ -95,8 +95,8 @@ def _shifted(statistics: Matrix, prior: float) -> Matrix:
 
 def recent_change(posterior: Matrix, recent: int = RECENT) -> Matrix:
     """Log odds, in powers of ten, that the run of the last sample began within the last `recent` samples."""
-    known = posterior[..., 1:]
-    probability = (known[..., :recent].sum(axis=-1) / known.sum(axis=-1)).clip(_CERTAIN, 1 - _CERTAIN)
+    belief = posterior[..., 1:]
+    probability = (belief[..., :recent].sum(axis=-1) / belief.sum(axis=-1)).clip(_CERTAIN, 1 - _CERTAIN)
     return np.log10(probability / (1 - probability))
 
 
@@ -139,10 +139,10 @@ class BOCPDDetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference by the odds of a recent change."""
-        found = read_held_out(episode)
-        if found is None:
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent()
-        streams = service_roles(episode, found.lasting)
+        streams = service_roles(episode, held_out.lasting)
         center, spread = streams.normal.mean(axis=0), np.maximum(streams.normal.std(axis=0), LEAST_SPREAD)
         owners = [service for service, _ in streams.names]
         starts = [column for column, owner in enumerate(owners) if column == 0 or owners[column - 1] != owner]
@@ -156,7 +156,7 @@ class BOCPDDetector(Untrained):
         limit = reference_limit(odds[2 * RECENT : healthy])
         # A change that was found stays found, though its run grows old; a spike alone must not stay.
         lasting = np.minimum(odds[healthy:], np.concatenate([odds[healthy : healthy + 1], odds[healthy:-1]]))
-        return found.detection(np.maximum.accumulate(lasting), limit, consecutive=1)
+        return held_out.detection(np.maximum.accumulate(lasting), limit, consecutive=1)
 
 
 _PAPER = "Siffer, Fouque, Termier, Largouet, KDD 2017"
@@ -220,10 +220,10 @@ class SPOTDetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference; 1 is the limit of its time."""
-        found = read_held_out(episode)
-        if found is None:
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent(1.0)
-        return detect_extremes(found, self.level)
+        return detect_extremes(held_out, self.level)
 
 
 AVERAGED = 3
@@ -266,10 +266,10 @@ def extended(streams: Matrix, ahead: int = AHEAD) -> Matrix:
     >>> extended(np.array([0.0, 1, 2, 3, 4, 5, 6, 60]), 2)[-3:].tolist()
     [60.0, 7.0, 7.0]
     """
-    known = streams[..., -2 - ahead : -1]
-    steps = np.arange(known.shape[-1] - 1, 0, -1)
-    gradient = ((known[..., -1:] - known[..., :-1]) / steps).mean(axis=-1)
-    return np.concatenate([streams, np.repeat((known[..., -1] + gradient)[..., None], ahead, axis=-1)], axis=-1)
+    recent = streams[..., -2 - ahead : -1]
+    steps = np.arange(recent.shape[-1] - 1, 0, -1)
+    gradient = ((recent[..., -1:] - recent[..., :-1]) / steps).mean(axis=-1)
+    return np.concatenate([streams, np.repeat((recent[..., -1] + gradient)[..., None], ahead, axis=-1)], axis=-1)
 
 
 def residual_scores(streams: Matrix, window: int) -> Matrix:
@@ -287,9 +287,9 @@ def residual_scores(streams: Matrix, window: int) -> Matrix:
         this mean.
     """
     pieces = np.lib.stride_tricks.sliding_window_view(streams, window, axis=0)
-    found = saliency(extended(pieces))
-    before = found[..., max(0, window - 1 - COMPARED) : window - 1].mean(axis=-1)
-    scores = (found[..., window - 1] - before) / np.maximum(before, _TINY)
+    salience = saliency(extended(pieces))
+    before = salience[..., max(0, window - 1 - COMPARED) : window - 1].mean(axis=-1)
+    scores = (salience[..., window - 1] - before) / np.maximum(before, _TINY)
     # Saliency has no scale, so in a stream that stands still rounding errors would stand out.
     return np.where(pieces.std(axis=-1) > STILL, scores, 0.0)
 
@@ -326,14 +326,14 @@ class SpectralResidualDetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference by its most salient stream."""
-        found = read_held_out(episode)
-        if found is None:
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent(LIMIT)
-        streams = services(found.lasting)
+        streams = services(held_out.lasting)
         healthy = len(streams.normal)
         window = max(LEAST_WINDOW, healthy // 2)
         scores = residual_scores(streams.both, window).max(axis=1)
         first = healthy - window + 1
         # It sees changes, not states: what stood out counts until the end.
         standing = np.maximum.accumulate(scores[first:])
-        return found.detection(standing, reference_limit(scores[:first], least=LIMIT), consecutive=1)
+        return held_out.detection(standing, reference_limit(scores[:first], least=LIMIT), consecutive=1)

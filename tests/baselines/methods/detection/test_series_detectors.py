@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from faultset.baselines.methods.detection.streaming import (
+from faultset.baselines.methods.detection.series_detectors import (
     SPOTDetector,
     extended,
     recent_change,

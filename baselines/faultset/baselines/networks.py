@@ -190,11 +190,11 @@ def _compiled(jax: Any, optax: Any, losses: tuple[tuple[Loss, tuple[str, ...]], 
         def update(carried: Any, given: tuple[Any, Any]) -> tuple[Any, None]:
             now, before = carried
             chosen, done = given
-            part = tuple(one[chosen] for one in data)
+            rows_of_batch = tuple(one[chosen] for one in data)
             after = []
             for (loss, names), state in zip(losses, before, strict=True):
                 mine, others = {n: now[n] for n in names}, {n: v for n, v in now.items() if n not in names}
-                slope = jax.grad(lambda own, rest, loss=loss: loss(jax.numpy, {**rest, **own}, part, done))
+                slope = jax.grad(lambda own, rest, loss=loss: loss(jax.numpy, {**rest, **own}, rows_of_batch, done))
                 change, state = optimizer.update(slope(mine, others), state, mine)
                 now = {**now, **optax.apply_updates(mine, change)}
                 after.append(state)

@@ -7,7 +7,7 @@ import pytest
 
 from faultset.baselines.api.registry import get_baseline
 from faultset.baselines.features.role_streams import healthy_sequences, role_vectors
-from faultset.baselines.methods.detection.pooled import (
+from faultset.baselines.methods.detection.pooled_detectors import (
     Autoencoder,
     ForecastResidual,
     NearestWindow,

@@ -58,13 +58,13 @@ class PooledDetector:
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference by its worst service, in units of that service's limit."""
-        found = role_vectors(episode)
-        if self.model_ is None or found is None or found.windows.empty or found.healthy <= self.history + 1:
+        vectors = role_vectors(episode)
+        if self.model_ is None or vectors is None or vectors.windows.empty or vectors.healthy <= self.history + 1:
             return Detection.silent(1.0)
-        scores = self._scores_of_services(found.vectors)
-        first = found.healthy - self.history
+        scores = self._scores_of_services(vectors.vectors)
+        first = vectors.healthy - self.history
         shares, limit = own_limits(scores[:first], scores[first:], max(self.usual_, 1e-9))
-        return self._detection(found, shares, limit)
+        return self._detection(vectors, shares, limit)
 
     def _scores_of_services(self, vectors: Matrix) -> Matrix:
         """Return the scores [T - history, S] of vectors [T, S, R]."""
@@ -249,12 +249,12 @@ class NearestWindow(PooledDetector):
         return view.reshape(len(view), -1)
 
     def _scores(self, sequence: Matrix) -> Matrix:
-        pieces, known = self._pieces(sequence), self.model_
-        sizes = (known**2).sum(axis=1)
+        pieces, windows = self._pieces(sequence), self.model_
+        sizes = (windows**2).sum(axis=1)
         parts = []
         for first in range(0, len(pieces), _CHUNK):
-            part = pieces[first : first + _CHUNK]
-            squared = (part**2).sum(axis=1)[:, None] + sizes - 2 * part @ known.T
+            chunk = pieces[first : first + _CHUNK]
+            squared = (chunk**2).sum(axis=1)[:, None] + sizes - 2 * chunk @ windows.T
             parts.append(np.sqrt(np.maximum(squared.min(axis=1), 0.0)))
         return np.concatenate(parts)
 
@@ -309,8 +309,8 @@ class PooledPCA(PooledDetector):
         center, scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-6)
         values, vectors = np.linalg.eigh(np.cov((rows - center) / scale, rowvar=False))
         share = np.cumsum(values[::-1]) / max(float(values.sum()), 1e-12)
-        kept = int(np.searchsorted(share, self.variance)) + 1
-        return _Subspace(center=center, scale=scale, axes=vectors[:, ::-1][:, :kept].T.copy())
+        count = int(np.searchsorted(share, self.variance)) + 1
+        return _Subspace(center=center, scale=scale, axes=vectors[:, ::-1][:, :count].T.copy())
 
     def _scores(self, sequence: Matrix) -> Matrix:
         model: _Subspace = self.model_
