@@ -11,7 +11,7 @@ from faultset.baselines.api.registry import get_baseline
 from faultset.baselines.methods.detection import neural_detectors as networks
 from faultset.baselines.methods.detection.neural_detectors import USAD, LSTMAutoencoder, TranAD
 from faultset.baselines.methods.localization.eadro import padded
-from faultset.baselines.networks import jax_and_optax, lstm_last, lstm_parameters, missing_packages, trained
+from faultset.baselines.networks import jax_and_optax, lstm_last, lstm_parameters, missing_packages, train
 from faultset.core.errors import UsageError
 from faultset.evaluators.execution.plan import choose_baselines
 
@@ -43,9 +43,9 @@ def test_an_lstm_step_is_the_published_formula():
 @pytest.mark.parametrize(
     ("made", "run"),
     [
-        (LSTMAutoencoder, networks.reconstructed),
-        (USAD, lambda xp, p, w: networks.passes(xp, p, w)[3]),
-        (TranAD, lambda xp, p, w: networks.phases(xp, p, w)[1]),
+        (LSTMAutoencoder, networks.reconstruct),
+        (USAD, lambda xp, p, w: networks.autoencode(xp, p, w)[3]),
+        (TranAD, lambda xp, p, w: networks.run_phases(xp, p, w)[1]),
     ],
 )
 def test_numpy_and_jax_give_the_same_numbers(made, run):
@@ -60,7 +60,7 @@ def test_numpy_and_jax_give_the_same_numbers(made, run):
 def test_training_makes_the_loss_smaller_and_is_decided_by_its_seed():
     before = LSTMAutoencoder(updates=0)._initial(np.random.default_rng(0), ROLES)
     losses = LSTMAutoencoder.losses
-    after, again = (trained(before, losses, [windows()], updates=60, batch=32, seed=3) for _ in range(2))
+    after, again = (train(before, losses, [windows()], updates=60, batch=32, seed=3) for _ in range(2))
     first, last = (networks.squared_error(np, one, (windows(seed=1),), 0.0) for one in (before, after))
     assert last < 0.5 * first
     np.testing.assert_array_equal(after["encoder"]["x"], again["encoder"]["x"])

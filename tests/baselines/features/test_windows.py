@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from faultset.baselines.features.windows import Windows, cut, localization_windows, step_ends
+from faultset.baselines.features.windows import Windows, cut_windows, localization_windows, step_ends
 from faultset.baselines.stats.scaling import (
     ABSENT_Z,
     deviations,
@@ -32,7 +32,7 @@ def wide(columns: dict[tuple[str, str], list[float]]) -> pd.DataFrame:
 
 
 def split(columns: dict[tuple[str, str], list[float]], at: int) -> Windows:
-    return cut(wide(columns), step_ns=SECOND, reference_end_ns=at * SECOND, values_start_ns=at * SECOND)
+    return cut_windows(wide(columns), step_ns=SECOND, reference_end_ns=at * SECOND, values_start_ns=at * SECOND)
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_series_that_never_move_are_left_out_by_name_unless_they_stop() -> None:
         ("a", "up"): [1.0] * 5 + [nan] * 5,
     }
     border: Any = {"step_ns": SECOND, "reference_end_ns": 5 * SECOND, "values_start_ns": 5 * SECOND}
-    windows = cut(wide(series), **border, keep_still=False)
+    windows = cut_windows(wide(series), **border, keep_still=False)
     assert windows.series == (("a", "rss"), ("a", "up"))
     assert windows.left_out == (("a", "limit"), ("a", "limit with a hole"))
-    assert cut(wide(series), **border).left_out == ()
+    assert cut_windows(wide(series), **border).left_out == ()
 
 
 def test_rows_across_the_border_are_not_healthy() -> None:
-    windows = cut(
+    windows = cut_windows(
         wide({("a", "x"): list(range(10))}),
         step_ns=SECOND,
         reference_end_ns=5 * SECOND + 1,

@@ -14,7 +14,7 @@ import pytest
 from faultset.baselines.api.contract import Labelled
 from faultset.baselines.api.registry import get_baseline
 from faultset.baselines.methods.controls import ConstantPair
-from faultset.baselines.methods.diagnosis import MOST_Z, signature
+from faultset.baselines.methods.diagnosis import MOST_Z, describe_fault
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
 
@@ -57,7 +57,7 @@ THREADS = "container_threads"
 
 
 def features(view: EpisodeView) -> dict[str, float]:
-    found = signature(view)
+    found = describe_fault(view)
     assert found is not None
     return dict(found.features)
 
@@ -78,7 +78,7 @@ def test_whoever_deviates_the_signature_is_of_one_kind(moved) -> None:
 
 def test_the_suspect_is_the_service_that_deviates_most(moved) -> None:
     for service in ("geo", "profile"):
-        found = signature(moved(service, MEMORY, 3.0))
+        found = describe_fault(moved(service, MEMORY, 3.0))
         assert found is not None
         assert found.suspect == service
 
@@ -106,7 +106,7 @@ def test_changes_and_troubles_of_objects_are_named(healthy, example, alter) -> N
 
 
 def test_a_view_without_rows_has_no_signature(healthy, alter) -> None:
-    assert signature(alter(healthy, {name: lambda rows: rows.slice(0, 0) for name in TABLES})) is None
+    assert describe_fault(alter(healthy, {name: lambda rows: rows.slice(0, 0) for name in TABLES})) is None
 
 
 @pytest.fixture(scope="module")

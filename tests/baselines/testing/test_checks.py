@@ -124,7 +124,7 @@ def test_an_incomplete_registration_is_named() -> None:
 
 
 def test_what_is_no_baseline_and_an_unknown_check_are_refused() -> None:
-    with pytest.raises(UsageError, match="is no baseline"):
+    with pytest.raises(UsageError, match="is not a baseline"):
         check_baseline(Undecided)
     with pytest.raises(UsageError, match=r"unknown checks \['luck'\]"):
         check_baseline("random", skip=("luck",))

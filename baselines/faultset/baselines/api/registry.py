@@ -1,7 +1,7 @@
 """Registry of the installed baselines.
 
-The decorator `baseline` attaches a `BaselineSpec` to a class. An entry point in the group `faultset.baselines` names the
-class, so that it can be looked up before it is imported. Built-in baselines use the same mechanism as plug-ins.
+The decorator `baseline` attaches a `BaselineSpec` to a class. An entry point in the group `faultset.baselines` names
+the class, so that it can be looked up before it is imported. Built-in baselines use the same mechanism as plug-ins.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class BaselineSpec:
     tables: tuple[str, ...] = TELEMETRY_TABLES
     """Tables that it reads. It must also answer when one of them is missing."""
     needs: frozenset[str] = frozenset()
-    """Inputs beyond telemetry: the clients' requests (`sli`), answers of training episodes (`labels`) or the place of the
-    alarm (`alarm_place`); see `faultset.baselines.api.contract`."""
+    """Inputs beyond telemetry: the clients' requests (`sli`), answers of training episodes (`labels`) or the place of
+    the alarm (`alarm_place`); see `faultset.baselines.api.contract`."""
     stochastic: bool = False
     """Whether the factory takes a `seed`."""
     speed: Speed = "fast"

@@ -1,4 +1,4 @@
-"""Latency of each service as its callers see it, on the grid of the episode, and who calls whom."""
+"""Latency of each service as seen by its callers, on the episode's grid, and the call graph."""
 
 from __future__ import annotations
 
@@ -23,47 +23,47 @@ CLIP = 100.0
 SUSTAINED = 3
 SIGMAS = 3.0
 FROM_SPANS = (
-    "Latency is what callers' spans say, or metrics of the role latency where there are no spans; a step without calls "
-    "has the healthy mean.",
+    "Latency comes from callers' spans, or from metrics of the role latency if there are no spans; steps without calls "
+    "have the healthy mean.",
 )
-"""What every method on these latencies departs by from its paper."""
+"""Departure from the paper that all methods on these latencies share."""
 LEAST_FILLED = 0.5
 _COLUMNS = ("time", "service", "peer_service", "kind", "duration_ns", "status")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallSeries:
-    """Spans of an episode as series, one column for each candidate that is called at all."""
+    """Calls of an episode as series, with a column for each candidate that is called."""
 
     services: tuple[str, ...]
     starts_ns: npt.NDArray[np.int64]
     """[T] start of each step."""
     step_ns: int
     seconds: Matrix
-    """[T, S] mean duration of the calls that began in the step; nan without any."""
+    """[T, S] mean duration of the calls that began in the step; NaN without calls."""
     errors: Matrix
-    """[T, S] calls that failed."""
+    """[T, S] number of failed calls."""
     pairs: tuple[tuple[str, str], ...]
-    """(caller, callee) seen within the reference, sorted."""
+    """(caller, callee) pairs in the reference, sorted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceLatency:
-    """Latency in healthy spreads, for services that have one."""
+    """Latency in healthy spreads, for services with a measured latency."""
 
     services: tuple[str, ...]
     reference: Matrix
     """[n, S]"""
     values: Matrix
-    """[T, S] from two steps ahead of the alarm."""
+    """[T, S] beginning two steps before the alarm."""
 
     @property
     def all(self) -> Matrix:
-        """[n + T, S] healthy and questioned samples."""
+        """Return reference and test window [n + T, S]."""
         return np.vstack([self.reference, self.values])
 
     def column(self, service: str) -> Matrix | None:
-        """[n + T] samples of one service; None where it has no latency or the latency never moves."""
+        """Return the samples [n + T] of one service; None without a latency or if it never moves."""
         if service not in self.services:
             return None
         samples = self.all[:, self.services.index(service)]
@@ -71,10 +71,10 @@ class ServiceLatency:
 
 
 def call_series(episode: EpisodeView) -> CallSeries:
-    """Read spans as series.
+    """Read calls from spans as series.
 
-    A call counts for the service that is called. Clients' spans are taken where they name it, because they also see
-    the network and what never answers; a server's own spans otherwise.
+    A call counts for the called service. Clients' spans are used if they name it, because they include the network and
+    calls without an answer. Otherwise the service's own spans are used.
     """
     return episode.once("call series", lambda: _call_series(episode))
 
@@ -116,17 +116,17 @@ def _call_series(episode: EpisodeView) -> CallSeries:
 
 
 def call_graph(episode: EpisodeView, calls: CallSeries | None = None) -> tuple[tuple[str, str], ...]:
-    """Return the declared (caller, callee) pairs, or those of the healthy spans where none are declared."""
+    """Return the declared (caller, callee) pairs, or those in healthy spans if none are declared."""
     candidates = set(episode.services)
     pairs = episode.calls or (calls or call_series(episode)).pairs
     return tuple(sorted({pair for pair in pairs if candidates.issuperset(pair) and pair[0] != pair[1]}))
 
 
 def service_latency(episode: EpisodeView, alarm_ns: int, calls: CallSeries | None = None) -> ServiceLatency:
-    """Measure latencies from spans; without any, from metrics of the role latency, averaged in each service.
+    """Measure latencies from spans, or from metrics of the role latency averaged over each service.
 
-    Steps without a call have the healthy mean. Services that are called in less than half of the healthy steps have
-    no latency.
+    Steps without a call get the healthy mean. Services that are called in less than half of the healthy steps are left
+    out.
     """
     calls = calls or call_series(episode)
     if calls.services:
@@ -158,7 +158,7 @@ def service_latency(episode: EpisodeView, alarm_ns: int, calls: CallSeries | Non
 
 
 def correlations(series: Matrix, target: Matrix) -> Matrix:
-    """Pearson's correlation of each column with the target; 0 where either is constant."""
+    """Return Pearson's correlation of each column with the target; 0 if either is constant."""
     a, size_a = _centred(series)
     b, size_b = _centred(target[:, None])
     product = size_a * size_b
@@ -166,14 +166,14 @@ def correlations(series: Matrix, target: Matrix) -> Matrix:
 
 
 def _centred(columns: Matrix) -> tuple[Matrix, Matrix]:
-    """Return columns without their mean, and their length; 0 for a column that moves by rounding errors only."""
+    """Return centred columns and their norms; 0 for a column that moves by rounding errors only."""
     away = columns - columns.mean(axis=0)
     size = np.sqrt((away**2).sum(axis=0))
     return away, np.where(size > _ROUNDING * np.sqrt((columns**2).sum(axis=0)), size, 0.0)
 
 
 def similarity_to_front(latency: ServiceLatency, front: str) -> dict[str, float]:
-    """Absolute correlation of each service's latency with the front end's; empty where that never moves."""
+    """Return each service's absolute latency correlation with the front end; empty if that never moves."""
     target = latency.column(front)
     if target is None:
         return {}
@@ -182,7 +182,7 @@ def similarity_to_front(latency: ServiceLatency, front: str) -> dict[str, float]
 
 
 def anomalous_services(latency: ServiceLatency, *, sigmas: float = SIGMAS) -> dict[str, float]:
-    """Services whose latency stays beyond some sigmas for three steps, with the sigmas it stays beyond."""
+    """Return services whose latency exceeds a limit for three steps, with the sigmas that last."""
     if not latency.services:
         return {}
     lasting = sustained(latency.values, SUSTAINED).max(axis=0)
@@ -194,7 +194,7 @@ def _in_spreads(values: Matrix, mean: Matrix, sd: Matrix) -> Matrix:
 
 
 def name_codes(column: pa.ChunkedArray, names: tuple[str, ...]) -> npt.NDArray[np.int64]:
-    """Index of each entry among the names; -1 for others and for none."""
+    """Return the index of each entry among the names; -1 for nulls and other names."""
     if pa.types.is_dictionary(column.type):
         column = column.unify_dictionaries()
         parts = [

@@ -1,4 +1,4 @@
-"""Controls that ignore the evidence: constant answers, random answers, the clock, and label frequencies."""
+"""Controls that ignore the evidence or use a single trivial sign."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 BASELINE_REFERENCE = 0.8
-"""Share of the healthy phase that every view gives as its reference; the mean onset is at the phase's end."""
+"""Share of the healthy phase that is the reference of a view; the mean onset is at the end of the phase."""
 
 
 @baseline(
@@ -35,10 +35,10 @@ BASELINE_REFERENCE = 0.8
     complexity="O(1)",
 )
 class AlwaysYes(Untrained):
-    """Control: alarm as soon as the reference ends, in every episode."""
+    """Control: raise an alarm in every episode, as soon as the reference ends."""
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Say yes."""
+        """Raise an alarm at the first sample."""
         times = step_ends(episode)
         return Detection.from_scores(times, np.ones(len(times)), 0.5, consecutive=1)
 
@@ -55,10 +55,10 @@ class AlwaysYes(Untrained):
     complexity="O(1)",
 )
 class AlwaysNo(Untrained):
-    """Control: never alarm."""
+    """Control: never raise an alarm."""
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Say no."""
+        """Raise no alarm."""
         times = step_ends(episode)
         return Detection.from_scores(times, np.zeros(len(times)), 0.5)
 
@@ -76,12 +76,12 @@ class AlwaysNo(Untrained):
     complexity="O(T)",
 )
 class RandomDetector(Untrained):
-    """Control: toss a coin, and if it says yes alarm at a random instant.
+    """Control: raise an alarm at a random time, with some probability.
 
     Parameters
     ----------
     probability
-        Of an alarm.
+        Probability of an alarm.
     """
 
     def __init__(self, *, probability: float = 0.5, seed: int = 0) -> None:
@@ -89,7 +89,7 @@ class RandomDetector(Untrained):
         self.seed = seed
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Draw an answer."""
+        """Draw whether and when to raise an alarm."""
         rng = episode_rng(self.seed, episode.episode)
         times = step_ends(episode)
         scores = rng.uniform(0.0, 0.5, len(times))
@@ -112,16 +112,15 @@ class RandomDetector(Untrained):
     complexity="O(T)",
 )
 class Clock:
-    """Control: alarm at the best constant instant.
+    """Control: raise an alarm at the best constant time.
 
-    That is the latest onset of the training episodes, as a share of the view: the earliest instant at which every
-    alarm would have been a true one there. Without any onset it is the end of the healthy phase, of which the
-    reference is a declared share. What a detector finds and how fast has to be read beside this.
+    This is the latest onset in the training episodes, as a share of the view, so that every alarm would have been true
+    there. Without any onset it is the end of the healthy phase, which follows from the length of the reference.
 
     Parameters
     ----------
     share
-        The instant as a share of the view's length, instead of the learned one.
+        Time of the alarm as a share of the view, instead of the learned one.
     """
 
     name: str
@@ -133,7 +132,7 @@ class Clock:
         self.onset_: float | None = None
 
     def fit(self, training: Sequence[Labelled]) -> Self:
-        """Learn the latest onset from the episodes that have one."""
+        """Learn the latest onset of the training episodes."""
         shares = []
         for item in training:
             if item.onset_ns is not None:
@@ -143,7 +142,7 @@ class Clock:
         return self
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Alarm at that instant."""
+        """Raise an alarm at the learned time."""
         start_ns, end_ns = episode.window
         share = self.share if self.share is not None else self.onset_
         if share is None:
@@ -166,7 +165,7 @@ class Clock:
     complexity="O(V)",
 )
 class RandomRanking(Untrained):
-    """Control: put the candidates in a random order."""
+    """Control: rank the candidates at random."""
 
     def __init__(self, *, seed: int = 0) -> None:
         self.seed = seed
@@ -191,7 +190,7 @@ class RandomRanking(Untrained):
     complexity="O(V)",
 )
 class MostFrequent:
-    """Control: blame the service that was at fault most often in the training episodes; abstain without any."""
+    """Control: rank services by how often they were faulty in training; abstain without training faults."""
 
     name: str
     needs: frozenset[str]
@@ -201,12 +200,12 @@ class MostFrequent:
         self.counts_: dict[str, int] = {}
 
     def fit(self, training: Sequence[Labelled]) -> Self:
-        """Count how often each service was at fault."""
+        """Count how often each service was faulty."""
         self.counts_ = dict(sorted(Counter(cause for item in training for cause in item.causes).items()))
         return self
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by how often they were the cause."""
+        """Rank services by number of training faults."""
         return Ranking.of(self.counts_, episode.services)
 
 
@@ -222,13 +221,13 @@ class MostFrequent:
     complexity="O(S·T)",
 )
 class SeriesStopped(Untrained):
-    """Control: blame the service whose series have no samples any more.
+    """Control: rank services by the share of their series that stopped.
 
-    The score is the mean over its series of the share of steps since the alarm in which they are absent.
+    The score is the mean share of steps since the alarm in which a series is absent.
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by how much of their telemetry is gone."""
+        """Rank services by their share of absent samples."""
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
@@ -251,9 +250,9 @@ class SeriesStopped(Untrained):
     complexity="O(L)",
 )
 class LoudestLog(Untrained):
-    """Control: blame the service with most error lines since the alarm.
+    """Control: rank services by error lines since the alarm, beyond the usual rate.
 
-    An error line is a line at level error or fatal, or with a word like "failed"; the usual rate is subtracted.
+    An error line has level error or fatal, or a word such as "failed".
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
@@ -264,7 +263,7 @@ class LoudestLog(Untrained):
         by_pod = log_excess(*counts_by(lines, time_window, ("service", "pod")), time_window.length_ratio)
         pods = {(service, pod): count for (service, pod), count in by_pod.items()}
         evidence = [
-            Evidence(service=name, subject="log lines", score=count, detail="error lines beyond the usual")
+            Evidence(service=name, subject="log lines", score=count, detail="error lines beyond the usual rate")
             for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         ]
         return Ranking.of(counts, episode.services, evidence, pods=pods)
@@ -294,7 +293,7 @@ def fault_pair(item: Labelled) -> Pair | None:
     complexity="O(1)",
 )
 class ConstantPair:
-    """Control: answer with the pair that is most frequent in the training episodes."""
+    """Control: answer with the most frequent pair of the training episodes."""
 
     name: str
     needs: frozenset[str]
@@ -305,7 +304,7 @@ class ConstantPair:
         self.share_ = 0.0
 
     def fit(self, training: Sequence[Labelled]) -> Self:
-        """Count pairs."""
+        """Count the pairs of level and type."""
         counts = Counter(pair for pair in map(fault_pair, training) if pair is not None)
         self.pair_, self.share_ = None, 0.0
         if counts:

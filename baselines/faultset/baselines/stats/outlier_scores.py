@@ -80,8 +80,8 @@ def forest_scores(
 ) -> tuple[Matrix, Matrix]:
     """Return the isolation scores `2^(-E[h(x)] / c)` of normal and of test rows.
 
-    Each tree is grown from a share of the normal rows. A normal row is scored by the trees that were grown without it, or
-    by all trees if there are none.
+    Each tree is grown from a share of the normal rows. A normal row is scored by the trees that were grown without it,
+    or by all trees if there are none.
     """
     size = max(2, min(256, round(share * len(normal))))
     rows = np.vstack([normal, points]).astype(np.float32)

@@ -1,7 +1,6 @@
-"""Spans of an episode as arrays: who called whom, for how long, and which traces went wrong.
+"""Spans of an episode as arrays, and the calls between services.
 
-A service that is down sends no spans. So a call that left a client and reached nobody counts as an invocation of
-the service that was called.
+A service that is down sends no spans. So a call without an answer counts as an invocation of the called service.
 """
 
 from __future__ import annotations
@@ -29,18 +28,14 @@ SD_FLOOR = 0.05
 
 
 def exclusive_durations(starts_ns: Ints, durations_ns: Ints, parents: Ints) -> Matrix:
-    """Duration of each span minus the time covered by its children.
+    """Return the duration of each span minus the time covered by its children, in nanoseconds.
+
+    Overlapping children are subtracted once, and only within the parent.
 
     Parameters
     ----------
     parents
-        Row of each span's parent, or -1 where the parent is not there.
-
-    Returns
-    -------
-    ndarray
-        Nanoseconds. Children that overlap are not subtracted twice, and only where they lie within the
-        parent.
+        Row of each span's parent, or -1.
     """
     exclusive = durations_ns.astype(float)
     children = np.flatnonzero(parents >= 0)
@@ -52,7 +47,7 @@ def exclusive_durations(starts_ns: Ints, durations_ns: Ints, parents: Ints) -> M
     end = np.clip(starts_ns[children] + durations_ns[children], lower, upper)
     order = np.lexsort([begin, owner])
     owner, begin, end = owner[order], begin[order], end[order]
-    # Families are laid out one after the other on a common axis, so that one running maximum serves them all.
+    # Offsets separate the families, so that one running maximum handles all of them.
     family = np.cumsum(np.diff(owner, prepend=owner[0]) != 0)
     offset = family * (int(durations_ns.max()) + 1) - starts_ns[owner]
     begin, end = begin + offset, end + offset
@@ -65,9 +60,9 @@ def exclusive_durations(starts_ns: Ints, durations_ns: Ints, parents: Ints) -> M
 def slow_spans(
     groups: Ints, durations: Matrix, reference: npt.NDArray[np.bool_], *, sigmas: float = 3.0
 ) -> npt.NDArray[np.bool_]:
-    """Spans longer than mean + `sigmas` sd of the same group in the reference.
+    """Return which spans exceed mean + `sigmas` sd of their group in the reference.
 
-    The spread is at least five percent of the mean; a group that the reference does not have is never slow.
+    The sd is at least 5 % of the mean. Groups without reference spans are never slow.
     """
     count = int(groups.max()) + 1 if len(groups) else 0
     healthy_groups = groups[reference]
@@ -95,12 +90,12 @@ _COLUMNS = (
 )
 _DIGITS = re.compile(r"\d+")
 _LOOK_BACK = 200
-"""Earlier spans of a trace among which the caller of a span without a parent is looked for."""
+"""Number of earlier spans in a trace that may be the caller of a span whose parent is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spans:
-    """[n] spans in order of time."""
+    """[n] spans ordered by time."""
 
     names: tuple[str, ...]
     """Candidate services, sorted."""
@@ -111,64 +106,64 @@ class Spans:
     trace: Ints
     """Traces are numbered from 0."""
     parent: Ints
-    """Row of the parent, of the parent's parent where the parent was not recorded but its place is clear, or -1."""
+    """Row of the parent, or of the presumed grandparent if the parent is missing, or -1."""
     orphan: Flags
-    """The span has a parent that was not recorded."""
+    """Whether the parent was not recorded."""
     service: Ints
-    """Index into `names`, or -1 for a service that is no candidate."""
+    """Index into `names`, or -1 for services that are not candidates."""
     pod: Ints
-    """Index into `pods`, or -1 where the span names none."""
+    """Index into `pods`, or -1 if unknown."""
     pods: tuple[str, ...]
     """Names of pods, sorted."""
     peer: Ints
-    """Service that a client span calls, as index into `names`, or -1."""
+    """Service that a client span calls, as index into `names`, or -1 if unknown."""
     operation: Ints
     """Index into `operations`."""
     error: Flags
     span_ids: pa.Array
-    """[n] ids in the order of the rows, to join other tables with."""
+    """[n] ids for joins with other tables."""
 
     def __len__(self) -> int:
         return len(self.start_ns)
 
     @property
     def traces(self) -> int:
-        """Number of traces."""
+        """Return the number of traces."""
         return int(self.trace.max()) + 1 if len(self) else 0
 
     @property
     def end_ns(self) -> Ints:
-        """[n] end of each span."""
+        """Return the end of each span."""
         return self.start_ns + self.duration_ns
 
     @cached_property
     def calls(self) -> Invocations:
-        """Calls between services; several methods ask for them."""
+        """Return the calls between services."""
         return _invocations(self)
 
     @cached_property
     def own_ns(self) -> Matrix:
-        """[n] time that each span spends itself."""
+        """Return the exclusive time of each span."""
         return exclusive_durations(self.start_ns, self.duration_ns, self.parent)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Invocations:
-    """[m] calls of a service from outside of it, answered or not."""
+    """[m] calls of services by clients or other services, with or without an answer."""
 
     row: Ints
-    """Span that shows the call: of the called service if it sent one, else of the caller."""
+    """Span of the called service, or of the caller if there is no answer."""
     caller: Ints
-    """Index of the calling service, or -1 for the clients and where the caller's span is missing."""
+    """Index of the calling service, or -1 for clients and missing callers."""
     callee: Ints
     operation: Ints
-    """[m] what the called service calls it; what the caller calls it where it was never answered."""
+    """[m] operation in the called service, or in the caller if such calls are never answered."""
     kind: Ints
-    """[m] number of the pair (called service, operation)."""
+    """[m] code of (called service, operation)."""
 
 
 def read_spans(episode: EpisodeView) -> Spans:
-    """Read the spans of an episode; one without spans has no rows."""
+    """Read the spans of an episode."""
     return episode.once("spans", lambda: _spans(read_table(episode, "spans", _COLUMNS), episode.services))
 
 
@@ -211,9 +206,9 @@ def _spans(table: pa.Table, services: tuple[str, ...]) -> Spans:
 
 
 def _with_grandparents(parent: Ints, orphan: Flags, start_ns: Ints, duration_ns: Ints, trace: Ints, kind: Ints) -> Ints:
-    """Give spans whose parent was not recorded the span above it: the innermost one around them of a usual kind.
+    """Replace missing parents by the innermost enclosing span that is a usual grandparent.
 
-    Usual is what complete chains of the episode show two levels above spans of the same service and operation.
+    A kind of span is a usual grandparent if complete chains have it two levels above the same service and operation.
     """
     if not orphan.any():
         return parent
@@ -269,9 +264,9 @@ def _labels(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Ints]:
 
 
 def only_pods(spans: Spans) -> Ints:
-    """[services] the one pod that sends a service's spans, or -1 where there is none or there are several.
+    """Return the only pod that sends spans of each service, or -1 if there is none or more than one.
 
-    Only that one can be meant by a call which was not answered.
+    A call without an answer can be attributed to such a pod.
     """
     rows = np.flatnonzero((spans.service >= 0) & (spans.pod >= 0))
     width = len(spans.pods) + 1
@@ -283,24 +278,27 @@ def only_pods(spans: Spans) -> Ints:
 
 
 def called_pods(spans: Spans, calls: Invocations) -> Ints:
-    """[m] pod that was called, as index into `pods`, or -1 where it is not known."""
+    """Return the called pod of each call as index into `pods`, or -1 if unknown."""
     return np.where(spans.service[calls.row] == calls.callee, spans.pod[calls.row], only_pods(spans)[calls.callee])
 
 
 def calling_pods(spans: Spans, calls: Invocations) -> Ints:
-    """[m] pod that made the call, as index into `pods`, or -1 for the clients."""
+    """Return the calling pod of each call as index into `pods`, or -1 for clients."""
     above = spans.parent[calls.row]
     row = np.where(spans.service[calls.row] == calls.callee, above, calls.row)
     return np.where((row >= 0) & (calls.caller >= 0), spans.pod[row], -1)
 
 
 def invocations(spans: Spans) -> Invocations:
-    """Find the calls between services: where a span's parent is of another service, and calls without an answer."""
+    """Return the calls between services, including calls without an answer."""
     return spans.calls
 
 
 def responsible_services(spans: Spans) -> Ints:
-    """[n] service that each span says something about: its own, or the one that did not answer its call."""
+    """Return the service that each span is evidence about.
+
+    It is the span's own service, or the called service if a call got no answer.
+    """
     calls = spans.calls
     lost = spans.service[calls.row] != calls.callee
     service = spans.service.copy()
@@ -325,7 +323,7 @@ def _invocations(spans: Spans) -> Invocations:
 
 
 def _usually(entering: Flags, spans: Spans) -> Flags:
-    """Return which spans have an operation by which calls usually enter the service, by spans whose parent is known."""
+    """Return which spans have an operation that usually enters the service, judged by spans with a parent."""
     kind = distinct((spans.service + 1) * (len(spans.operations) + 1) + spans.operation + 1).code
     size = int(kind.max(initial=-1)) + 1
     complete = np.bincount(kind[~spans.orphan], minlength=size)
@@ -334,16 +332,16 @@ def _usually(entering: Flags, spans: Spans) -> Flags:
 
 
 def called_operations(caller: Ints, callee: Ints, asked: Ints, shown: Ints, answered: Flags) -> tuple[Ints, Flags]:
-    """Name each call as the called service does, also those that it did not answer.
+    """Return the called service's operation of each call, and whether such calls are ever answered.
 
-    Returns the operation of each call, and whether others like it are answered at all; stores never send spans.
+    Calls without an answer get the operation of similar calls. Stores never send spans.
 
     Parameters
     ----------
     asked
-        Operation by which the caller calls it.
+        Operation in the caller.
     shown
-        Operation of the span that shows the call; the called service's own where it was `answered`.
+        Operation of the span that shows the call; that of the called service if `answered`.
 
     Examples
     --------
@@ -363,7 +361,7 @@ def called_operations(caller: Ints, callee: Ints, asked: Ints, shown: Ints, answ
 
 
 def operation_of_parent(spans: Spans) -> Ints:
-    """[n] operation of each span's parent, or -1."""
+    """Return the operation of each span's parent, or -1."""
     return np.where(spans.parent >= 0, spans.operation[spans.parent], -1)
 
 
@@ -372,12 +370,12 @@ class EndedSpans:
     """[n] spans of candidate services."""
 
     ends_ns: Ints
-    """Before, nobody knew of the span."""
+    """A span can be observed when it ends."""
     durations_ns: Ints
     services: Ints
-    """Place in the sorted candidates."""
+    """Index into the sorted candidates."""
     operations: Ints
-    """Place in `names`."""
+    """Index into `names`."""
     names: tuple[tuple[str, str], ...]
     """(service, operation) of each kind of span."""
     failed: Flags
@@ -388,9 +386,9 @@ class Calls:
     """[m] calls between two candidates."""
 
     known_ns: Ints
-    """When spans of both sides had ended; of the caller alone where it names whom it called."""
+    """When the call can be observed: the end of the caller's span if it names its peer, else of both spans."""
     edges: Ints
-    """Caller times the number of candidates, plus callee."""
+    """caller · number of candidates + callee."""
 
 
 def read_ended_spans(episode: EpisodeView) -> EndedSpans:
@@ -404,7 +402,7 @@ def read_calls(episode: EpisodeView) -> Calls:
 
 
 def ended_spans(spans: Spans) -> EndedSpans:
-    """Choose the spans of candidates and number their operations."""
+    """Return the spans of candidates with coded operations."""
     rows = np.flatnonzero(spans.service >= 0)
     width = max(1, len(spans.operations))
     kinds, _, operation = distinct(spans.service[rows] * width + spans.operation[rows])
@@ -419,7 +417,7 @@ def ended_spans(spans: Spans) -> EndedSpans:
 
 
 def calls_of(spans: Spans) -> Calls:
-    """Find the calls: a span that names its peer, or one below a span of another service that names none."""
+    """Return calls: spans that name a peer, and spans whose parent is in another service and names none."""
     if not len(spans):
         return Calls(known_ns=np.zeros(0, dtype=np.int64), edges=np.zeros(0, dtype=np.int64))
     has_parent = spans.parent >= 0

@@ -8,7 +8,7 @@ from scipy import stats
 
 from faultset.baselines.methods.detection.series_detectors import (
     SPOTDetector,
-    extended,
+    extrapolate,
     recent_change,
     residual_scores,
     run_lengths,
@@ -93,8 +93,8 @@ def test_saliency_is_the_formula_of_the_paper() -> None:
 def test_what_is_appended_continues_the_line_and_ignores_the_last_sample() -> None:
     line = np.arange(12.0)
     outlier = np.append(line[:-1], 99.0)
-    assert extended(outlier)[-5:].tolist() == [11.0] * 5
-    assert extended(np.stack([line, outlier])).shape == (2, 17)
+    assert extrapolate(outlier)[-5:].tolist() == [11.0] * 5
+    assert extrapolate(np.stack([line, outlier])).shape == (2, 17)
 
 
 def test_a_step_stands_out_in_the_sample_in_which_it_comes() -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from faultset.baselines.features.metric_alarms import kpi_flags
-from faultset.baselines.features.windows import cut
+from faultset.baselines.features.windows import cut_windows
 from faultset.baselines.logs.templates import log_excess
 from faultset.baselines.methods.localization import pdiagnose
 from faultset.baselines.methods.localization.pdiagnose import PDiagnose, PDiagnoseTrigger, vote
@@ -84,7 +84,7 @@ def test_the_moving_average_at_the_alarm_follows_the_samples_right_before_it(mon
     frame = pd.DataFrame(trend, index=steps, columns=pd.MultiIndex.from_tuples([("geo", "rss")]))
     start_ns = steps.as_unit("ns").asi8[0]
     since_reference, since_alarm = (
-        cut(
+        cut_windows(
             frame,
             step_ns=SECOND_NS,
             reference_end_ns=start_ns + 60 * SECOND_NS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.baselines.features.object_states import restarts, signs, specified
+from faultset.baselines.features.object_states import read_specification, restarts, signs
 from faultset.baselines.methods.rules.state_rules import KubernetesState, LastChange, LastHarmfulChange, MostRestarts
 
 SECOND = 1_000_000_000
@@ -145,8 +145,8 @@ def test_a_count_that_kubernetes_left_out_is_zero_where_it_was_there_before() ->
 
 
 def test_status_is_not_specification() -> None:
-    assert specified("Deployment", HEALTHY) == {"replicas": 1, "generation": 1, "image": "a:1"}
-    assert specified("Pod", {"phase": "Running"}) is None
+    assert read_specification("Deployment", HEALTHY) == {"replicas": 1, "generation": 1, "image": "a:1"}
+    assert read_specification("Pod", {"phase": "Running"}) is None
 
 
 def test_restarts_tolerate_missing_fields() -> None:

@@ -1,4 +1,4 @@
-"""Matrix profile: the distance of each subsequence to the healthy one that is most like it."""
+"""Matrix profile: the distance of each subsequence to the nearest healthy one."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ Pieces = npt.NDArray[np.floating]
 
 
 def subsequences(series: npt.NDArray[np.floating], length: int) -> Pieces:
-    """All subsequences of each column of [T, S], as [S, T - length + 1, length]."""
+    """Return all subsequences of each column of [T, S], as [S, T - length + 1, length]."""
     return np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(series, length, axis=0).swapaxes(0, 1))
 
 
 def nearest_distances(in_test_window: Pieces, healthy: Pieces, *, apart: int = 0) -> Matrix:
-    """Euclidean distance of each questioned subsequence to the nearest healthy one of its series.
+    """Return the Euclidean distance of each subsequence to the nearest healthy one of its series.
 
-    Values are not normalised, since that would hide a shift of level.
+    Values are not normalised, because that would hide a shift of the level.
 
     Parameters
     ----------
     apart
-        Both are the same subsequences, and those fewer than so many samples apart are no match of each other.
+        If positive, both arguments are the same subsequences, and closer ones than this do not match.
 
     Returns
     -------
     ndarray
-        [S, count of the questioned]
+        [S, number of subsequences in the test window]
     """
     squared = (
         (in_test_window**2).sum(axis=-1)[:, :, None]
@@ -64,19 +64,19 @@ def nearest_distances(in_test_window: Pieces, healthy: Pieces, *, apart: int = 0
     speed="instant",
     complexity="O(S·T·n·m)",
     departures=(
-        "Subsequences are compared with those of the reference alone, so that nothing looks ahead and a fault that "
-        "lasts does not match itself.",
-        "Distances are not normalised, and are divided by the largest that the series has within the reference.",
-        "An instant has the score of its most discordant series; what one sample alone shows is left out first.",
+        "Subsequences are compared with the reference only, so that nothing looks ahead and a lasting fault does not "
+        "match itself.",
+        "Distances are not normalised, and are divided by the largest distance of the series in the reference.",
+        "A sample has the score of its most discordant series; deviations of single samples are removed first.",
     ),
 )
 class MatrixProfileDetector(Untrained):
-    """Detect a subsequence of some series that nothing in the reference resembles.
+    """Detect subsequences that are unlike all of the reference.
 
     Parameters
     ----------
     length
-        Samples in a subsequence; at most a quarter of the reference.
+        Number of samples in a subsequence; at most a quarter of the reference.
 
     References
     ----------
@@ -101,7 +101,7 @@ class MatrixProfileDetector(Untrained):
         first = healthy - length + 1
         within = nearest_distances(pieces[:, :first], pieces[:, :first], apart=max(1, length // 2))
         across = nearest_distances(pieces[:, first:], pieces[:, :first])
-        # Half a sigma over the whole length is nothing, however still the series was before.
+        # Ignore distances below half a sigma over the whole length.
         ratios, limit = own_limits(within.T, across.T, 0.5 * np.sqrt(length))
         shares = np.zeros(values.shape)
         shares[:, alive] = ratios * np.sign(values[:, alive])
@@ -111,7 +111,7 @@ class MatrixProfileDetector(Untrained):
 
 
 def _lasting(held_out: HeldOut) -> tuple[Matrix, Matrix]:
-    """Deviations that last, of both on one scale: blocks that are held out have scales of their own."""
+    """Return lasting deviations of reference and test window on one scale."""
     reference = held_out.windows.reference
     mean, sd = mean_and_sd(reference)
     present = np.zeros(reference.shape, dtype=bool)

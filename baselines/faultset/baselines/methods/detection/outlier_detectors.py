@@ -1,4 +1,4 @@
-"""Detectors that score each instant by how far it lies outside of the healthy ones."""
+"""Detectors that score each sample by its distance from the healthy ones."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 PRINCIPAL_CLIP = 20.0
-_CALIBRATED = "The limit is what a healthy sample reaches once in 370, from scores of the reference held out in blocks."
-_STREAMS = "Looks at log(1 + largest |z|) of each role of each service instead of at every series."
-_SIGNALS = "Looks at five signals of the system, each log(1 + largest |z|): it needs several samples per dimension."
+_CALIBRATED = "The limit is what one in 370 healthy samples exceeds, from held-out scores of the reference."
+_STREAMS = "The input is log(1 + largest |z|) of each role of each service instead of every series."
+_SIGNALS = "The input is log(1 + largest |z|) of each signal of the system: it needs several samples per dimension."
 
 
 @baseline(
@@ -43,8 +43,8 @@ _SIGNALS = "Looks at five signals of the system, each log(1 + largest |z|): it n
     complexity="O(S·T + trees·(n + T)·log n)",
     departures=(
         _SIGNALS,
-        "Each tree sees half of the reference, and a healthy sample is scored by the trees that did not see it.",
-        "The limit is the largest score of the reference: scores are bounded and have no tail to go by.",
+        "Each tree is grown from half of the reference; a healthy sample is scored by trees grown without it.",
+        "The limit is the largest score of the reference, because bounded scores have no tail to fit.",
     ),
 )
 class IsolationForestDetector(Untrained):
@@ -53,7 +53,7 @@ class IsolationForestDetector(Untrained):
     Parameters
     ----------
     trees
-        In the forest.
+        Number of trees.
 
     References
     ----------
@@ -86,17 +86,17 @@ class IsolationForestDetector(Untrained):
     complexity="O(S·T + p·n·T)",
     departures=(
         _STREAMS,
-        "Compares with the reference alone; the neighbours are twenty, or half of the reference where that is fewer.",
+        "Compares with the reference only, with 20 neighbours, or half of the reference if that is fewer.",
         _CALIBRATED,
     ),
 )
 class LocalOutlierFactorDetector(Untrained):
-    """Detect samples whose neighbours in the reference lie much closer together than they to them.
+    """Detect samples in regions that are much less dense than those of their neighbours.
 
     Parameters
     ----------
     neighbours
-        Healthy samples whose density counts.
+        Number of healthy neighbours.
 
     References
     ----------
@@ -107,7 +107,7 @@ class LocalOutlierFactorDetector(Untrained):
         self.neighbours = neighbours
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Score every sample after the reference; 1 is as dense as its neighbours."""
+        """Score every sample after the reference; 1 means as dense as its neighbours."""
         held_out = read_held_out(episode)
         if held_out is None:
             return Detection.silent(1.0)
@@ -132,12 +132,12 @@ class LocalOutlierFactorDetector(Untrained):
     complexity="O(S·T + p²·n + p³)",
     departures=(
         _STREAMS,
-        "The covariance is shrunk as Ledoit and Wolf do, since there are more streams than healthy samples.",
+        "The covariance uses Ledoit-Wolf shrinkage, because there are more streams than healthy samples.",
         _CALIBRATED,
     ),
 )
 class MahalanobisDetector(Untrained):
-    """Detect samples far from the healthy mean, by the covariance of all services' streams.
+    """Detect samples with a large Mahalanobis distance from the healthy mean of all streams.
 
     References
     ----------
@@ -168,7 +168,7 @@ class MahalanobisDetector(Untrained):
     complexity="O(S·T + starts·n·p²)",
     departures=(
         _SIGNALS,
-        "Signals that hardly move in the reference are measured apart.",
+        "Signals that hardly move in the reference are measured separately.",
         _CALIBRATED,
     ),
 )
@@ -208,13 +208,13 @@ class MCDDetector(Untrained):
     speed="instant",
     complexity="O(S·T·n)",
     departures=(
-        "Tail probabilities come from the reference alone, with one added to both counts; the published code counts "
-        "the questioned samples too, so that a score depends on what comes later.",
+        "Tail probabilities come from the reference only, with 1 added to both counts; the published code also counts "
+        "the test samples, so that scores depend on later data.",
         _CALIBRATED,
     ),
 )
 class ECODDetector(Untrained):
-    """Detect samples that lie in the tails of many series at once, by their empirical distributions.
+    """Detect samples in the tails of many empirical distributions at once.
 
     References
     ----------
@@ -223,7 +223,7 @@ class ECODDetector(Untrained):
     """
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Score every sample after the reference by the sum of its tail surprises."""
+        """Score every sample after the reference by its summed tail surprises."""
         held_out = read_held_out(episode)
         if held_out is None:
             return Detection.silent()
@@ -245,17 +245,17 @@ class ECODDetector(Untrained):
     speed="instant",
     complexity="O(S·n² + S·n·T)",
     departures=(
-        "Both limits come from held-out scores of the reference; their closed forms need more samples than series.",
+        "Both limits come from held-out scores of the reference, because their formulas need more samples than series.",
         "Deviations are clipped at twenty sigma.",
     ),
 )
 class PCADetector(Untrained):
-    """Detect samples that leave the principal subspace of the reference, or go far within it.
+    """Detect samples far from the principal subspace of the reference, or far from its centre within it.
 
     Parameters
     ----------
     variance
-        Share of the healthy variance that the subspace keeps.
+        Share of the healthy variance in the subspace.
 
     References
     ----------
@@ -267,7 +267,7 @@ class PCADetector(Untrained):
         self.variance = variance
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Score every sample after the reference by the larger of both distances, in units of their limits."""
+        """Score every sample after the reference by the larger ratio of a distance to its limit."""
         held_out = read_held_out(episode)
         if held_out is None:
             return Detection.silent(1.0)

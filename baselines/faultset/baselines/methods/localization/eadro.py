@@ -20,7 +20,7 @@ from faultset.baselines.networks import (
     log_softmax,
     sigmoid,
     softmax,
-    trained,
+    train,
 )
 from faultset.baselines.stats.scaling import Matrix
 
@@ -131,7 +131,7 @@ class Eadro:
         if graphs:
             self.model_ = self._initial()
             if self.updates:
-                self.model_ = trained(
+                self.model_ = train(
                     self.model_,
                     [(cross_entropy, tuple(self.model_))],
                     padded(graphs),

@@ -25,7 +25,7 @@ from faultset.baselines.traces.abnormal_traces import (
     contrast,
     effective,
     g_statistic,
-    observed,
+    observe_requests,
     trace_start_ns,
 )
 from faultset.baselines.traces.events import BEGIN, Events, read_own_events
@@ -292,7 +292,7 @@ class NezhaPatterns(Untrained):
         spans = read_spans(episode)
         alarms = metric_alarms(episode, alarm_ns)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
-        sorts = observed(spans, episode, healthy_end_ns) if len(spans) else []
+        sorts = observe_requests(spans, episode, healthy_end_ns) if len(spans) else []
         scores: dict[str, float] = defaultdict(float)
         pods: dict[tuple[str, str], float] = defaultdict(float)
         evidence: list[Evidence] = []

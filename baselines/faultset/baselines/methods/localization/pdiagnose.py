@@ -14,10 +14,10 @@ from faultset.baselines.features.metric_alarms import (
     P0,
     Combine,
     Flags,
+    find_triggers,
     kpi_flags,
     queue_features,
     reference_density,
-    triggers,
 )
 from faultset.baselines.features.windows import (
     TimeWindow,
@@ -137,7 +137,7 @@ class PDiagnoseTrigger(Untrained):
             series=windows.series,
             moving=moving,
         )
-        started = triggers(features, limit)
+        started = find_triggers(features, limit)
         scores = np.where(started, features.density, np.minimum(features.density, limit))
         evidence: list[Evidence] = []
         if started.any():

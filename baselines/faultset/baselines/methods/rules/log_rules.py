@@ -1,4 +1,4 @@
-"""Rank and detect by events and by the rates of log lines."""
+"""Rules on Kubernetes events and on rates of log lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "event-log",
     title="Events and error logs",
     task="localization",
-    paper="None; what an operator sees in kubectl get events and kubectl logs",
+    paper="None; a rule on the output of kubectl get events and kubectl logs",
     kind="rule",
     developed_on=OWN_AND_PUBLISHED,
     tables=("events", "logs"),
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     complexity="O(L + E), E events",
 )
 class EventLog(Untrained):
-    """Blame the service that events warn of, and then the one that error lines in the logs point at.
+    """Rank services by new warning events, then by their share of the error lines.
 
-    Every reason of a warning that came up after the alarm, and did not within the reference, counts one. Error
-    lines beyond the usual add a share of at most one in all. A line that names a service which its writer is
-    declared to call points at that service, any other line at its writer.
+    Each reason of a warning since the alarm that did not occur in the reference counts 1. Error lines beyond the usual
+    rate add at most 1 over all services. A line that names a service called by its writer counts for that service, any
+    other line for its writer.
 
     References
     ----------
-    None; the rule is an operator's second look.
+    None; the rule is our own.
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
@@ -74,9 +74,9 @@ class EventLog(Untrained):
 
 
 def new_warnings(episode: EpisodeView, time_window: TimeWindow) -> dict[str, dict[str, list[str]]]:
-    """Reasons of warnings per service that came up within a time window and not within its healthy part.
+    """Return per service the reasons of warnings in a time window that its healthy part does not have.
 
-    Each comes with the pods that it was about; a service's reason may be about other objects, and then has none.
+    Each reason comes with its pods, which may be none if the warning is about another object.
     """
     frame = read_frame(episode, "events", ("time", "type", "reason", "kind", "name", "service"))
     frame = frame[(frame["type"] == "Warning") & frame["service"].isin(episode.services)]
@@ -96,7 +96,7 @@ def new_warnings(episode: EpisodeView, time_window: TimeWindow) -> dict[str, dic
 def attributed_error_lines(
     episode: EpisodeView, time_window: TimeWindow
 ) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
-    """Complaints beyond the usual per service that they point at, and per (service, pod) of those about the writer."""
+    """Count error lines beyond the usual rate by the service they point at, and by (service, pod) of their writer."""
     lines = error_lines(episode)
     times = lines["time"].cast("int64").to_numpy()
     called: dict[str, list[str]] = defaultdict(list)
@@ -118,7 +118,7 @@ def attributed_error_lines(
 
 
 def blame(writers: list[str | None], messages: list[str | None], called: dict[str, list[str]]) -> list[str | None]:
-    """Name the service that each line points at.
+    """Return the service that each line points at.
 
     >>> blame(["search", "geo"], ["dial tcp: lookup geo failed", "no reachable servers"], {"search": ["geo"]})
     ['geo', 'geo']
@@ -144,10 +144,9 @@ _IMPOSSIBLE = 1e-300
 
 
 def count_surprise(healthy: Ints, counts: Ints) -> Matrix:
-    """Signed -log10 of the tail probability of counts, given counts of the same kind when all was well.
+    """Return the signed -log10 of the tail probability of counts, given healthy counts.
 
-    The reference law is Poisson with a rate that is itself uncertain, and wider where healthy counts scatter more
-    than Poisson's would: a negative binomial law.
+    The law is negative binomial: Poisson with an uncertain rate and with the scatter of the healthy counts.
 
     Parameters
     ----------
@@ -159,7 +158,7 @@ def count_surprise(healthy: Ints, counts: Ints) -> Matrix:
     Returns
     -------
     ndarray
-        [t, k] -log10 of the tail probability; negative where there were too few.
+        [t, k] -log10 of the tail probability; negative for a decrease.
     """
     windows = max(1.0, len(healthy) / RECENT)
     mean = (healthy.sum(axis=0) / max(1, len(healthy)) * windows + 0.5) / windows
@@ -183,22 +182,22 @@ def count_surprise(healthy: Ints, counts: Ints) -> Matrix:
     speed="instant",
     complexity="O(L + K·T)",
     departures=(
-        "Counts are those of the last five steps, and wider than Poisson where the reference scatters more.",
-        "A new template counts as one of which the reference had half a line.",
-        "Two-sided: a template that comes less often, or falls silent for long, is reported too.",
+        "Counts are those of the last five steps, with a wider law than Poisson if the reference scatters more.",
+        "A new template counts as if the reference had half a line of it.",
+        "Two-sided: templates that become rare or silent are reported too.",
     ),
 )
 class LogRateDetector(Untrained):
-    """Detect when a template of some service comes with a frequency that its reference makes very unlikely.
+    """Detect log templates with a frequency that is very unlikely by the reference.
 
     Parameters
     ----------
     rare
-        Tail probability below which a count is reported; less with many templates.
+        Tail probability below which a count is reported; lower with many templates.
 
     References
     ----------
-    The rule is what operators write; He, Zhang, He, Lyu, ICWS 2017, for the templates.
+    He, Zhu, Zheng, Lyu, Drain, ICWS 2017, for the templates; the rule is common practice.
     """
 
     def __init__(self, *, rare: float = RARE) -> None:
@@ -220,7 +219,7 @@ class LogRateDetector(Untrained):
             silent = quiet[rows] * np.log10(idle_share(counts[reference]))
             return np.where(-silent > np.abs(by_count), silent, by_count)
 
-        # Windows that would begin before the view have too few lines.
+        # Skip windows that would begin before the view.
         healthy = np.arange(RECENT - 1, steps.healthy)
         held_out = np.zeros(len(healthy))
         for rest, block in folds(len(healthy)):

@@ -1,4 +1,4 @@
-"""Rules on spans that an operator would write: slow operations, failing services, calls that are no longer made."""
+"""Rules on spans: slow operations, failing services and missing calls."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _MOST_EVIDENCE = 5
 
 
 def high_percentiles(durations: Ints, kinds: Ints, count: int, *, share: float = SHARE) -> Matrix:
-    """Percentile of the durations of each kind, NaN of one without any.
+    """Return a percentile of the durations of each kind; NaN for kinds without durations.
 
-    The smallest duration that at least `share` of them do not exceed.
+    It is the smallest duration that at least a `share` of them do not exceed.
 
     >>> high_percentiles(np.arange(1, 101), np.zeros(100, dtype=int), 2)
     array([95., nan])
@@ -56,15 +56,15 @@ def high_percentiles(durations: Ints, kinds: Ints, count: int, *, share: float =
 
 
 def recent_percentiles(steps: Steps, spans: EndedSpans, reference: Matrix, *, share: float = SHARE) -> Matrix:
-    """Percentile of each operation's latest durations after each step, as log of its ratio to the usual one.
+    """Return the log ratio of each operation's recent percentile to the usual one after each step.
 
-    The latest are those of the step, and of as many steps before it as are needed for twenty spans. Durations are
-    counted in classes ten percent wide, so the ratio is right to five percent.
+    It uses the spans of the step, and of earlier steps until there are 20. Durations are binned in classes of 10 %, so
+    the ratio is accurate to 5 %.
 
     Returns
     -------
     ndarray
-        [steps, operations]; 0 as long as there are fewer than twenty.
+        [steps, operations]; 0 for fewer than 20 spans.
     """
     kinds = len(spans.names)
     ratio = np.log(np.maximum(spans.durations_ns, 1)) - np.log(np.maximum(reference, 1.0))[spans.operations]
@@ -77,7 +77,7 @@ def recent_percentiles(steps: Steps, spans: EndedSpans, reference: Matrix, *, sh
     change = np.zeros((steps.count, kinds))
     for kind in range(kinds):
         enough = np.flatnonzero(total[:, kind] >= LEAST_SPANS)
-        # The last step after which there were still twenty spans to come.
+        # The last step before the 20 most recent spans.
         before = np.searchsorted(total[:, kind], total[enough, kind] - LEAST_SPANS, side="right") - 1
         before = np.minimum(before, enough - 1)
         earlier = np.where(before[:, None] >= 0, so_far[before, kind], 0)
@@ -87,7 +87,7 @@ def recent_percentiles(steps: Steps, spans: EndedSpans, reference: Matrix, *, sh
 
 
 def _detection(steps: Steps, shares: Matrix, limit: float, subjects: list[tuple[str, str]], detail: str) -> Detection:
-    """Answer with the largest share of each step, and with the subjects that stand highest at the alarm."""
+    """Return a detection by the largest share of each step, with the largest shares at the alarm as evidence."""
     times = steps.times_ns
     scores = shares.max(axis=1, initial=0.0)
     alarm = first_alarm(times, scores > limit)
@@ -115,13 +115,13 @@ def _detection(steps: Steps, shares: Matrix, limit: float, subjects: list[tuple[
     speed="instant",
     complexity="O(N·log N)",
     departures=(
-        "Two-sided: an operation that takes a third of its time is reported too.",
-        "An operation's own limit is the largest change within the reference, where that is more.",
-        "A percentile is that of a step, or of the last twenty spans where a step has fewer.",
+        "Two-sided: an operation that becomes three times faster is reported too.",
+        "The limit of an operation is at least its largest change in the reference.",
+        "A percentile uses the spans of a step, or the last 20 spans if the step has fewer.",
     ),
 )
 class TraceP95Detector(Untrained):
-    """Detect when the 95th percentile of an operation's durations is three times what it was.
+    """Detect when the 95th percentile of an operation's durations triples.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class TraceP95Detector(Untrained):
 
     References
     ----------
-    The rule is what operators write; Beyer et al., Site Reliability Engineering, 2016, for percentiles over means.
+    Beyer et al., Site Reliability Engineering, 2016, for percentiles; the rule is common practice.
     """
 
     def __init__(self, *, slower: float = SLOWER) -> None:
@@ -161,23 +161,23 @@ class TraceP95Detector(Untrained):
     speed="instant",
     complexity="O(N + edges·T)",
     departures=(
-        "The window is as long as the silence, whose probability follows from the share of steps without calls: calls "
-        "come in bursts, and are not Poisson.",
-        "The rule is five expected calls and none made, a probability of e to the -5; with many edges it takes less.",
-        "An edge's own limit is its longest silence within the reference, where that is more.",
+        "The probability of a silence follows from the share of steps without calls, because calls come in bursts.",
+        "A silence is reported if it is as unlikely as no call out of five expected ones (e to the -5); the limit is "
+        "stricter with many edges.",
+        "The limit of an edge is at least its longest silence in the reference.",
     ),
 )
 class MissingEdgeDetector(Untrained):
-    """Detect when a service stops calling another that it called all the time.
+    """Detect when a service stops calling another service.
 
     Parameters
     ----------
     expected
-        Calls of a Poisson stream whose absence is as improbable as a silence must be.
+        Number of expected Poisson calls whose absence is as unlikely as a reported silence.
 
     References
     ----------
-    The rule is what operators write.
+    None; the rule is common practice.
     """
 
     def __init__(self, *, expected: float = EXPECTED_CALLS) -> None:
@@ -194,7 +194,7 @@ class MissingEdgeDetector(Untrained):
         position = np.searchsorted(edges, calls.edges).clip(0, len(edges) - 1)
         column = np.where(edges[position] == calls.edges, position, -1)
         counts = steps.counts(calls.known_ns, column, len(edges))
-        # Calls come in bursts, so what is rare is a step without calls, not each call that is missing.
+        # Calls come in bursts, so the unit is a step without calls, not a missing call.
         overdue = silences(counts).astype(float) * -np.log(idle_share(counts[: steps.healthy]))
         least = max(self.expected, float(np.log(len(edges) / LEVEL)))
         shares, limit = own_limits(overdue[: steps.healthy], overdue[steps.healthy :], least)
@@ -214,23 +214,22 @@ class MissingEdgeDetector(Untrained):
     complexity="O(N + services·T)",
     departures=(
         "Shares are those of the last ten steps.",
-        "Failures that lie within three seconds, or in neighbouring steps, are left out: a restart fails the calls of "
-        "a moment, a fault goes on.",
+        "Failures within three seconds or in neighbouring steps are ignored, because a restart also causes them.",
     ),
 )
 class TraceErrorsDetector(Untrained):
-    """Detect when the share of a service's spans that failed is very unlikely at its healthy share.
+    """Detect when a service's share of failed spans is very unlikely at its healthy share.
 
-    Fewer failures than usual are no fault, so the rule is one-sided.
+    The rule is one-sided: fewer failures are not reported.
 
     Parameters
     ----------
     burst_s
-        Seconds within which all failures of a service may lie without being reported.
+        Longest burst of failures, in seconds, that is not reported.
 
     References
     ----------
-    The rule is what operators write.
+    None; the rule is common practice.
     """
 
     def __init__(self, *, burst_s: float = BURST_S) -> None:
