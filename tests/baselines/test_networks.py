@@ -10,7 +10,7 @@ import pytest
 from faultset.baselines.api.registry import get_baseline
 from faultset.baselines.methods.detection import neural_detectors as networks
 from faultset.baselines.methods.detection.neural_detectors import USAD, LSTMAutoencoder, TranAD
-from faultset.baselines.methods.localization.eadro import padded
+from faultset.baselines.methods.localization.eadro import pad_graphs
 from faultset.baselines.networks import jax_and_optax, lstm_last, lstm_parameters, missing_packages, train
 from faultset.core.errors import UsageError
 from faultset.evaluators.execution.plan import choose_baselines
@@ -85,7 +85,7 @@ def test_nothing_of_an_extra_is_in_the_default_choice():
 
 def test_padding_is_a_neighbour_of_nobody_else():
     small, large = (tuple(np.ones(shape) for shape in ((n, 5), (n, n), (n,), (n,))) for n in (2, 3))
-    rows, near, there, _ = padded([small, large])
+    rows, near, there, _ = pad_graphs([small, large])
     assert rows.shape == (2, 3, 5)
     assert near[0].tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
     assert there[0].tolist() == [1, 1, 0]

@@ -15,10 +15,10 @@ from faultset.baselines.methods.localization.graph_traversal import (
     UNREACHED,
     AlarmDescent,
     Microscope,
-    descent_ends,
-    divided_blame,
-    explained,
-    suffering,
+    count_explained,
+    divide_blame,
+    find_path_ends,
+    measure_moves,
 )
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import open_dataset
@@ -35,33 +35,33 @@ def order(found: dict[str, float]) -> list[str]:
 
 def test_all_blame_is_divided_and_none_is_lost():
     calls = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", "a"), ("c", "b")]
-    found = divided_blame(calls, {"a": 5.0, "b": 3.0, "c": 2.0, "d": 4.0, "e": 9.0}, "a")
+    found = divide_blame(calls, {"a": 5.0, "b": 3.0, "c": 2.0, "d": 4.0, "e": 9.0}, "a")
     assert sum(found.values()) == pytest.approx(1.0)
     assert "e" not in found
 
 
 def test_with_equal_symptoms_the_nearer_of_two_ends_is_blamed_more():
     calls = [("front", "near"), ("front", "cart"), ("front", "mail"), ("cart", "far"), ("cart", "ads")]
-    found = divided_blame(calls, dict.fromkeys(("front", "near", "cart", "mail", "far", "ads"), 3.0), "front")
+    found = divide_blame(calls, dict.fromkeys(("front", "near", "cart", "mail", "far", "ads"), 3.0), "front")
     assert found["near"] == found["mail"] > found["far"] == found["ads"] > found["cart"] == found["front"] == 0.0
 
 
 def test_who_explains_more_ill_callers_is_blamed_more():
     calls = [("front", "cart"), ("front", "ads"), ("mail", "cart")]
-    found = divided_blame(calls, dict.fromkeys(("front", "cart", "ads", "mail"), 3.0), "front")
+    found = divide_blame(calls, dict.fromkeys(("front", "cart", "ads", "mail"), 3.0), "front")
     assert found["cart"] == 2 * found["ads"]
-    calm = divided_blame(calls, dict.fromkeys(("front", "cart", "ads"), 3.0), "front")
+    calm = divide_blame(calls, dict.fromkeys(("front", "cart", "ads"), 3.0), "front")
     assert calm["cart"] == calm["ads"]
 
 
 def test_a_symptom_that_no_callee_shows_is_the_services_own():
-    assert divided_blame([("front", "cart")], {"front": 3.0}, "front") == {"front": 1.0}
-    found = divided_blame([("front", "cart")], {"front": 9.0, "cart": 1.0}, "front")
+    assert divide_blame([("front", "cart")], {"front": 3.0}, "front") == {"front": 1.0}
+    found = divide_blame([("front", "cart")], {"front": 9.0, "cart": 1.0}, "front")
     assert order(found) == ["front", "cart"]
 
 
 def test_calls_in_a_circle_end():
-    found = divided_blame([("a", "b"), ("b", "a"), ("b", "c"), ("c", "b"), ("a", "a")], dict.fromkeys("abc", 2.0), "a")
+    found = divide_blame([("a", "b"), ("b", "a"), ("b", "c"), ("c", "b"), ("a", "a")], dict.fromkeys("abc", 2.0), "a")
     assert order(found)[0] == "c"
     assert sum(found.values()) == pytest.approx(1.0)
 
@@ -133,7 +133,7 @@ def windows(**series: list[float]) -> Windows:
 
 
 def moved(upwards: bool = True, **series: list[float]) -> dict[str, float]:
-    return suffering(windows(**series), range(len(series)), "front", ALARM_NS, upwards=upwards)
+    return measure_moves(windows(**series), range(len(series)), "front", ALARM_NS, upwards=upwards)
 
 
 CALM = [1.0, 1.1, 0.9, 1.0, 1.1] * 4
@@ -164,7 +164,7 @@ def test_only_some_roles_are_ill_when_they_fall(upwards):
 
 
 def test_a_callee_that_explains_ill_callers_comes_before_them_and_others_are_left_out():
-    found = explained(
+    found = count_explained(
         [("front", "cart"), ("cart", "db"), ("x", "y")], {"front": 5.0, "cart": 5.0, "db": 5.0, "y": 90}, "front"
     )
     assert sorted(found, key=lambda name: -found[name]) == ["db", "cart", "front"]
@@ -174,15 +174,15 @@ def test_scores_are_added_in_the_order_of_names_so_that_they_are_the_same_in_eve
     names = [f"service-{number}" for number in range(40)]
     ill = {name: 1.1**number for number, name in enumerate(names)}
     calls = [(caller, callee) for caller, callee in itertools.pairwise(names)]
-    found = explained(calls, ill, names[0])
+    found = count_explained(calls, ill, names[0])
     assert found[names[-1]] == sum(float(np.log1p(ill[name])) for name in sorted(names))
 
 
 def test_the_descent_ends_where_no_callee_is_anomalous_and_cycles_end() -> None:
     calls = (("f", "a"), ("a", "b"), ("b", "a"), ("f", "c"))
-    assert descent_ends(calls, "f", {"f": 4.0, "c": 4.0}) == ("c",)
-    assert descent_ends(calls, "f", {"c": 4.0}) == ()
-    assert descent_ends(calls, "f", {"f": 4.0, "a": 4.0, "b": 4.0}) == ()
+    assert find_path_ends(calls, "f", {"f": 4.0, "c": 4.0}) == ("c",)
+    assert find_path_ends(calls, "f", {"c": 4.0}) == ()
+    assert find_path_ends(calls, "f", {"f": 4.0, "a": 4.0, "b": 4.0}) == ()
 
 
 def test_microscope_names_nobody_where_the_front_end_is_well() -> None:

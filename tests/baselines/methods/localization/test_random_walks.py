@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from faultset.baselines.methods.localization.graph_traversal import Microscope
-from faultset.baselines.methods.localization.random_walks import MonitorRank, visits, walk_graph
+from faultset.baselines.methods.localization.random_walks import MonitorRank, build_walk, visits
 from tests.baselines.conversations import SECOND, START, conversation, spoken
 
 
 def test_visits_are_the_fixed_point_of_the_walk() -> None:
     calls = (("front", "cart"), ("front", "user"), ("cart", "db"))
     similarity = {"front": 1.0, "cart": 0.7, "user": 0.2, "db": 0.9}
-    graph = walk_graph(calls, similarity, backward=0.2)
+    graph = build_walk(calls, similarity, backward=0.2)
     names = sorted(similarity)
     weight = np.zeros((4, 4))
     for start, end, value in graph.edges(data="weight"):
@@ -30,7 +30,7 @@ def test_visits_are_the_fixed_point_of_the_walk() -> None:
 
 
 def test_a_pair_that_calls_both_ways_keeps_the_stronger_reason() -> None:
-    graph = walk_graph((("a", "b"), ("b", "a")), {"a": 1.0, "b": 0.1}, backward=0.5)
+    graph = build_walk((("a", "b"), ("b", "a")), {"a": 1.0, "b": 0.1}, backward=0.5)
     assert graph["a"]["b"]["weight"] == pytest.approx(0.1)
     assert graph["b"]["a"]["weight"] == pytest.approx(1.0)
 

@@ -141,8 +141,8 @@ class UnexpectedLinesDetector(Untrained):
     speed="instant",
     complexity="O(L·h·log L + services·T)",
     departures=(
-        "Counts of the next template after up to three others replace the network, because a few minutes of logs do not "
-        "train one.",
+        "Counts of the next template after up to three others replace the network, because a few minutes of logs are "
+        "too little training data.",
         "Parameter values are ignored.",
         "An anomaly is an unlikely number of unexpected lines within five steps, not a single one.",
     ),

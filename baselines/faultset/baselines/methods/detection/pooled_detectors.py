@@ -395,8 +395,8 @@ class Autoencoder(PooledDetector):
 class UntrainedAutoencoder(Autoencoder):
     """Control: the autoencoder with random weights.
 
-    Its detections show what the input alone contains, because deviations are relative to the episode's reference. Limits
-    are set as for the trained autoencoder.
+    Its detections show what the input alone contains, because deviations are relative to the episode's reference.
+    Limits are set as for the trained autoencoder.
 
     References
     ----------

@@ -114,8 +114,8 @@ def recent_change(posterior: Matrix, recent: int = RECENT) -> Matrix:
         "The input is log(1 + largest |z| for two samples) of each role of each service; the roles of a service "
         "change together, while BARO has one model of all metrics.",
         "Streams are standardised by the reference only; BARO uses the whole window and so looks ahead.",
-        "The prior of the variance corresponds to as many samples as the reference has, so that a few quiet samples are "
-        "not a change.",
+        "The prior of the variance corresponds to as many samples as the reference has, so that a few quiet samples "
+        "are not a change.",
         "Runs are merged beyond 60 samples.",
         "The score is the largest log odds so far of a change within five samples, for two consecutive samples; the "
         "threshold is even odds, or the largest score of the reference if that is higher.",

@@ -1,4 +1,4 @@
-"""CIRCA on the call graph: which series moved more than the series that drive it explain?"""
+"""CIRCA on the call graph: series that moved more than their causes explain."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SIGNALS: Mapping[str, str] = {
         ("cpu", "throttling", "memory", "network", "disk", "saturation", "threads", "descriptors"), "saturation"
     ),
 }
-"""Golden signal of each role; series of other roles have no parents and are compared with themselves only."""
+"""Golden signal of each role; series of other roles have no causes."""
 WITHIN = {
     "traffic": (),
     "saturation": ("traffic",),
     "latency": ("traffic", "saturation"),
     "errors": ("traffic", "saturation", "latency"),
 }
-"""Signals of the same service that drive a signal."""
+"""Signal -> its causes in the same service."""
 
 Node = tuple[str, str]
 """(service, signal)"""
@@ -45,11 +45,11 @@ Node = tuple[str, str]
 def signal_parents(
     services: Sequence[str], calls: Sequence[tuple[str, str]], entry: str
 ) -> dict[Node, tuple[Node, ...]]:
-    """Draw the causal graph that an architecture implies.
+    """Return the causes of each signal by the call graph.
 
-    Traffic is caused by the callers' traffic, latencies and errors by those of the callees; within a service
-    traffic drives saturation, both drive latency, all drive errors. A call that closes a cycle, looked at from the
-    entry on, is left out.
+    Callers' traffic causes traffic; callees' latency and errors cause latency and errors. Within a service, traffic
+    causes saturation, both cause latency, and all cause errors. Calls that close a cycle, as seen from the entry, are
+    left out.
 
     >>> signal_parents(("a", "b"), [("a", "b")], "a")[("a", "latency")]
     (('a', 'saturation'), ('a', 'traffic'), ('b', 'latency'))
@@ -75,7 +75,7 @@ def signal_parents(
 
 
 def measured_parents(parents: Mapping[Node, Sequence[Node]], measured: set[Node]) -> dict[Node, tuple[Node, ...]]:
-    """Put in place of parents that nothing measures their own parents, and so on."""
+    """Replace unmeasured parents by their nearest measured ancestors."""
     ancestors: dict[Node, tuple[Node, ...]] = {}
 
     def through(node: Node) -> set[Node]:
@@ -92,14 +92,16 @@ def measured_parents(parents: Mapping[Node, Sequence[Node]], measured: set[Node]
 
 
 def regression_scores(reference: Matrix, values: Matrix, reference_causes: Matrix, causes: Matrix) -> Matrix:
-    """Largest |residual| of each series after its causes, in what the causes leave of its healthy spread.
+    """Return the largest |residual| of each series after regression on its causes.
+
+    Residuals are measured in the part of the healthy spread that the causes do not explain.
 
     Parameters
     ----------
     reference, values
-        [n, k] and [T, k] series in healthy spreads; where a spread was raised to a floor, the floor stays.
+        [n, k] and [T, k] series in healthy spreads.
     reference_causes, causes
-        [n, p] and [T, p]; with too few samples for p of them, series are compared with themselves only.
+        [n, p] and [T, p]; ignored if there are too few samples for p causes.
     """
     n, p = reference_causes.shape
     if n < 2 * (p + 1):
@@ -113,15 +115,12 @@ def regression_scores(reference: Matrix, values: Matrix, reference_causes: Matri
     return np.abs((values - after @ weights) / np.clip(unexplained, SPREAD_FLOOR, 1.0)).max(axis=0)
 
 
-def adjusted(
+def adjust_scores(
     scores: Mapping[Node, float], parents: Mapping[Node, Sequence[Node]], *, threshold: float = THRESHOLD
 ) -> dict[Node, float]:
-    """Add to each anomalous node the largest score among its effects; normal effects stand for their own effects.
+    """Return the largest score among the effects of each anomalous node; 0 for normal nodes.
 
-    Returns
-    -------
-    dict
-        What is added to each node: 0 for normal ones and for those without effects.
+    A normal effect is replaced by its own effects.
     """
     children: dict[Node, list[Node]] = {node: [] for node in scores}
     for node in scores:
@@ -155,15 +154,15 @@ def adjusted(
     speed="instant",
     complexity="O(S·T·p + G·p²·T), G service signals with p causes each",
     departures=(
-        "Causes are signals of a service (the mean of its series of that kind), not single series, because tens of "
-        "samples do not bear a regression on many.",
+        "Causes are signals of a service (means of its series), not single series, because tens of samples do not "
+        "suffice for a regression on many.",
         "Series of state, restarts and unknown roles have no causes.",
-        "Two-sided; deviations are cut at a hundred healthy spreads, where the number of moving series decides.",
-        "A residual's spread is at least a tenth of the series' own, and a call that closes a cycle is left out.",
+        "Two-sided; deviations are clipped at 100 healthy spreads, where the number of moving series decides.",
+        "A residual's spread is at least a tenth of the series' spread, and calls that close a cycle are left out.",
     ),
 )
 class CIRCA(Untrained):
-    """Rank services by the series that moved most beyond what its causes in the call graph explain.
+    """Rank services by the series that moved most beyond what their causes in the call graph explain.
 
     References
     ----------
@@ -189,7 +188,7 @@ class CIRCA(Untrained):
         parents = measured_parents(parents, set(groups))
         score = _scores(groups, parents, healthy, since)
         score = np.maximum(score, np.where(windows.absent.any(axis=0), ABSENT_Z, 0.0))
-        added = adjusted(
+        added = adjust_scores(
             {node: float(score[columns].max()) for node, columns in groups.items()}, parents, threshold=self.threshold
         )
         total = score.copy()

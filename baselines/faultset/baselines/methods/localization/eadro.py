@@ -1,4 +1,4 @@
-"""A graph network on metrics, logs and traces of each service, trained to say which one is at fault."""
+"""Eadro-like localizer: a graph network on metrics, logs and traces of each service."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ SOURCES = {
 }
 SOURCES["metrics"] = [place for place in range(len(NAMES)) if place not in SOURCES["logs"] + SOURCES["traces"]]
 _SHARED = (
-    "Nodes are given deviations from the reference, by role, log severity and call, instead of raw windows, Hawkes "
-    "intensities of log events and traces' latencies: tens of samples train no convolutions.",
-    "One head of attention over callers and callees, and a localizer alone: the alarm comes from a detector.",
-    "Training episodes are looked at as if the alarm had been given at the onset.",
+    "Node features are deviations from the reference by role, log severity and call instead of raw windows, Hawkes "
+    "intensities of log events and trace latencies, because tens of samples do not train convolutions.",
+    "One attention head over callers and callees, and only a localizer: the alarm comes from a detector.",
+    "In training, the alarm is at the onset.",
 )
 
 
 def suspicion(xp: Any, parameters: Parameters, rows: Any, near: Any, there: Any) -> Any:
-    """[B, V] logarithm of each service's share in the suspicion.
+    """Return the log share [B, V] of each service in the suspicion.
 
     Parameters
     ----------
     rows
         [B, V, F] signatures.
     near
-        [B, V, V] who is next to whom, oneself included.
+        [B, V, V] adjacency, including each service itself.
     there
-        [B, V] 1 for a service, 0 for padding.
+        [B, V] 1 for services, 0 for padding.
     """
     parts = [
         xp.tanh(dense(xp, parameters[name], rows[..., np.array(places)])) for name, places in sorted(SOURCES.items())
@@ -70,9 +70,9 @@ def suspicion(xp: Any, parameters: Parameters, rows: Any, near: Any, there: Any)
 
 
 def cross_entropy(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: Any) -> Any:
-    """Mean surprise at the services that were at fault."""
-    rows, near, there, wanted = batch
-    return -(wanted * suspicion(xp, parameters, rows, near, there)).sum(axis=-1).mean()
+    """Return the mean cross entropy of the faulty services."""
+    rows, near, there, at_fault = batch
+    return -(at_fault * suspicion(xp, parameters, rows, near, there)).sum(axis=-1).mean()
 
 
 @baseline(
@@ -91,18 +91,18 @@ def cross_entropy(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: An
     extra=EXTRA,
 )
 class Eadro:
-    """Rank services by a graph attention network that fuses metrics, logs and traces, taught by training faults.
+    """Rank services by a graph attention network on metrics, logs and traces, trained on faults.
 
-    No name of a service enters, so a service that was never at fault in training can be found.
+    It does not use names of services, so it can locate faults in services that were never faulty in training.
 
     Parameters
     ----------
     updates
-        Steps of the optimizer; 0 leaves the weights as they were drawn.
+        Steps of the optimizer; 0 for random weights.
     hidden
-        Units for each source.
+        Units per source.
     seed
-        Of the weights and of the order of the episodes.
+        Seed of the weights and of the order of episodes.
 
     References
     ----------
@@ -123,7 +123,7 @@ class Eadro:
         graphs = []
         for item in training:
             onset_ns = item.onset_ns if item.onset_ns is not None else item.view.reference[1]
-            graph = graph_of(item.view, onset_ns) if item.causes else None
+            graph = build_graph(item.view, onset_ns) if item.causes else None
             at_fault = None if graph is None else np.array([s in item.causes for s in graph[0]], dtype=float)
             if graph is not None and at_fault is not None and at_fault.any():
                 graphs.append((*graph[1:], np.ones(len(at_fault)), at_fault / at_fault.sum()))
@@ -134,7 +134,7 @@ class Eadro:
                 self.model_ = train(
                     self.model_,
                     [(cross_entropy, tuple(self.model_))],
-                    padded(graphs),
+                    pad_graphs(graphs),
                     updates=self.updates,
                     batch=BATCH,
                     seed=self.seed,
@@ -143,8 +143,8 @@ class Eadro:
         return self
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank the candidates by their shares in the suspicion."""
-        graph = None if self.model_ is None else graph_of(episode, alarm_ns)
+        """Rank the candidates by their share in the suspicion."""
+        graph = None if self.model_ is None else build_graph(episode, alarm_ns)
         if self.model_ is None or graph is None or not graph[1].any():
             return Ranking.abstain()
         services, rows, near = graph
@@ -188,7 +188,7 @@ class Eadro:
     extra=EXTRA,
 )
 class UntrainedEadro(Eadro):
-    """Control: the graph network with the weights that its training would begin with.
+    """Control: the graph network with random weights.
 
     References
     ----------
@@ -199,8 +199,8 @@ class UntrainedEadro(Eadro):
         super().__init__(updates=0, hidden=hidden, seed=seed)
 
 
-def graph_of(episode: EpisodeView, alarm_ns: int) -> tuple[tuple[str, ...], Matrix, Matrix] | None:
-    """Return services, their signatures [V, F] and who is next to whom [V, V]; None when nothing was recorded."""
+def build_graph(episode: EpisodeView, alarm_ns: int) -> tuple[tuple[str, ...], Matrix, Matrix] | None:
+    """Return services, signatures [V, F] and adjacency [V, V]; None without telemetry."""
     signatures = service_signatures(episode, alarm_ns)
     if signatures is None:
         return None
@@ -212,8 +212,8 @@ def graph_of(episode: EpisodeView, alarm_ns: int) -> tuple[tuple[str, ...], Matr
     return signatures.services, signatures.rows, near
 
 
-def padded(graphs: Sequence[tuple[Matrix, ...]]) -> list[Matrix]:
-    """Stack rows, neighbours and what else there is by service; padding is next to itself only."""
+def pad_graphs(graphs: Sequence[tuple[Matrix, ...]]) -> list[Matrix]:
+    """Stack arrays of several graphs, padded to the same number of services; padding is adjacent to itself."""
     most = max(len(rows) for rows, *_ in graphs)
     stacked = []
     for place, part in enumerate(zip(*graphs, strict=True)):

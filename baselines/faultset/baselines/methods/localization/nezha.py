@@ -1,4 +1,4 @@
-"""Nezha: event patterns that a healthy system has and a failing one no longer shows."""
+"""Nezha: event patterns of the healthy time that are missing since the alarm."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _DEEPEST = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Edges:
-    """[m] events that are directly linked in the graph of a trace."""
+    """[m] direct links of events in the graph of a trace."""
 
     source: Ints
     """Row of an event."""
@@ -48,9 +48,9 @@ class Edges:
 
 
 def event_graph(spans: Spans, events: Events) -> Edges:
-    """Link events that follow one another in a span, and a span's beginning with the event that caused it.
+    """Link consecutive events of a span, and the begin of a span with its cause.
 
-    That is the last event before it of its parent when both are of one service, else the parent's beginning.
+    The cause is the parent's last event before it if both spans are in one service, otherwise the parent's begin.
     """
     follows = np.flatnonzero(events.span[:-1] == events.span[1:])
     begins = np.flatnonzero(events.kind == BEGIN)
@@ -58,8 +58,8 @@ def event_graph(spans: Spans, events: Events) -> Edges:
     begin_of[events.span[begins]] = begins
     child = np.flatnonzero((spans.parent >= 0) & (begin_of >= 0))
     parent = spans.parent[child]
-    # Events are sorted by span and time, so that one search finds the last one before an instant. Nanoseconds times
-    # spans would overflow, so instants are replaced by their ranks.
+    # Events are sorted by span and time, so one search finds the last event before a time. Ranks of times avoid an
+    # overflow.
     instants = np.unique(events.time_ns)
     width = len(instants) + 1
     position = events.span * width + np.searchsorted(instants, events.time_ns, side="right")
@@ -74,7 +74,7 @@ def event_graph(spans: Spans, events: Events) -> Edges:
 
 
 def span_depths(spans: Spans) -> Ints:
-    """[n] spans above each span."""
+    """Return the depth of each span in its trace."""
     depth = np.zeros(len(spans), dtype=np.int64)
     above = spans.parent
     for _ in range(_DEEPEST):
@@ -88,20 +88,20 @@ def span_depths(spans: Spans) -> Ints:
 
 @dataclass(frozen=True, kw_only=True)
 class Patterns:
-    """[p] kinds of links, with how often each came up."""
+    """[p] kinds of links with their support."""
 
     source: Ints
-    """Number of the first event."""
+    """Code of the first event."""
     target: Ints
     example: Ints
-    """Row of `Edges` that shows the pattern."""
+    """Row of `Edges` with the pattern."""
     service: Ints
     depth: Ints
-    """Deepest span that the first event was seen in."""
+    """Largest depth of the first event's span."""
     healthy: Matrix
     """Support in the healthy time."""
     suffering: Matrix
-    """Support since the alarm, scaled to as many traces as the healthy time has."""
+    """Support since the alarm, scaled to the number of traces in the healthy time."""
 
 
 @baseline(
@@ -117,24 +117,23 @@ class Patterns:
     reconstruction=True,
     complexity="O((N + L)·log(N + L) + P²), P lost patterns",
     departures=(
-        "Supports are compared per trace, because the two windows hold different numbers of requests.",
-        "A log statement is told by the place in the code that the line names, and by its Drain template otherwise.",
-        "Metric alarms come from 6 sigma around the reference for metrics of the roles cpu and memory, not from "
-        "fixed limits of two applications; network latency is left out.",
-        "A service is ranked by its best pattern; the paper ranks patterns and calls a hit right when both events and "
-        "the service are.",
-        "Equal score and depth stay a tie; the published code counts a tie as the better rank.",
+        "Supports are compared per trace, because the two windows have different numbers of requests.",
+        "A log statement is identified by its place in the code, or by its Drain template if the line has none.",
+        "Metric alarms are deviations of CPU and memory by 6 sigma, not fixed limits for two applications; network "
+        "latency is left out.",
+        "A service is ranked by its best pattern; the paper ranks patterns, and a hit needs events and service.",
+        "Equal score and depth are a tie; the published code counts a tie as the better rank.",
     ),
 )
 class Nezha(Untrained):
-    """Rank services by patterns of two linked events that the healthy time has and the faulty one lost.
+    """Rank services by patterns of two linked events that became rare since the alarm.
 
     Parameters
     ----------
     least_support
-        Patterns seen no more often than this in the healthy time are left out.
+        Patterns need a larger support than this in the healthy time.
     least_score
-        Lost share of a pattern's support, s / (s + s'), that is needed.
+        Minimum lost share of a pattern's support, s / (s + s').
 
     References
     ----------
@@ -147,7 +146,7 @@ class Nezha(Untrained):
         self.least_score = least_score
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by their best lost pattern; deeper ones first among equals."""
+        """Rank services by their best lost pattern; ties by depth."""
         spans = read_spans(episode)
         if not len(spans):
             return Ranking.abstain()
@@ -194,7 +193,7 @@ class Nezha(Untrained):
         row_of = edges.source
         trace = spans.trace[events.span[row_of]]
         service = spans.service[events.span[row_of]]
-        # An alarm is an event of its own between a span's beginning and what follows, which then is no longer linked.
+        # An alarm is an event after a span's begin, so it breaks the link to the next event.
         cut = (events.kind[row_of] == BEGIN) & (service >= 0) & alarmed[service] & suffering[trace]
         healthy_counts = np.bincount(code[healthy[trace]], minlength=len(number)).astype(float)
         now = np.bincount(code[suffering[trace] & ~cut], minlength=len(number)).astype(float)
@@ -212,7 +211,7 @@ class Nezha(Untrained):
 
 
 def follows_lost(source: Ints, target: Ints, score: Matrix) -> Flags:
-    """Tell which lost patterns only follow on another one that is lost at least as much.
+    """Return which lost patterns follow another one that is lost at least as much.
 
     >>> follows_lost(np.array([1, 2]), np.array([2, 3]), np.array([1.0, 1.0])).tolist()
     [False, True]
@@ -223,12 +222,12 @@ def follows_lost(source: Ints, target: Ints, score: Matrix) -> Flags:
 
 @dataclass(frozen=True, kw_only=True)
 class _Counted:
-    """What counts of the changes of one sort."""
+    """The changes of one sort that count."""
 
     rows: Flags
-    """[n] observations that count."""
+    """[n] whether each observation counts."""
     share: Matrix
-    """[p] share of each pattern's changes that do."""
+    """[p] share of each pattern's changes that count."""
 
 
 @baseline(
@@ -242,27 +241,27 @@ class _Counted:
     speed="instant",
     complexity="O((N + L)·log(N + L) + S·T)",
     departures=(
-        "A pattern is compared given its first event, so that a change of what users ask for is no change of it.",
-        "New patterns count, not only lost ones; a lost pattern is always replaced by a new one after its first event.",
-        "Log lines follow log lines and calls follow calls, because logs and spans are stamped by different clocks.",
+        "Patterns are compared given their first event, so that a change of the load is not a change of patterns.",
+        "New patterns count as well as lost ones, because a new pattern replaces each lost one.",
+        "Log lines are linked with log lines and calls with calls, because logs and spans have different clocks.",
         "Evidence is a likelihood ratio on effective counts instead of a ratio of supports.",
-        "Only a change that no earlier change in the same request explains counts in full.",
-        "Time that an operation spends itself, and on the way to another service, are events too: usual or slow.",
+        "Only changes without an earlier change in the same request count in full.",
+        "Exclusive time and the time to another service are events too: usual or slow.",
     ),
 )
 class NezhaPatterns(Untrained):
-    """Rank services by changes of what follows what within requests, counting those that came first.
+    """Rank services by changed patterns within requests, counting the first change of each request.
 
     Parameters
     ----------
     least_support
-        Events seen less often in the reference are not judged.
+        Minimum number of occurrences of an event in the reference.
     similarity
-        Correlation of requests of one window; bounds what one event can contribute.
+        Correlation of requests within a window; limits the contribution of an event.
     least_g
-        Evidence that a pattern needs to count.
+        Minimum evidence of a pattern.
     share
-        An earlier change explains a later one when it is at least this share as surprising.
+        An earlier change explains a later one if it is at least this share as surprising.
 
     References
     ----------
@@ -334,7 +333,7 @@ class NezhaPatterns(Untrained):
     def _changes(
         self, sorts: Sequence[Sort], healthy_end_ns: int, alarm_ns: int, end_ns: int
     ) -> list[tuple[Sort, Contrast, _Counted]]:
-        """Contrast each sort, and tell which of its changes count."""
+        """Contrast each sort, and select the changes that count."""
         late_ns = alarm_ns + (end_ns - alarm_ns) // 2
         contrasts = []
         for sort in sorts:
@@ -372,7 +371,7 @@ class NezhaPatterns(Untrained):
         return changes
 
     def _alarm_worth(self, alarm: MetricAlarm, spans: Spans, healthy_end_ns: int, alarm_ns: int) -> float:
-        """Evidence as if the alarm were an event in every span of its service, of which it has at least some."""
+        """Return the evidence of a metric alarm, as if it were an event in every span of its service."""
         is_own = spans.service == spans.names.index(alarm.service)
         before, since = (
             effective(np.array([max(float(count), self.least_support)]), self.similarity)
@@ -387,7 +386,7 @@ class NezhaPatterns(Untrained):
 def _by_pod(
     spans: Spans, seen: Observations, found: Contrast, rows: Flags, worth: Matrix
 ) -> dict[tuple[str, str], float]:
-    """Part what each pattern is worth among the pods in which its changes were seen."""
+    """Divide the worth of each pattern among the pods of its changes."""
     total = np.maximum(np.bincount(found.code[rows], minlength=len(worth)), 1)
     known_pod = np.flatnonzero(rows & (seen.pod >= 0))
     width = len(spans.pods) + 1

@@ -1,4 +1,4 @@
-"""TORAI: how much each kind of telemetry moved, clustered, and the worst cluster searched for the cause."""
+"""TORAI: clusters of services by how much each kind of telemetry moved."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MODALITIES = ("metrics", "logs", "latency", "errors")
 
 
 def count_severity(reference: Matrix, values: Matrix) -> Matrix:
-    """Largest |deviation| of counts in spreads, which are at least one and at least those of Poisson counts.
+    """Return the largest |deviation| of counts in spreads, which are at least 1 and at least Poisson's.
 
     >>> count_severity(np.array([[4.0, 0.0], [4.0, 0.0]]), np.array([[10.0, 3.0]]))
     array([3., 3.])
@@ -42,7 +42,7 @@ def count_severity(reference: Matrix, values: Matrix) -> Matrix:
 
 
 def shares(severity: Matrix, owners: Sequence[str], services: Sequence[str], *, largest: bool = False) -> Matrix:
-    """[S] share that each service has of the severity of all series, by sum or by its largest series.
+    """Return each service's share of the severity of all series, by the sum or by its largest series.
 
     >>> shares(np.array([3.0, 1.0, 4.0]), ["a", "a", "b"], ["a", "b"]).tolist()
     [0.5, 0.5]
@@ -56,8 +56,8 @@ def shares(severity: Matrix, owners: Sequence[str], services: Sequence[str], *, 
     return total / total.sum() if total.sum() > 0 else total
 
 
-def clusters(points: Matrix, *, seed: int, most: int = MOST_CLUSTERS) -> npt.NDArray[np.int64]:
-    """Label each point by a Gaussian mixture whose size has the best BIC."""
+def find_clusters(points: Matrix, *, seed: int, most: int = MOST_CLUSTERS) -> npt.NDArray[np.int64]:
+    """Return the cluster of each point by a Gaussian mixture with the best BIC."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture
 
@@ -87,17 +87,17 @@ def clusters(points: Matrix, *, seed: int, most: int = MOST_CLUSTERS) -> npt.NDA
     speed="fast",
     complexity="O(S·T + L + N + R·V·2^c·T), L lines, N spans; RCD within clusters as in rcd",
     departures=(
-        "The mixture has diagonal covariances and at most four clusters: there are about twenty services.",
-        "Kinds of log lines are told by how lines begin.",
-        "Deviations are cut at a hundred healthy spreads, spreads of counts are at least those of Poisson counts.",
-        "RCD within a cluster sees the three metrics of each service that deviate most, on the episode's grid.",
+        "The mixture has diagonal covariances and at most four clusters, because there are about 20 services.",
+        "The kind of a log line is its beginning.",
+        "Deviations are clipped at 100 healthy spreads; spreads of counts are at least Poisson's.",
+        "RCD within a cluster uses the three metrics of each service that deviate most, on the episode's grid.",
     ),
 )
 class TORAI(Untrained):
-    """Rank services by their share of what moved in metrics, logs, latencies and errors.
+    """Rank services by their shares of the changes in metrics, logs, latencies and errors.
 
-    Services are clustered by the four shares, clusters come in order of mean share, and within a cluster RCD orders
-    its members if it names them all, else their mean share does.
+    Services are clustered by the four shares, and clusters are ordered by mean share. Within a cluster, RCD orders the
+    services if it ranks all of them; otherwise their mean share does.
 
     References
     ----------
@@ -114,7 +114,7 @@ class TORAI(Untrained):
         """Rank services cluster by cluster."""
         windows = localization_windows(episode, alarm_ns)
         services = sorted(episode.services)
-        # of what follows nothing depends on the seed but the clusters and the order in which RCD looks
+        # Only the clusters and RCD depend on the seed.
         severity, evidence = episode.once(
             ("torai severity", alarm_ns), lambda: self._severity(episode, alarm_ns, windows, services)
         )
@@ -122,7 +122,7 @@ class TORAI(Untrained):
         moved = [place for place in range(len(services)) if mean[place] > 0]
         if not moved:
             return Ranking.abstain()
-        labels = clusters(severity[moved], seed=self.seed, most=self.most_clusters)
+        labels = find_clusters(severity[moved], seed=self.seed, most=self.most_clusters)
         members = [[moved[at] for at in np.flatnonzero(labels == label)] for label in np.unique(labels)]
         members.sort(key=lambda group: (-float(mean[group].mean()), group))
         order: list[int] = []
@@ -162,7 +162,7 @@ class TORAI(Untrained):
             failed = count_severity(calls.errors[healthy], calls.errors[since])
         columns.append(shares(failed, calls.services if len(failed) else (), services))
         evidence = [
-            Evidence(service=service, subject=modality, score=float(share), detail="share of what moved")
+            Evidence(service=service, subject=modality, score=float(share), detail="share of the change")
             for modality, column in zip(MODALITIES, columns, strict=True)
             for service, share in zip(services, column, strict=True)
             if share > 0
@@ -196,6 +196,6 @@ class TORAI(Untrained):
 def _cut(
     ends_ns: npt.NDArray[np.int64], episode: EpisodeView, alarm_ns: int, step_s: float
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Steps that are wholly healthy, and those from two ahead of the alarm."""
+    """Return which steps are healthy, and which follow two steps before the alarm."""
     before = alarm_ns - 2 * round(step_s * SECOND_NS)
     return ends_ns <= min(episode.reference[1], alarm_ns), ends_ns > before

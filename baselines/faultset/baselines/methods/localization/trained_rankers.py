@@ -1,4 +1,4 @@
-"""Rankers trained on labelled episodes."""
+"""Localizers trained on labelled episodes."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _OWN = (
     "calls to it more",
 )
 NAMES = (*_OWN, *(f"{name}, share of the largest" for name in _OWN))
-"""Columns: what a service shows, and the same as a share of what the service shows that shows most of it."""
+"""Feature names: the features of a service, and their ratios to the largest over all services."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceSignatures:
-    """A row of features for each candidate."""
+    """Features of each candidate."""
 
     services: tuple[str, ...]
     rows: Matrix
@@ -45,7 +45,7 @@ class ServiceSignatures:
 
 
 def service_signatures(episode: EpisodeView, alarm_ns: int) -> ServiceSignatures | None:
-    """Describe how each candidate differs since the alarm from its reference; None when nothing was recorded."""
+    """Return how each candidate differs since the alarm from its reference; None without telemetry."""
     services = tuple(sorted(episode.services))
     features = np.zeros((len(services), len(_OWN)))
     parts = [fill(episode, alarm_ns, services, features) for fill in (_metrics, _logs, _calls)]
@@ -57,7 +57,7 @@ def service_signatures(episode: EpisodeView, alarm_ns: int) -> ServiceSignatures
 
 
 def _metrics(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: Matrix) -> bool:
-    """For each role the series that deviates most, signed and on a log scale, and the share of series that stopped."""
+    """Fill in the largest signed log deviation of each role, and the share of stopped series."""
     windows = localization_windows(episode, alarm_ns)
     if windows.empty:
         return False
@@ -86,7 +86,7 @@ def _logs(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: M
 
 
 def _calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: Matrix) -> bool:
-    """Failures, missing answers, slowness and number of the calls to each service, against its reference."""
+    """Fill in changes of failures, missing answers, duration and number of the calls to each service."""
     spans = read_spans(episode)
     calls = invocations(spans)
     healthy_end_ns = min(episode.reference[1], alarm_ns)
@@ -131,24 +131,24 @@ _MOST_EVIDENCE = 5
     speed="instant",
     complexity="O(S·T + L + N), as much for each training episode",
     departures=(
-        "Pointwise: each service of each training fault is one row, at fault or not, instead of pairs of a list.",
-        "Training episodes are looked at as if the alarm had been given at the onset.",
+        "Pointwise: each service of a training fault is a row, faulty or not, instead of pairs of a list.",
+        "In training, the alarm is at the onset.",
     ),
     developed_on=(SAMPLE,),
 )
 class BoostedRanker:
-    """Rank services by how likely gradient-boosted trees hold them to be the one at fault.
+    """Rank services by their probability of being faulty, by gradient-boosted trees.
 
-    Rows carry no name of a service, so a service that was never at fault in training can be found.
+    It does not use names of services, so it can locate faults in services that were never faulty in training.
 
     Parameters
     ----------
     rounds
-        Trees.
+        Number of trees.
     leaves
-        Of a tree at most.
+        Maximum number of leaves per tree.
     seed
-        Of the trees.
+        Seed of the trees.
 
     References
     ----------
@@ -193,7 +193,7 @@ class BoostedRanker:
         return self
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank the candidates by the probability that the trees give them."""
+        """Rank the candidates by the predicted probability."""
         model = self.model_
         signatures = None if model is None else service_signatures(episode, alarm_ns)
         if model is None or signatures is None or not signatures.rows.any():
