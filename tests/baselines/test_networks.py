@@ -1,4 +1,4 @@
-"""Networks give the same numbers under NumPy and JAX, and training makes a loss small."""
+"""Networks give equal results in NumPy and JAX, and training reduces the loss."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ needs_extra = pytest.mark.skipif(bool(missing_packages()), reason="the extra neu
 
 
 def windows(count: int = 64, seed: int = 0) -> np.ndarray:
-    """Windows whose places move together."""
+    """Return windows with correlated columns."""
     wave = np.sin(np.random.default_rng(seed).uniform(0, 6, (count, 1, 1)) + np.arange(8)[None, :, None])
     return 0.5 + 0.4 * wave * np.linspace(0.5, 1, ROLES)
 
@@ -83,7 +83,7 @@ def test_nothing_of_an_extra_is_in_the_default_choice():
     assert not [spec.name for spec in choose_baselines() if spec.extra]
 
 
-def test_padding_is_a_neighbour_of_nobody_else():
+def test_padding_has_no_neighbours():
     small, large = (tuple(np.ones(shape) for shape in ((n, 5), (n, n), (n,), (n,))) for n in (2, 3))
     rows, near, there, _ = pad_graphs([small, large])
     assert rows.shape == (2, 3, 5)

@@ -1,4 +1,4 @@
-"""Deviations of healthy blocks from the others, and the limits drawn from them."""
+"""Held-out deviations of healthy blocks, and their limits."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_one_spike_leaves_no_trace_and_two_samples_do() -> None:
     np.testing.assert_array_equal(np.abs(without_spikes(z)), sustained(z, 2))
 
 
-def test_too_short_a_reference_is_no_reference(alter, faulty) -> None:
+def test_a_short_reference_gives_no_deviations(alter, faulty) -> None:
     def early(rows):
         times = rows["time"].cast("int64").to_numpy()
         return rows.filter((times < times.min() + 5_000_000_000) | (times > times.min() + 70_000_000_000))

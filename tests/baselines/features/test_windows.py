@@ -118,14 +118,14 @@ def test_filling_does_not_look_ahead() -> None:
 
 
 def test_floor_is_a_percent_of_the_level() -> None:
-    found = with_floor(np.array([0.0, 5.0, 0.0]), np.array([200.0, 200.0, 0.0]))
-    assert found.tolist() == [2.0, 5.0, 0.0]
+    result = with_floor(np.array([0.0, 5.0, 0.0]), np.array([200.0, 200.0, 0.0]))
+    assert result.tolist() == [2.0, 5.0, 0.0]
 
 
 def test_an_idle_service_is_measured_by_what_its_metric_does_elsewhere() -> None:
     series = [("a", "cpu"), ("b", "cpu"), ("a", "errors"), ("b", "errors")]
-    found = with_metric_floor(np.array([0.0, 0.08, 1e-9, 1e-9]), series)
-    assert found == pytest.approx([0.25 * 0.08 / 2**0.5, 0.08, 1e-9, 1e-9])
+    result = with_metric_floor(np.array([0.0, 0.08, 1e-9, 1e-9]), series)
+    assert result == pytest.approx([0.25 * 0.08 / 2**0.5, 0.08, 1e-9, 1e-9])
 
 
 def test_spreads_leave_gaps_out() -> None:

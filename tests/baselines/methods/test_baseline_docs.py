@@ -1,4 +1,4 @@
-"""The page on baselines says what the registry says."""
+"""The page on baselines agrees with the registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures of dependence agree with published values and libraries."""
+"""Measures of dependence compared with published values and libraries."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_energy_distance_is_the_difference_of_mean_distances_between_all_pairs()
 
 
 def test_energy_distance_has_the_published_values() -> None:
-    found = np.sqrt(energy_distances(REFERENCE, VALUES))
-    assert found == pytest.approx([4.5962, 0.0, 3.1425, 10.0685], abs=1e-4)
+    result = np.sqrt(energy_distances(REFERENCE, VALUES))
+    assert result == pytest.approx([4.5962, 0.0, 3.1425, 10.0685], abs=1e-4)
 
 
 def test_a_p_value_is_the_share_of_labellings_that_reach_the_distance() -> None:
@@ -65,7 +65,7 @@ def test_p_values_are_uniform_where_nothing_changed_and_smallest_where_the_level
     assert np.mean(p[1:] <= 0.5) == pytest.approx(0.5, abs=0.05)
 
 
-# Its stubs know fewer types than it takes.
+# The stubs are too narrow.
 stats: Any = scipy_stats
 
 
@@ -104,8 +104,8 @@ def test_partial_correlation_is_read_from_the_inverse_covariance() -> None:
     data = rng.normal(size=(200, 4)) @ rng.normal(size=(4, 4))
     precision = np.linalg.inv(np.cov(data.T))
     expected = -precision[0, 1] / np.sqrt(precision[0, 0] * precision[1, 1])
-    found = partial_correlation(data[:, 0], data[:, 1], data[:, 2:])
-    assert found == pytest.approx(expected)
+    result = partial_correlation(data[:, 0], data[:, 1], data[:, 2:])
+    assert result == pytest.approx(expected)
     assert partial_correlation(data[:, 0], np.ones(200), data[:, 2:]) == 0.0
 
 
@@ -163,12 +163,12 @@ def test_a_delayed_cause_is_linked_and_a_cause_of_the_cause_is_not() -> None:
     for row in range(2, 400):
         series[row, 1] += 0.9 * series[row - 2, 0]
         series[row, 2] += 0.9 * series[row - 1, 1]
-    found = lagged_links(series, lags=3)
-    assert (0, 2) in found.causes[1]
-    assert (1, 1) in found.causes[2]
-    assert {(0, 1), (1, 2)} <= found.links
-    assert (0, 2) not in found.links
-    assert not any(3 in link for link in found.links)
+    links = lagged_links(series, lags=3)
+    assert (0, 2) in links.causes[1]
+    assert (1, 1) in links.causes[2]
+    assert {(0, 1), (1, 2)} <= links.links
+    assert (0, 2) not in links.links
+    assert not any(3 in link for link in links.links)
 
 
 def test_links_within_a_step_have_no_direction_and_constants_none() -> None:

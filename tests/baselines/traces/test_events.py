@@ -9,7 +9,7 @@ from faultset.baselines.traces.events import (
 )
 
 
-def test_a_statement_is_told_by_its_place_and_else_by_its_template() -> None:
+def test_a_statement_is_identified_by_its_place_or_its_template() -> None:
     lines = ["09:01:02.5 WARN a.b.Shop#31 TraceID: x [sold 3]", "cmd/geo/main.go:38 > up", "sold 3", "sold 12", None]
     code, names = log_statements(pa.chunked_array([pa.array(lines, pa.string())]))
     assert [names[number] for number in code][:4] == ["a.b.Shop#31", "cmd/geo/main.go:38", "sold <*>", "sold <*>"]

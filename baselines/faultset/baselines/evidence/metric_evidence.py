@@ -52,7 +52,7 @@ def metric_evidence(
 ) -> list[ServiceEvidence]:
     """Return the most surprising series of each service and role since an alarm, by blocks of the reference.
 
-    The median over services is subtracted, because a change of all services, such as more load, is no evidence.
+    The median over services is subtracted, because a change of all services, such as more load, does not count.
 
     Parameters
     ----------

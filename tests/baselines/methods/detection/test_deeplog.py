@@ -1,4 +1,4 @@
-"""Lines that the sequence model does not expect."""
+"""Lines that are unexpected by sequence models."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def test_unexpected_lines_are_those_of_the_sequence_model(order: int) -> None:
     templates = rng.integers(0, 6, 400)
     groups = rng.integers(0, 3, 400)
     healthy = np.arange(400) < 250
-    found = unexpected_lines(templates, groups, healthy, order=order, top=2, leave_out=False)
+    result = unexpected_lines(templates, groups, healthy, order=order, top=2, leave_out=False)
     for group in range(3):
         rows = np.flatnonzero(groups == group)
         model = NextTemplate(order=order, top=2).fit(templates[rows[healthy[rows]]].tolist())
-        np.testing.assert_array_equal(found[rows], model.misses(templates[rows].tolist(), after=()))
+        np.testing.assert_array_equal(result[rows], model.misses(templates[rows].tolist(), after=()))
 
 
 def test_the_vector_of_the_reference_gives_the_known_misses() -> None:
@@ -37,10 +37,10 @@ def test_a_healthy_line_does_not_vouch_for_itself() -> None:
     templates = np.array([0, 1, 0, 1, 0, 1, 0, 2, 0, 1])
     groups, healthy = np.zeros(10, dtype=np.int64), np.ones(10, dtype=bool)
     held_out = unexpected_lines(templates, groups, healthy, order=1)
-    kept = unexpected_lines(templates, groups, healthy, order=1, leave_out=False)
+    remaining = unexpected_lines(templates, groups, healthy, order=1, leave_out=False)
     assert held_out[7]
     assert not held_out[9]
-    assert kept.sum() <= held_out.sum()
+    assert remaining.sum() <= held_out.sum()
 
 
 def test_no_lines_are_no_trouble() -> None:
@@ -68,10 +68,10 @@ def network(hidden: int = 8) -> NextTemplateNetwork:
 
 
 def test_what_comes_before_a_line_is_of_its_own_service():
-    found = network().windows(lines([0, 1, 1, 0, 2], [0, 5, 0, 5, 0]))
-    assert found.shape == (5, HISTORY + 1)
-    assert found[:, -1].tolist() == [2, 3, 3, 2, 0]
-    assert found[:, -2].tolist() == [1, 1, 2, 3, 3]
+    result = network().windows(lines([0, 1, 1, 0, 2], [0, 5, 0, 5, 0]))
+    assert result.shape == (5, HISTORY + 1)
+    assert result[:, -1].tolist() == [2, 3, 3, 2, 0]
+    assert result[:, -2].tolist() == [1, 1, 2, 3, 3]
 
 
 @pytest.mark.skipif(bool(missing_packages()), reason="the extra neural is not installed")

@@ -1,4 +1,4 @@
-"""Detectors that learn across episodes learn from these and nothing else, and transfer to services of other names."""
+"""Detectors across episodes learn from training episodes only, and transfer to other services."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def healthy(examples: ExampleEpisodes) -> list:
 
 
 def correlated(steps: int, rng: np.random.Generator, *, broken: bool = False) -> np.ndarray:
-    """Vectors whose second place is twice the first, as long as nothing is broken."""
+    """Return vectors whose second component is twice the first in healthy steps."""
     rows = np.zeros((steps, len(ROLES)))
     rows[:, 0] = rng.uniform(0, 2, steps)
     rows[:, 1] = 2 * rows[:, 0] + rng.normal(0, 0.02, steps)
@@ -45,9 +45,9 @@ def correlated(steps: int, rng: np.random.Generator, *, broken: bool = False) ->
 
 @pytest.mark.parametrize("made", POOLED)
 def test_without_training_episodes_a_learner_is_silent(made, examples: ExampleEpisodes):
-    found = made().fit([]).detect(examples.faulty.view)
-    assert len(found.times_ns) == 0
-    assert found.alarm_ns is None
+    detection = made().fit([]).detect(examples.faulty.view)
+    assert len(detection.times_ns) == 0
+    assert detection.alarm_ns is None
 
 
 @pytest.mark.parametrize("made", POOLED)

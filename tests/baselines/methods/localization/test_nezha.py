@@ -1,4 +1,4 @@
-"""Both forms of Nezha on requests whose events are written out."""
+"""Both variants of Nezha on requests with explicit events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Acted = Callable[..., EpisodeView]
 
 
 class Act:
-    """Plays requests on a clock and writes down their spans and lines."""
+    """Builds the spans and log lines of requests with a clock."""
 
     def __init__(self) -> None:
         self.spans: list[dict[str, Any]] = []
@@ -87,7 +87,7 @@ def table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
 
 @pytest.fixture
 def acted(faulty, example, alter) -> Acted:
-    """Build a view of two requests a second; those from `ALARM_S` on may differ."""
+    """Build a view with two requests per second, which may differ from `ALARM_S` on."""
     start_ns = example.view(faulty).window[0]
 
     def build(healthy: Requests, suffering: Requests, pace: dict[str, int] | None = None, **others: Any) -> EpisodeView:
@@ -109,7 +109,7 @@ def asked(method: str, view: EpisodeView) -> Ranking:
 
 
 def usual(number: int) -> Sequence[Any]:
-    """Search calls geo, which works in a function of its own; every third request reads a profile too."""
+    """Return a request of search to geo, which has an internal span; every third request also reads a profile."""
     geo = ("geo", "geo.go:1 > in", ("geo", "db.go:5 > query"), "geo.go:9 > out")
     profile = [("profile", "profile.go:1 > read")] if number % 3 == 0 else []
     return [("search", "search.go:1 > asked", geo, "search.go:2 > found"), *profile, "front.go:7 > served"]
@@ -136,23 +136,23 @@ def test_the_service_whose_events_follow_otherwise_is_first(change: str, acted) 
 
 
 @pytest.mark.parametrize("change", ["a line that is gone", "another line instead"])
-def test_a_lost_pattern_is_found_by_the_reconstruction(change: str, acted) -> None:
+def test_nezha_locates_a_lost_pattern(change: str, acted) -> None:
     assert asked("nezha", acted(usual, CHANGES[change])).ordered[0] == "geo"
 
 
 def test_the_answer_names_the_pattern_and_what_was_usual(acted) -> None:
-    told = asked("nezha-patterns", acted(usual, CHANGES["another line instead"])).evidence[0]
-    assert told.service == "geo"
-    assert told.subject == "log geo.go:1 -> log geo.go:12, usually log geo.go:9"
-    assert told.detail == "0 of 96 times in the reference, 110 of 110 since the alarm"
+    ranking = asked("nezha-patterns", acted(usual, CHANGES["another line instead"])).evidence[0]
+    assert ranking.service == "geo"
+    assert ranking.subject == "log geo.go:1 -> log geo.go:12, usually log geo.go:9"
+    assert ranking.detail == "0 of 96 times in the reference, 110 of 110 since the alarm"
 
 
 @pytest.mark.parametrize("method", BOTH)
-def test_nobody_is_blamed_when_nothing_changed(method: str, acted) -> None:
+def test_the_method_abstains_without_a_change(method: str, acted) -> None:
     assert asked(method, acted(usual, usual)).abstains
 
 
-def test_the_pod_whose_events_follow_otherwise_is_told_from_its_replica(acted) -> None:
+def test_the_pod_with_changed_events_ranks_above_its_replica(acted) -> None:
     def half(number: int) -> Sequence[Any]:
         return (CHANGES["another line instead"] if number % 2 else usual)(number)
 
@@ -190,7 +190,7 @@ def test_a_service_that_does_not_answer_is_blamed_though_it_sends_nothing(acted)
 
 
 @pytest.mark.parametrize("slow", ["geo", "search", "profile"])
-def test_slow_code_is_told_from_waiting_for_it(slow: str, acted) -> None:
+def test_slow_code_differs_from_waiting_for_it(slow: str, acted) -> None:
     ranking = asked("nezha-patterns", acted(usual, usual, pace={slow: 50}))
     assert ranking.ordered == (slow,)
     assert ranking.evidence[0].subject == "slow code"

@@ -16,8 +16,8 @@ EIGHT_SERIES = np.array(
 
 def test_association_orders_eight_bins_like_the_exact_values() -> None:
     rng = np.random.default_rng(0)
-    found = association(EIGHT_SERIES.T, EIGHT, replicates=20, noise=0.1, neighbours=3, rng=rng)
-    assert (np.diff(found) < 0).all()
+    result = association(EIGHT_SERIES.T, EIGHT, replicates=20, noise=0.1, neighbours=3, rng=rng)
+    assert (np.diff(result) < 0).all()
 
 
 def test_association_finds_a_series_that_lags() -> None:
@@ -61,7 +61,7 @@ def test_rmlad_abstains_when_the_logs_say_nothing_new(example, faulty, alter) ->
         )
 
     def still(table: pa.Table) -> pa.Table:
-        # Equal pauses, so that time tells nothing either.
+        # Equal pauses, so that times carry no information.
         start = int(example.view(faulty).window[0])
         step = 120 * 1_000_000_000 // (len(table) // 6)
         times = [start + (row % (len(table) // 6)) * step for row in range(len(table))]

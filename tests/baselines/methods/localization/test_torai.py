@@ -19,7 +19,7 @@ def test_shares_add_up_to_one_and_can_take_the_largest_series() -> None:
     assert shares(np.zeros(1), ["a"], ["a", "b"]).tolist() == [0.0, 0.0]
 
 
-def test_a_service_that_stands_apart_has_a_cluster_of_its_own() -> None:
+def test_an_outlying_service_has_a_separate_cluster() -> None:
     rng = np.random.default_rng(5)
     points = np.abs(rng.normal(0.02, 0.002, (18, 4)))
     points[3] = 0.6

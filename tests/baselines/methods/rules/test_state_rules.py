@@ -15,7 +15,7 @@ def steady(state: dict, until: int = 120, since: int = 0) -> list:
     return [(at, state) for at in range(since, until, 10)]
 
 
-def test_a_service_scaled_to_zero_stands_first(observe) -> None:
+def test_a_service_scaled_to_zero_ranks_first(observe) -> None:
     down = HEALTHY | {"replicas": 0, "readyReplicas": 0, "availableReplicas": 0}
     view, alarm = observe({
         ("Deployment", "geo", "geo"): steady(HEALTHY, 70) + steady(down, since=70),
@@ -42,7 +42,7 @@ def test_a_short_rollout_counts_less_than_an_outage(observe) -> None:
     assert ranking.pods.keys() == {"rate-2", "geo-2"}
 
 
-def test_what_was_so_before_is_no_sign(observe) -> None:
+def test_signs_of_the_reference_do_not_count(observe) -> None:
     odd = {"phase": "Running", "ready": False, "containers": []}
     view, alarm = observe({("Pod", "geo-1", "geo"): steady(odd)})
     assert KubernetesState().localize(view, alarm).abstains
@@ -110,7 +110,7 @@ def test_changes_that_look_harmless_are_passed_over(observe) -> None:
     assert LastHarmfulChange().localize(view, alarm).ordered == ("search", "frontend")
 
 
-def test_without_changes_nobody_is_blamed(observe) -> None:
+def test_without_changes_the_control_abstains(observe) -> None:
     view, alarm = observe({("Deployment", "geo", "geo"): steady(HEALTHY)})
     assert LastChange().localize(view, alarm).abstains
 
@@ -139,9 +139,9 @@ def test_signs_of_an_object(kind: str, state: dict, expected: set) -> None:
 
 
 def test_a_count_that_kubernetes_left_out_is_zero_where_it_was_there_before() -> None:
-    known = frozenset({"replicas", "readyReplicas", "ready"})
-    assert signs("Deployment", {"replicas": 2}, known) == {"replicas missing"}
-    assert signs("Endpoints", {}, known) == {"no endpoints"}
+    expected = frozenset({"replicas", "readyReplicas", "ready"})
+    assert signs("Deployment", {"replicas": 2}, expected) == {"replicas missing"}
+    assert signs("Endpoints", {}, expected) == {"no endpoints"}
 
 
 def test_status_is_not_specification() -> None:

@@ -48,7 +48,7 @@ class Edges:
 
 
 def event_graph(spans: Spans, events: Events) -> Edges:
-    """Link consecutive events of a span, and the begin of a span with its cause.
+    """Link consecutive events of a span, and the begin event of a span with its cause.
 
     The cause is the parent's last event before it if both spans are in one service, otherwise the parent's begin.
     """
