@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from faultset.baselines.features.windows import Windows, cut_windows, localization_windows, step_ends
+from faultset.baselines.features.windows import Windows, cut_windows, list_step_ends, localization_windows
 from faultset.baselines.stats.scaling import (
     ABSENT_Z,
     deviations,
@@ -138,7 +138,7 @@ def test_spreads_leave_gaps_out() -> None:
 
 def test_localizers_get_the_two_samples_that_raised_the_alarm(example, faulty) -> None:
     view = example.view(faulty)
-    alarm = step_ends(view)[20]
+    alarm = list_step_ends(view)[20]
     windows = localization_windows(view, int(alarm))
     assert windows.times_ns[0] == alarm - windows.step_ns
     assert windows.times_ns[1] == alarm

@@ -10,9 +10,9 @@ import pyarrow as pa
 from faultset.baselines.traces.spans import (
     Spans,
     _spans,
+    attribute_spans,
     exclusive_durations,
     invocations,
-    responsible_services,
     slow_spans,
 )
 from faultset.datasets.format.schemas import TABLES
@@ -97,8 +97,8 @@ def test_parents_are_looked_up_within_their_trace() -> None:
 def test_a_call_without_an_answer_is_about_the_service_that_was_called() -> None:
     calls = [{**row, "peer_service": "geo" if row["operation"] == "to geo" else None} for row in request(0)]
     answered, alone = spans_of(calls), spans_of(calls[:2])
-    assert [answered.names[code] for code in responsible_services(answered)] == ["front", "front", "geo", "geo"]
-    assert [alone.names[code] for code in responsible_services(alone)] == ["front", "geo"]
+    assert [answered.names[code] for code in attribute_spans(answered)] == ["front", "front", "geo", "geo"]
+    assert [alone.names[code] for code in attribute_spans(alone)] == ["front", "geo"]
 
 
 def test_constant_operation_is_not_slow_by_being_constant() -> None:

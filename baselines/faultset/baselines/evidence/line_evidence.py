@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.evidence.metric_evidence import ServiceEvidence
 from faultset.baselines.features.role_streams import Ints
-from faultset.baselines.logs.templates import BAD_LEVELS, keyword_mask
+from faultset.baselines.logs.templates import BAD_LEVELS, match_keywords
 from faultset.baselines.stats.scaling import Matrix, distinct
 from faultset.datasets.log_masks import masked_column
 
@@ -122,7 +122,7 @@ def _error_lines(episode: EpisodeView) -> pa.Table:
     level = table["level"].cast(pa.string())
     bad = pc.is_in(level, value_set=pa.array(BAD_LEVELS, pa.string()))  # type: ignore[attr-defined]
     vague = pc.or_(pc.is_null(level), pc.equal(level, "warning")).fill_null(True)  # type: ignore[attr-defined]
-    return table.filter(pc.or_(bad, pc.and_(vague, keyword_mask(episode))))  # type: ignore[attr-defined]
+    return table.filter(pc.or_(bad, pc.and_(vague, match_keywords(episode))))  # type: ignore[attr-defined]
 
 
 def _fewest(table: pa.Table, names: list[str], episode: EpisodeView, since_s: float) -> Matrix:

@@ -29,31 +29,31 @@ Score = Callable[[Matrix, Matrix], Matrix]
 """(normal rows [n, p], test rows [t, p]) -> score of each test row, higher is worse."""
 
 
-def folds(samples: int, count: int = FOLDS) -> list[tuple[Rows, Rows]]:
+def split_folds(samples: int, count: int = FOLDS) -> list[tuple[Rows, Rows]]:
     """Split samples into consecutive blocks; return (rest, block) for each."""
     everything = np.arange(samples)
     return [(np.setdiff1d(everything, block), block) for block in np.array_split(everything, count)]
 
 
-def held_out_deviations(reference: Matrix, series: Sequence[tuple[str, str]]) -> Matrix:
+def hold_out_deviations(reference: Matrix, series: Sequence[tuple[str, str]]) -> Matrix:
     """Return the signed z of each reference sample, by mean and spread of the other blocks."""
     z = np.zeros(reference.shape)
-    for rest, block in folds(len(reference)):
+    for rest, block in split_folds(len(reference)):
         mean, sd = mean_and_sd(reference[rest])
         present = np.zeros((len(block), reference.shape[1]), dtype=bool)
         z[block] = deviations(reference[block], mean, with_metric_floor(sd, series), present)
     return np.clip(z, -CLIP, CLIP)
 
 
-def held_out_scores(normal: Matrix, score: Score, count: int = FOLDS) -> Matrix:
+def hold_out_scores(normal: Matrix, score: Score, count: int = FOLDS) -> Matrix:
     """Return the score of each normal row by a model of the other blocks."""
     scores = np.zeros(len(normal))
-    for rest, block in folds(len(normal), count):
+    for rest, block in split_folds(len(normal), count):
         scores[block] = score(normal[rest], normal[block])
     return scores
 
 
-def own_limits(normal: Matrix, values: Matrix, least: float) -> tuple[Matrix, float]:
+def divide_by_limits(normal: Matrix, values: Matrix, least: float) -> tuple[Matrix, float]:
     """Divide the deviations of each column by the largest in its reference.
 
     Parameters
@@ -72,15 +72,15 @@ def own_limits(normal: Matrix, values: Matrix, least: float) -> tuple[Matrix, fl
         least 1.
     """
     held_out = np.zeros(len(normal))
-    for rest, block in folds(len(normal)):
+    for rest, block in split_folds(len(normal)):
         held_out[block] = (normal[block] / normal[rest].max(axis=0, initial=least)).max(axis=1, initial=0.0)
     return values / normal.max(axis=0, initial=least), reference_limit(held_out, least=1.0)
 
 
-def without_spikes(z: Matrix) -> Matrix:
+def remove_spikes(z: Matrix) -> Matrix:
     """Limit each deviation to the size of the previous one.
 
-    >>> without_spikes(np.array([[1.0], [4.0], [-3.0], [-0.5]])).ravel().tolist()
+    >>> remove_spikes(np.array([[1.0], [4.0], [-3.0], [-0.5]])).ravel().tolist()
     [0.0, 1.0, -3.0, -0.5]
     """
     before = np.vstack([np.zeros((1, z.shape[1])), z[:-1]])
@@ -100,7 +100,7 @@ class HeldOut:
     @property
     def lasting(self) -> HeldOut:
         """Return the deviations without those of single samples, such as ticks of an idle counter."""
-        z = without_spikes(np.vstack([self.normal, self.z]))
+        z = remove_spikes(np.vstack([self.normal, self.z]))
         return replace(self, normal=z[: len(self.normal)], z=z[len(self.normal) :])
 
     def detection(
@@ -141,7 +141,7 @@ def _held_out(windows: Windows) -> HeldOut | None:
     mean, sd = mean_and_sd(windows.reference)
     z = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)
     z = np.clip(z, -CLIP, CLIP)
-    normal = held_out_deviations(windows.reference, windows.series)
+    normal = hold_out_deviations(windows.reference, windows.series)
     for matrix in (normal, z):
         matrix.flags.writeable = False
     return HeldOut(windows=windows, normal=normal, z=z)

@@ -99,7 +99,7 @@ class MetricAlarm:
     """Largest deviation in spreads."""
 
 
-def metric_alarms(
+def find_metric_alarms(
     episode: EpisodeView, alarm_ns: int, *, roles: frozenset[str] = ALARM_ROLES, sigmas: float = ALARM_SIGMAS
 ) -> list[MetricAlarm]:
     """Return resource metrics that left their range, farthest first; at most one per service and role.

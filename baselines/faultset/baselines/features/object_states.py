@@ -93,7 +93,7 @@ def read_specification(kind: str, state: State) -> dict[str, Any] | None:
     return {field: state[field] for field in _SPECIFIED[kind] if field in state}
 
 
-def signs(kind: str, state: State, known: frozenset[str] = frozenset()) -> set[str]:
+def find_signs(kind: str, state: State, known: frozenset[str] = frozenset()) -> set[str]:
     """Return the signs of trouble in an object's state.
 
     Parameters
@@ -106,7 +106,7 @@ def signs(kind: str, state: State, known: frozenset[str] = frozenset()) -> set[s
     return reader(state, known) if reader else set()
 
 
-def restarts(state: State) -> int:
+def count_restarts(state: State) -> int:
     """Return the number of restarts of all containers of a pod."""
     return sum(_number(container.get("restartCount")) or 0 for container in _containers(state))
 
@@ -207,9 +207,14 @@ class _Pod:
 
     def is_starting_well(self, end_ns: int) -> bool:
         """Return whether the pod is ready or still starting at the end, without any failure."""
-        problems = frozenset[str]().union(*(signs("Pod", state) for state in self.states))
+        problems = frozenset[str]().union(*(find_signs("Pod", state) for state in self.states))
         soon = self.is_ready_at(end_ns) or end_ns - self.times_ns[0] <= _PROGRESS_DEADLINE_NS
-        return soon and not self.has_ended_by(end_ns) and problems <= _STARTING_SIGNS and not restarts(self.states[-1])
+        return (
+            soon
+            and not self.has_ended_by(end_ns)
+            and problems <= _STARTING_SIGNS
+            and not count_restarts(self.states[-1])
+        )
 
     @property
     def ready_times_ns(self) -> list[int]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc
 
-from faultset.baselines.features.held_out import CLIP, LEAST_SAMPLES, HeldOut, held_out_deviations
+from faultset.baselines.features.held_out import CLIP, LEAST_SAMPLES, HeldOut, hold_out_deviations
 from faultset.baselines.features.windows import Windows, detection_windows
 from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
 from faultset.core.times import SECOND_NS
@@ -52,7 +52,7 @@ class Streams:
         return np.vstack([self.normal, self.values])
 
 
-def service_roles(episode: EpisodeView, found: HeldOut) -> Streams:
+def stream_service_roles(episode: EpisodeView, found: HeldOut) -> Streams:
     """Return a stream per service and role."""
     role = _role_of(episode)
     return _streams(found, lambda service, metric: (service, role(metric)))
@@ -63,7 +63,7 @@ def services(found: HeldOut) -> Streams:
     return _streams(found, lambda service, _: (service, ""))
 
 
-def system_signals(episode: EpisodeView, found: HeldOut) -> Streams:
+def stream_signals(episode: EpisodeView, found: HeldOut) -> Streams:
     """Return a stream per signal over all services."""
     role = _role_of(episode)
     return _streams(found, lambda service, metric: ("", SIGNALS.get(role(metric), STATE)))
@@ -109,7 +109,7 @@ class RoleVectors:
         return len(self.windows.reference)
 
 
-def role_vectors(episode: EpisodeView) -> RoleVectors | None:
+def read_role_vectors(episode: EpisodeView) -> RoleVectors | None:
     """Return an episode's role vectors, or None if there are too few healthy samples to hold any out.
 
     A view that ends with its reference has healthy steps only.
@@ -123,7 +123,7 @@ def _role_vectors(episode: EpisodeView) -> RoleVectors | None:
         return None
     mean, sd = mean_and_sd(windows.reference)
     later = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)
-    z = np.vstack([held_out_deviations(windows.reference, windows.series), np.clip(later, -CLIP, CLIP)])
+    z = np.vstack([hold_out_deviations(windows.reference, windows.series), np.clip(later, -CLIP, CLIP)])
     role_of = episode.catalogue.role_of
     services = sorted(set(windows.services))
     position = {name: number for number, name in enumerate(services)}
@@ -139,7 +139,7 @@ def _role_vectors(episode: EpisodeView) -> RoleVectors | None:
 
 def healthy_sequences(episodes: Sequence[EpisodeView]) -> list[Matrix]:
     """Return the role vectors [steps, R] of every service in every training episode."""
-    read = [found for found in map(role_vectors, episodes) if found is not None]
+    read = [found for found in map(read_role_vectors, episodes) if found is not None]
     return [found.vectors[:, service] for found in read for service in range(len(found.services))]
 
 
@@ -192,7 +192,7 @@ class Steps:
         return np.bincount(cell, weights=chosen, minlength=size).reshape(self.count, kinds).astype(np.int64)
 
 
-def steps_of(episode: EpisodeView) -> Steps:
+def read_steps(episode: EpisodeView) -> Steps:
     """Return the grid of an episode's metrics."""
     start_ns, end_ns = episode.window
     step_ns = round(episode.context.resolution_s * SECOND_NS)
@@ -206,17 +206,17 @@ def steps_of(episode: EpisodeView) -> Steps:
     )
 
 
-def recent_sums(counts: Ints, steps: int = RECENT) -> Ints:
+def sum_recent(counts: Ints, steps: int = RECENT) -> Ints:
     """Return sums over the last `steps` steps, as [count, kinds]; fewer steps at the beginning."""
     total = np.cumsum(counts, axis=0)
     total[steps:] -= total[:-steps].copy()
     return total
 
 
-def recent_durations(counts: Ints, steps: int = RECENT) -> Ints:
+def span_of_recent(counts: Ints, steps: int = RECENT) -> Ints:
     """Return the distance between the first and last step with a row among the last `steps` steps.
 
-    >>> recent_durations(np.array([[1], [0], [0], [2], [0], [3]]), 4).ravel().tolist()
+    >>> span_of_recent(np.array([[1], [0], [0], [2], [0], [3]]), 4).ravel().tolist()
     [0, 0, 0, 3, 0, 2]
     """
     step = np.arange(len(counts))[:, None]
@@ -226,10 +226,10 @@ def recent_durations(counts: Ints, steps: int = RECENT) -> Ints:
     return np.maximum(last - first, 0)
 
 
-def silences(counts: Ints) -> Ints:
+def count_silent_steps(counts: Ints) -> Ints:
     """Return the number of consecutive steps without a row, up to each step.
 
-    >>> silences(np.array([[1], [0], [0], [2]])).ravel().tolist()
+    >>> count_silent_steps(np.array([[1], [0], [0], [2]])).ravel().tolist()
     [0, 1, 2, 0]
     """
     number = np.arange(1, len(counts) + 1)[:, None]

@@ -70,7 +70,7 @@ class ServiceLatency:
         return samples if np.ptp(samples) > 0 else None
 
 
-def call_series(episode: EpisodeView) -> CallSeries:
+def read_call_series(episode: EpisodeView) -> CallSeries:
     """Read calls from spans as series.
 
     A call counts for the called service. Clients' spans are used if they name it, because they include the network and
@@ -115,20 +115,20 @@ def _call_series(episode: EpisodeView) -> CallSeries:
     )
 
 
-def call_graph(episode: EpisodeView, calls: CallSeries | None = None) -> tuple[tuple[str, str], ...]:
+def read_call_graph(episode: EpisodeView, calls: CallSeries | None = None) -> tuple[tuple[str, str], ...]:
     """Return the declared (caller, callee) pairs, or those in healthy spans if none are declared."""
     candidates = set(episode.services)
-    pairs = episode.calls or (calls or call_series(episode)).pairs
+    pairs = episode.calls or (calls or read_call_series(episode)).pairs
     return tuple(sorted({pair for pair in pairs if candidates.issuperset(pair) and pair[0] != pair[1]}))
 
 
-def service_latency(episode: EpisodeView, alarm_ns: int, calls: CallSeries | None = None) -> ServiceLatency:
+def measure_latency(episode: EpisodeView, alarm_ns: int, calls: CallSeries | None = None) -> ServiceLatency:
     """Measure latencies from spans, or from metrics of the role latency averaged over each service.
 
     Steps without a call get the healthy mean. Services that are called in less than half of the healthy steps are left
     out.
     """
-    calls = calls or call_series(episode)
+    calls = calls or read_call_series(episode)
     if calls.services:
         ends = calls.starts_ns + calls.step_ns
         healthy = ends <= min(episode.reference[1], alarm_ns)
@@ -172,7 +172,7 @@ def _centred(columns: Matrix) -> tuple[Matrix, Matrix]:
     return away, np.where(size > _ROUNDING * np.sqrt((columns**2).sum(axis=0)), size, 0.0)
 
 
-def similarity_to_front(latency: ServiceLatency, front: str) -> dict[str, float]:
+def correlate_with_front(latency: ServiceLatency, front: str) -> dict[str, float]:
     """Return each service's absolute latency correlation with the front end; empty if that never moves."""
     target = latency.column(front)
     if target is None:
@@ -181,7 +181,7 @@ def similarity_to_front(latency: ServiceLatency, front: str) -> dict[str, float]
     return dict(zip(latency.services, similarity.tolist(), strict=True))
 
 
-def anomalous_services(latency: ServiceLatency, *, sigmas: float = SIGMAS) -> dict[str, float]:
+def find_anomalous_services(latency: ServiceLatency, *, sigmas: float = SIGMAS) -> dict[str, float]:
     """Return services whose latency exceeds a limit for three steps, with the sigmas that last."""
     if not latency.services:
         return {}

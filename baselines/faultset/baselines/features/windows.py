@@ -96,7 +96,7 @@ def localization_windows(
     return _windows(episode, step, min(reference_end_ns, alarm_ns), start_ns, keep_still=False)
 
 
-def window_after(
+def cut_window_after(
     episode: EpisodeView, alarm_ns: int, step_s: float, *, before: int = 1, steps: int | None = None
 ) -> TimeWindow:
     """Return the time from `before` steps before the alarm to `steps` after it, or to the end of the view."""
@@ -113,7 +113,7 @@ def window_after(
     )
 
 
-def step_ends(episode: EpisodeView) -> npt.NDArray[np.int64]:
+def list_step_ends(episode: EpisodeView) -> npt.NDArray[np.int64]:
     """Return the ends of the steps after the reference, for detectors without metrics."""
     start_ns, end_ns = episode.window
     step_ns = round(episode.context.resolution_s * SECOND_NS)

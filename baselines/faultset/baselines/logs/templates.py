@@ -165,13 +165,13 @@ def log_excess(found: Mapping[Name, float], reference: Mapping[Name, float], len
     return {name: max(0.0, count - length_ratio * reference.get(name, 0.0)) for name, count in found.items()}
 
 
-def error_lines(episode: EpisodeView, *, levels: bool = True) -> pa.Table:
+def select_error_lines(episode: EpisodeView, *, levels: bool = True) -> pa.Table:
     """Return the lines with a keyword, and with `levels` also those at level error or fatal."""
     columns = ("time", "service", "pod", "message")
 
     def make() -> pa.Table:
         logs = read_table(episode, "logs", (*columns, "level") if levels else columns)
-        hit = keyword_mask(episode)
+        hit = match_keywords(episode)
         if levels:
             level = logs["level"].cast("string")
             for bad in BAD_LEVELS:
@@ -181,7 +181,7 @@ def error_lines(episode: EpisodeView, *, levels: bool = True) -> pa.Table:
     return episode.once(("error lines", levels), make)
 
 
-def keyword_mask(episode: EpisodeView) -> pa.ChunkedArray:
+def match_keywords(episode: EpisodeView) -> pa.ChunkedArray:
     """Return which lines of an episode contain a keyword."""
 
     def make() -> pa.ChunkedArray:
@@ -250,7 +250,7 @@ def shape_of(beginning: str, length: int) -> str:
     return masked(beginning if whole else beginning.rpartition(" ")[0] or beginning)
 
 
-def shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
+def count_shapes(episode: EpisodeView, step_s: float) -> ShapeCounts:
     """Count lines by service, shape and step; keep the most frequent shapes only."""
     return episode.once(("shape counts", step_s), lambda: _shape_counts(episode, step_s))
 

@@ -13,8 +13,8 @@ from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import NOTHING, OWN_AND_PUBLISHED
 from faultset.baselines.features.metric_alarms import rank_by_series
-from faultset.baselines.features.windows import localization_windows, step_ends, window_after
-from faultset.baselines.logs.templates import counts_by, error_line_excess, error_lines, log_excess
+from faultset.baselines.features.windows import cut_window_after, list_step_ends, localization_windows
+from faultset.baselines.logs.templates import counts_by, error_line_excess, log_excess, select_error_lines
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -39,7 +39,7 @@ class AlwaysYes(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Raise an alarm at the first sample."""
-        times = step_ends(episode)
+        times = list_step_ends(episode)
         return Detection.from_scores(times, np.ones(len(times)), 0.5, consecutive=1)
 
 
@@ -59,7 +59,7 @@ class AlwaysNo(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Raise no alarm."""
-        times = step_ends(episode)
+        times = list_step_ends(episode)
         return Detection.from_scores(times, np.zeros(len(times)), 0.5)
 
 
@@ -91,7 +91,7 @@ class RandomDetector(Untrained):
     def detect(self, episode: EpisodeView) -> Detection:
         """Draw whether and when to raise an alarm."""
         rng = episode_rng(self.seed, episode.episode)
-        times = step_ends(episode)
+        times = list_step_ends(episode)
         scores = rng.uniform(0.0, 0.5, len(times))
         first = int(rng.integers(max(1, len(times) - 1)))
         if rng.random() < self.probability:
@@ -147,7 +147,7 @@ class Clock:
         share = self.share if self.share is not None else self.onset_
         if share is None:
             share = (episode.reference[1] - start_ns) / BASELINE_REFERENCE / (end_ns - start_ns)
-        times = step_ends(episode)
+        times = list_step_ends(episode)
         past = times >= start_ns + round(share * (end_ns - start_ns))
         return Detection.from_scores(times, past.astype(float), 0.5, consecutive=1)
 
@@ -257,8 +257,8 @@ class LoudestLog(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by error lines."""
-        time_window = window_after(episode, alarm_ns, episode.context.resolution_s)
-        lines = error_lines(episode)
+        time_window = cut_window_after(episode, alarm_ns, episode.context.resolution_s)
+        lines = select_error_lines(episode)
         counts = error_line_excess(lines, time_window)
         by_pod = log_excess(*counts_by(lines, time_window, ("service", "pod")), time_window.length_ratio)
         pods = {(service, pod): count for (service, pod), count in by_pod.items()}

@@ -21,7 +21,7 @@ from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.api.tables import parse_state, read_frame, read_table
 from faultset.baselines.features.object_states import object_histories, read_object_states, read_specification
 from faultset.baselines.features.windows import TimeWindow, localization_windows
-from faultset.baselines.logs.templates import error_lines
+from faultset.baselines.logs.templates import select_error_lines
 from faultset.baselines.methods.controls import Pair, fault_pair
 from faultset.baselines.methods.rules.state_rules import KubernetesState
 from faultset.baselines.stats.scaling import ABSENT_Z, Matrix, deviations, median_and_mad, with_metric_floor
@@ -184,7 +184,7 @@ def _logs(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] | N
         return None
     expected = before.sum() * time_window.length_ratio
     features = {"lines more": float(np.log((since.sum() + 1) / (expected + 1)))}
-    bad = error_lines(episode)
+    bad = select_error_lines(episode)
     bad_since, bad_before = _inside(bad["time"].cast("int64").to_numpy(), time_window)
     excess = bad_since.sum() - bad_before.sum() * time_window.length_ratio
     features["error lines"] = float(np.log1p(max(0.0, excess)))

@@ -14,12 +14,12 @@ from faultset.baselines.traces.events import (
     RETURN,
     Clients,
     Events,
-    client_spans,
-    code_events,
+    build_code_events,
+    find_client_spans,
     read_log_events,
     read_own_events,
 )
-from faultset.baselines.traces.spans import SD_FLOOR, Flags, Ints, Spans, only_pods
+from faultset.baselines.traces.spans import SD_FLOOR, Flags, Ints, Spans, find_only_pods
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -37,14 +37,14 @@ class TraceHealth:
     """The trace is in the test window and took longer than its operations explain, or has an unusual error."""
 
 
-def trace_start_ns(spans: Spans) -> Ints:
+def find_trace_starts(spans: Spans) -> Ints:
     """Return [traces] the start of the first span of each trace."""
     began = np.full(spans.traces, np.iinfo(np.int64).max)
     np.minimum.at(began, spans.trace, spans.start_ns)
     return began
 
 
-def trace_health(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: float = 1.5) -> TraceHealth:
+def classify_traces(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: float = 1.5) -> TraceHealth:
     """Classify traces as healthy, in the test window, and abnormal.
 
     A trace is too long if it exceeds the sum of mean + `sigmas` sd over its operations. Mean and sd are of exclusive
@@ -52,7 +52,7 @@ def trace_health(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: fl
     test window begins at `start_ns`.
     """
     count = spans.traces
-    began = trace_start_ns(spans)
+    began = find_trace_starts(spans)
     ended = np.full(count, np.iinfo(np.int64).min)
     np.maximum.at(ended, spans.trace, spans.end_ns)
     is_healthy = spans.end_ns < healthy_end_ns
@@ -264,8 +264,8 @@ def observe_requests(spans: Spans, episode: EpisodeView, healthy_end_ns: int) ->
 
 def _observe_requests(spans: Spans, episode: EpisodeView, healthy_end_ns: int) -> list[Sort]:
     logs = read_log_events(episode, spans)
-    clients = client_spans(spans, logs)
-    lines, calls = read_own_events(episode, spans), code_events(spans, logs, clients)
+    clients = find_client_spans(spans, logs)
+    lines, calls = read_own_events(episode, spans), build_code_events(spans, logs, clients)
     return [
         _successions(spans, lines, np.flatnonzero(~clients.is_client[lines.span])),
         _successions(spans, calls, np.flatnonzero(calls.kind != LOG)),
@@ -294,7 +294,7 @@ def _successions(spans: Spans, events: Events, kept: Ints) -> Sort:
         source=context * (int(kinds.max(initial=0)) + 1) + kinds[source],
         target=kinds[target],
         blamed=np.where(failed_answer, events.service[target], owner),
-        pod=np.where(failed_answer, only_pods(spans)[events.service[target]], spans.pod[span]),
+        pod=np.where(failed_answer, find_only_pods(spans)[events.service[target]], spans.pod[span]),
         trace=spans.trace[span],
         began_ns=events.time_ns[source],
         known_ns=events.time_ns[target],
@@ -316,7 +316,7 @@ def _paces(spans: Spans, clients: Clients, healthy_end_ns: int) -> list[Sort]:
     shown = np.where(clients.answer[calls] >= 0, clients.answer[calls], calls)
     answered_ns = np.where(clients.answer[calls] >= 0, spans.duration_ns[shown], 0)
     spent = (spans.duration_ns[calls] - answered_ns).astype(float)
-    called = np.where(clients.answer[calls] >= 0, spans.pod[shown], only_pods(spans)[clients.called[calls]])
+    called = np.where(clients.answer[calls] >= 0, spans.pod[shown], find_only_pods(spans)[clients.called[calls]])
     group = (spans.service[calls] * len(spans.names) + clients.called[calls]) * len(spans.operations)
     group = group + spans.operation[shown]
     return [

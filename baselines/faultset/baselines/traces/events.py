@@ -50,7 +50,7 @@ def _log_events(episode: EpisodeView, spans: Spans) -> LogEvents:
     row = pc.index_in(table["span_id"].cast(pa.string()), value_set=spans.span_ids).combine_chunks()  # type: ignore[attr-defined]
     has_span = pc.and_kleene(row.is_valid(), table["span_id"].combine_chunks().is_valid())  # type: ignore[attr-defined]
     table = table.filter(has_span)
-    statement, statements = log_statements(table["message"])
+    statement, statements = identify_statements(table["message"])
     return LogEvents(
         span=row.filter(has_span).cast("int64").to_numpy(zero_copy_only=False),
         time_ns=table["time"].cast("int64").to_numpy(),
@@ -59,11 +59,11 @@ def _log_events(episode: EpisodeView, spans: Spans) -> LogEvents:
     )
 
 
-def log_statements(messages: pa.ChunkedArray) -> tuple[Ints, tuple[str, ...]]:
+def identify_statements(messages: pa.ChunkedArray) -> tuple[Ints, tuple[str, ...]]:
     """Return the statement of the program that wrote each message, based on its first line.
 
     >>> lines = ["12:00:01 INFO a.Shop#31 sold 3", "server.go:7 > hi", "sold 12"]
-    >>> code, names = log_statements(pa.chunked_array([lines]))
+    >>> code, names = identify_statements(pa.chunked_array([lines]))
     >>> [names[number] for number in code]
     ['a.Shop#31', 'server.go:7', 'sold <*>']
     """
@@ -135,7 +135,7 @@ class Clients:
     """Called service, or -1 if unknown."""
 
 
-def client_spans(spans: Spans, logs: LogEvents) -> Clients:
+def find_client_spans(spans: Spans, logs: LogEvents) -> Clients:
     """Return which spans represent a call: they name a peer, or contain only one call of another service.
 
     Without a peer, most spans of the same name must contain only a call. Then a span without an answer is recognised by
@@ -164,16 +164,16 @@ def client_spans(spans: Spans, logs: LogEvents) -> Clients:
 
 
 def read_own_events(episode: EpisodeView, spans: Spans) -> Events:
-    """Return `own_events` of the episode's spans and lines."""
-    return episode.once("own events", lambda: own_events(spans, read_log_events(episode, spans)))
+    """Return `build_span_events` of the episode's spans and lines."""
+    return episode.once("own events", lambda: build_span_events(spans, read_log_events(episode, spans)))
 
 
-def own_events(spans: Spans, logs: LogEvents) -> Events:
+def build_span_events(spans: Spans, logs: LogEvents) -> Events:
     """Return begin, log lines and end of every span, without its child spans."""
     return _sorted(spans, logs, _borders(spans, np.arange(len(spans)), logs))
 
 
-def code_events(spans: Spans, logs: LogEvents, clients: Clients) -> Events:
+def build_code_events(spans: Spans, logs: LogEvents, clients: Clients) -> Events:
     """Return the events of spans in which code runs, with their calls and the answers."""
     parts = _borders(spans, np.flatnonzero(~clients.is_client), logs)
     child = np.flatnonzero((spans.parent >= 0) & ~clients.is_client[spans.parent])

@@ -263,7 +263,7 @@ def _labels(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Ints]:
     return labels, np.array([*(position[word] for word in masked), -1], dtype=np.int64)[codes]
 
 
-def only_pods(spans: Spans) -> Ints:
+def find_only_pods(spans: Spans) -> Ints:
     """Return the only pod that sends spans of each service, or -1 if there is none or more than one.
 
     A call without an answer can be attributed to such a pod.
@@ -277,12 +277,12 @@ def only_pods(spans: Spans) -> Ints:
     return only
 
 
-def called_pods(spans: Spans, calls: Invocations) -> Ints:
+def find_called_pods(spans: Spans, calls: Invocations) -> Ints:
     """Return the called pod of each call as index into `pods`, or -1 if unknown."""
-    return np.where(spans.service[calls.row] == calls.callee, spans.pod[calls.row], only_pods(spans)[calls.callee])
+    return np.where(spans.service[calls.row] == calls.callee, spans.pod[calls.row], find_only_pods(spans)[calls.callee])
 
 
-def calling_pods(spans: Spans, calls: Invocations) -> Ints:
+def find_calling_pods(spans: Spans, calls: Invocations) -> Ints:
     """Return the calling pod of each call as index into `pods`, or -1 for clients."""
     above = spans.parent[calls.row]
     row = np.where(spans.service[calls.row] == calls.callee, above, calls.row)
@@ -294,7 +294,7 @@ def invocations(spans: Spans) -> Invocations:
     return spans.calls
 
 
-def responsible_services(spans: Spans) -> Ints:
+def attribute_spans(spans: Spans) -> Ints:
     """Return the service that each span is evidence about.
 
     It is the span's own service, or the called service if a call got no answer.
@@ -393,15 +393,15 @@ class Calls:
 
 def read_ended_spans(episode: EpisodeView) -> EndedSpans:
     """Read an episode's spans with their operations."""
-    return episode.once("ended spans", lambda: ended_spans(read_spans(episode)))
+    return episode.once("ended spans", lambda: select_ended_spans(read_spans(episode)))
 
 
 def read_calls(episode: EpisodeView) -> Calls:
     """Read the calls that an episode's spans show."""
-    return episode.once("calls", lambda: calls_of(read_spans(episode)))
+    return episode.once("calls", lambda: find_calls(read_spans(episode)))
 
 
-def ended_spans(spans: Spans) -> EndedSpans:
+def select_ended_spans(spans: Spans) -> EndedSpans:
     """Return the spans of candidates with coded operations."""
     rows = np.flatnonzero(spans.service >= 0)
     width = max(1, len(spans.operations))
@@ -416,7 +416,7 @@ def ended_spans(spans: Spans) -> EndedSpans:
     )
 
 
-def calls_of(spans: Spans) -> Calls:
+def find_calls(spans: Spans) -> Calls:
     """Return calls: spans that name a peer, and spans whose parent is in another service and names none."""
     if not len(spans):
         return Calls(known_ns=np.zeros(0, dtype=np.int64), edges=np.zeros(0, dtype=np.int64))

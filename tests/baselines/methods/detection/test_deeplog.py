@@ -7,7 +7,7 @@ import pytest
 
 from faultset.baselines.logs.scores import NextTemplate
 from faultset.baselines.logs.templates import TemplateLines
-from faultset.baselines.methods.detection.deeplog import HISTORY, NextTemplateNetwork, surprise, unexpected_lines
+from faultset.baselines.methods.detection.deeplog import HISTORY, NextTemplateNetwork, find_unexpected_lines, surprise
 from faultset.baselines.networks import dense_parameters, lstm_parameters, missing_packages, train
 
 
@@ -17,7 +17,7 @@ def test_unexpected_lines_are_those_of_the_sequence_model(order: int) -> None:
     templates = rng.integers(0, 6, 400)
     groups = rng.integers(0, 3, 400)
     healthy = np.arange(400) < 250
-    result = unexpected_lines(templates, groups, healthy, order=order, top=2, leave_out=False)
+    result = find_unexpected_lines(templates, groups, healthy, order=order, top=2, leave_out=False)
     for group in range(3):
         rows = np.flatnonzero(groups == group)
         model = NextTemplate(order=order, top=2).fit(templates[rows[healthy[rows]]].tolist())
@@ -29,15 +29,15 @@ def test_the_vector_of_the_reference_gives_the_known_misses() -> None:
     templates = np.array(["ABCDX".index(letter) for letter in letters])
     healthy = np.arange(len(letters)) < 12
     groups = np.zeros(len(letters), dtype=np.int64)
-    missed = unexpected_lines(templates, groups, healthy, order=1, top=1, leave_out=False)[12:]
+    missed = find_unexpected_lines(templates, groups, healthy, order=1, top=1, leave_out=False)[12:]
     assert missed.reshape(6, 3).mean(axis=1) == pytest.approx([0, 0, 1 / 3, 1, 1, 1 / 3])
 
 
 def test_a_healthy_line_does_not_vouch_for_itself() -> None:
     templates = np.array([0, 1, 0, 1, 0, 1, 0, 2, 0, 1])
     groups, healthy = np.zeros(10, dtype=np.int64), np.ones(10, dtype=bool)
-    held_out = unexpected_lines(templates, groups, healthy, order=1)
-    remaining = unexpected_lines(templates, groups, healthy, order=1, leave_out=False)
+    held_out = find_unexpected_lines(templates, groups, healthy, order=1)
+    remaining = find_unexpected_lines(templates, groups, healthy, order=1, leave_out=False)
     assert held_out[7]
     assert not held_out[9]
     assert remaining.sum() <= held_out.sum()
@@ -45,7 +45,7 @@ def test_a_healthy_line_does_not_vouch_for_itself() -> None:
 
 def test_no_lines_are_no_trouble() -> None:
     nothing = np.zeros(0, dtype=np.int64)
-    assert len(unexpected_lines(nothing, nothing, nothing.astype(bool))) == 0
+    assert len(find_unexpected_lines(nothing, nothing, nothing.astype(bool))) == 0
 
 
 def lines(templates: list[int], services: list[int]) -> TemplateLines:

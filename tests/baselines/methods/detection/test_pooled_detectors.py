@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from faultset.baselines.api.registry import get_baseline
-from faultset.baselines.features.role_streams import healthy_sequences, role_vectors
+from faultset.baselines.features.role_streams import healthy_sequences, read_role_vectors
 from faultset.baselines.methods.detection.pooled_detectors import (
     Autoencoder,
     ForecastResidual,
@@ -102,7 +102,7 @@ def test_a_view_that_ends_with_its_reference_can_be_learned_from(examples: Examp
         context=lambda known: known | {"view_end_ns": end_ns},
     )
     assert len(healthy_sequences([short])) == len(view.services)
-    whole, cut = role_vectors(view), role_vectors(short)
+    whole, cut = read_role_vectors(view), read_role_vectors(short)
     assert whole is not None
     assert cut is not None
     np.testing.assert_allclose(cut.vectors[: cut.healthy], whole.vectors[: whole.healthy])

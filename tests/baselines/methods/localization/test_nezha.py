@@ -12,8 +12,15 @@ import pytest
 from faultset.baselines.api.contract import Ranking
 from faultset.baselines.api.registry import get_baseline
 from faultset.baselines.features.metric_alarms import MetricAlarm
-from faultset.baselines.methods.localization.nezha import follows_lost, span_depths
-from faultset.baselines.traces.events import CALL, RETURN, client_spans, code_events, own_events, read_log_events
+from faultset.baselines.methods.localization.nezha import follows_lost, measure_depths_of_spans
+from faultset.baselines.traces.events import (
+    CALL,
+    RETURN,
+    build_code_events,
+    build_span_events,
+    find_client_spans,
+    read_log_events,
+)
 from faultset.baselines.traces.spans import read_spans
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
@@ -219,7 +226,7 @@ def test_a_metric_far_from_its_reference_speaks_against_its_service(acted, fault
 def test_a_metric_of_a_service_speaks_against_its_pods_alike(acted, monkeypatch) -> None:
     alarm = MetricAlarm(service="geo", metric="cpu", share=1.0, z=9.0)
     monkeypatch.setattr(
-        "faultset.baselines.methods.localization.nezha.metric_alarms", lambda episode, alarm_ns: [alarm]
+        "faultset.baselines.methods.localization.nezha.find_metric_alarms", lambda episode, alarm_ns: [alarm]
     )
     ranking = asked("nezha-patterns", acted(usual, usual))
     assert ranking.ordered == ("geo",)
@@ -230,11 +237,11 @@ def test_events_of_calls_carry_the_name_that_the_called_service_uses(acted) -> N
     view = acted(usual, usual)
     spans = read_spans(view)
     logs = read_log_events(view, spans)
-    clients = client_spans(spans, logs)
+    clients = find_client_spans(spans, logs)
     assert clients.is_client.sum() == (np.array(spans.operations)[spans.operation] == "to geo").sum() * 2 + sum(
         number % 3 == 0 for number in range(230)
     )
-    events = code_events(spans, logs, clients)
+    events = build_code_events(spans, logs, clients)
     texts = {events.text(int(row)) for row in np.flatnonzero(np.isin(events.kind, (CALL, RETURN)))}
     assert "call geo geo.work" in texts
     assert "answer of search search.work" in texts
@@ -244,11 +251,11 @@ def test_events_of_calls_carry_the_name_that_the_called_service_uses(acted) -> N
 def test_events_of_a_span_are_in_order_and_end_last(acted) -> None:
     view = acted(usual, usual)
     spans = read_spans(view)
-    events = own_events(spans, read_log_events(view, spans))
+    events = build_span_events(spans, read_log_events(view, spans))
     assert len(events) == 2 * len(spans) + len(view.logs())
     same = np.diff(events.span) == 0
     assert (np.diff(events.time_ns)[same] >= 0).all()
-    assert span_depths(spans).max() == 5
+    assert measure_depths_of_spans(spans).max() == 5
 
 
 def test_lost_patterns_that_follow_on_a_lost_one_are_left_out() -> None:

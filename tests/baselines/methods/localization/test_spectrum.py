@@ -12,7 +12,7 @@ import pytest
 from faultset.baselines.api.contract import Ranking
 from faultset.baselines.api.registry import get_baseline
 from faultset.baselines.methods.localization.spectrum import spectrum_scores
-from faultset.baselines.traces.abnormal_traces import trace_health
+from faultset.baselines.traces.abnormal_traces import classify_traces
 from faultset.baselines.traces.spans import invocations, read_spans
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
@@ -179,7 +179,7 @@ def test_numbers_in_span_names_are_no_operations_of_their_own(traced) -> None:
 def test_a_trace_is_too_long_beyond_what_its_operations_explain(traced) -> None:
     view = traced(calls(), calls(search={"ms": 60}))
     spans = read_spans(view)
-    health = trace_health(spans, view.reference[1], int(spans.start_ns.min()) + 50 * SECOND)
+    health = classify_traces(spans, view.reference[1], int(spans.start_ns.min()) + 50 * SECOND)
     assert health.in_test_window.sum() == 100
     # Every second request calls search.
     assert health.abnormal.sum() == 50

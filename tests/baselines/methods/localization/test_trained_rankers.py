@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.localization.trained_rankers import NAMES, BoostedRanker, service_signatures
+from faultset.baselines.methods.localization.trained_rankers import NAMES, BoostedRanker, describe_services
 from faultset.baselines.testing.episodes import EMPTY, ExampleEpisodes, example_episodes
 
 SECOND = 1_000_000_000
@@ -47,14 +47,14 @@ def test_it_abstains_without_faults_or_evidence(examples: ExampleEpisodes):
     for taught in ([], healthy):
         assert BoostedRanker().fit(taught).localize(view, view.reference[1]).abstains
     nothing = examples.altered("no rows", EMPTY)
-    assert service_signatures(nothing, view.reference[1]) is None
+    assert describe_services(nothing, view.reference[1]) is None
     assert BoostedRanker().fit(faults(examples)).localize(nothing, view.reference[1]).abstains
 
 
 def test_a_signature_says_the_same_of_every_service(examples: ExampleEpisodes):
     tested = examples.faulty
     assert tested.onset_ns is not None
-    result = service_signatures(tested.view, tested.onset_ns)
+    result = describe_services(tested.view, tested.onset_ns)
     assert result is not None
     assert result.rows.shape == (len(result.services), len(NAMES))
     assert np.isfinite(result.rows).all()

@@ -6,14 +6,20 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from faultset.baselines.methods.rules.sli_rules import SLIRule, SLIRuleDetector, classify_requests, depths, ochiai
+from faultset.baselines.methods.rules.sli_rules import (
+    SLIRule,
+    SLIRuleDetector,
+    classify_requests,
+    measure_depths,
+    ochiai,
+)
 
 SECOND = 1_000_000_000
 
 
 def test_depth_is_the_longest_way_from_the_entry_and_cycles_end() -> None:
     calls = [("front", "search"), ("search", "geo"), ("front", "geo"), ("geo", "front")]
-    assert depths(calls, "front") == {"front": 0, "search": 1, "geo": 2}
+    assert measure_depths(calls, "front") == {"front": 0, "search": 1, "geo": 2}
 
 
 def test_ochiai_of_the_worked_example() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.baselines.features.object_states import read_specification, restarts, signs
+from faultset.baselines.features.object_states import count_restarts, find_signs, read_specification
 from faultset.baselines.methods.rules.state_rules import KubernetesState, LastChange, LastHarmfulChange, MostRestarts
 
 SECOND = 1_000_000_000
@@ -135,13 +135,13 @@ def test_without_changes_the_control_abstains(observe) -> None:
     ],
 )
 def test_signs_of_an_object(kind: str, state: dict, expected: set) -> None:
-    assert signs(kind, state) == expected
+    assert find_signs(kind, state) == expected
 
 
 def test_a_count_that_kubernetes_left_out_is_zero_where_it_was_there_before() -> None:
     expected = frozenset({"replicas", "readyReplicas", "ready"})
-    assert signs("Deployment", {"replicas": 2}, expected) == {"replicas missing"}
-    assert signs("Endpoints", {}, expected) == {"no endpoints"}
+    assert find_signs("Deployment", {"replicas": 2}, expected) == {"replicas missing"}
+    assert find_signs("Endpoints", {}, expected) == {"no endpoints"}
 
 
 def test_status_is_not_specification() -> None:
@@ -150,5 +150,5 @@ def test_status_is_not_specification() -> None:
 
 
 def test_restarts_tolerate_missing_fields() -> None:
-    assert restarts({}) == 0
-    assert restarts({"containers": [{}, {"restartCount": 2}, {"restartCount": None}]}) == 2
+    assert count_restarts({}) == 0
+    assert count_restarts({"containers": [{}, {"restartCount": 2}, {"restartCount": None}]}) == 2

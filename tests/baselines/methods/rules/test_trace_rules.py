@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from faultset.baselines.features.role_streams import Steps, idle_share, silences
+from faultset.baselines.features.role_streams import Steps, count_silent_steps, idle_share
 from faultset.baselines.methods.rules.trace_rules import (
     CLASS,
     MissingEdgeDetector,
@@ -72,7 +72,7 @@ def test_one_slow_span_in_twenty_is_not_a_change() -> None:
 
 def test_silence_is_counted_in_steps() -> None:
     counts = np.array([[0, 1], [0, 1], [2, 0], [0, 0]])
-    assert silences(counts).T.tolist() == [[1, 2, 0, 1], [0, 0, 1, 2]]
+    assert count_silent_steps(counts).T.tolist() == [[1, 2, 0, 1], [0, 0, 1, 2]]
     assert idle_share(counts) == pytest.approx([3.5 / 5, 2.5 / 5])
 
 

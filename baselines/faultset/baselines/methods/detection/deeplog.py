@@ -14,7 +14,7 @@ from faultset.baselines.api.contract import Detection, Evidence, Untrained, firs
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import LEAST_SAMPLES
-from faultset.baselines.features.role_streams import RECENT, Ints, excess_surprise, recent_sums, steps_of
+from faultset.baselines.features.role_streams import RECENT, Ints, excess_surprise, read_steps, sum_recent
 from faultset.baselines.logs.templates import TemplateLines, read_template_lines
 from faultset.baselines.methods.detection.neural_detectors import neural_detector
 from faultset.baselines.networks import (
@@ -37,7 +37,7 @@ _MOST_EVIDENCE = 5
 Verdicts = npt.NDArray[np.bool_]
 
 
-def unexpected_lines(
+def find_unexpected_lines(
     templates: Ints, groups: Ints, healthy: Verdicts, *, order: int = ORDER, top: int = TOP, leave_out: bool = True
 ) -> Verdicts:
     """Return which lines are not among the likely successors of the previous lines.
@@ -102,7 +102,7 @@ class UnexpectedLinesDetector(Untrained):
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every step after the reference by the least likely service."""
         lines = read_template_lines(episode)
-        steps = steps_of(episode)
+        steps = read_steps(episode)
         step = steps.of(lines.times_ns)
         healthy = (step >= 0) & (step < steps.healthy)
         if steps.healthy < LEAST_SAMPLES or not healthy.any():
@@ -111,8 +111,8 @@ class UnexpectedLinesDetector(Untrained):
         if missed is None:
             return Detection.silent()
         count = len(episode.services)
-        every = recent_sums(steps.counts(lines.times_ns, lines.services, count))
-        some = recent_sums(steps.counts(lines.times_ns[missed], lines.services[missed], count))
+        every = sum_recent(steps.counts(lines.times_ns, lines.services, count))
+        some = sum_recent(steps.counts(lines.times_ns[missed], lines.services[missed], count))
         total = np.bincount(lines.services[healthy], minlength=count)
         wrong = np.bincount(lines.services[healthy & missed], minlength=count)
         surprise = excess_surprise(some, every, (wrong + 0.5) / (total + 1.0))
@@ -167,7 +167,7 @@ class DeepLogMarkovDetector(UnexpectedLinesDetector):
         self.top = top
 
     def _unexpected(self, lines: TemplateLines, healthy: Verdicts) -> Verdicts:
-        return unexpected_lines(lines.templates, lines.services, healthy, order=self.order, top=self.top)
+        return find_unexpected_lines(lines.templates, lines.services, healthy, order=self.order, top=self.top)
 
 
 def _evidence(

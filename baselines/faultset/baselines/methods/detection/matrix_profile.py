@@ -10,7 +10,7 @@ import numpy.typing as npt
 from faultset.baselines.api.contract import Detection, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
-from faultset.baselines.features.held_out import HeldOut, own_limits, read_held_out, without_spikes
+from faultset.baselines.features.held_out import HeldOut, divide_by_limits, read_held_out, remove_spikes
 from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class MatrixProfileDetector(Untrained):
         within = nearest_distances(pieces[:, :first], pieces[:, :first], apart=max(1, length // 2))
         across = nearest_distances(pieces[:, first:], pieces[:, :first])
         # Ignore distances below half a sigma over the whole length.
-        ratios, limit = own_limits(within.T, across.T, 0.5 * np.sqrt(length))
+        ratios, limit = divide_by_limits(within.T, across.T, 0.5 * np.sqrt(length))
         shares = np.zeros(values.shape)
         shares[:, alive] = ratios * np.sign(values[:, alive])
         return held_out.detection(
@@ -116,5 +116,5 @@ def _lasting(held_out: HeldOut) -> tuple[Matrix, Matrix]:
     mean, sd = mean_and_sd(reference)
     present = np.zeros(reference.shape, dtype=bool)
     normal = deviations(reference, mean, with_metric_floor(sd, held_out.windows.series), present)
-    z = without_spikes(np.vstack([normal, held_out.z])).clip(-CLIP, CLIP)
+    z = remove_spikes(np.vstack([normal, held_out.z])).clip(-CLIP, CLIP)
     return z[: len(normal)], z[len(normal) :]

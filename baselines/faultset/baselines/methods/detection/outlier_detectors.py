@@ -9,8 +9,8 @@ import numpy as np
 from faultset.baselines.api.contract import Detection, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
-from faultset.baselines.features.held_out import folds, held_out_scores, read_held_out
-from faultset.baselines.features.role_streams import service_roles, system_signals
+from faultset.baselines.features.held_out import hold_out_scores, read_held_out, split_folds
+from faultset.baselines.features.role_streams import stream_service_roles, stream_signals
 from faultset.baselines.stats.outlier_scores import (
     ecod_scores,
     forest_scores,
@@ -69,7 +69,7 @@ class IsolationForestDetector(Untrained):
         held_out = read_held_out(episode)
         if held_out is None:
             return Detection.silent(0.5)
-        streams = system_signals(episode, held_out)
+        streams = stream_signals(episode, held_out)
         healthy, scores = forest_scores(streams.normal, streams.values, trees=self.trees, seed=self.seed)
         return held_out.detection(scores, float(healthy.max()))
 
@@ -111,12 +111,12 @@ class LocalOutlierFactorDetector(Untrained):
         held_out = read_held_out(episode)
         if held_out is None:
             return Detection.silent(1.0)
-        streams = service_roles(episode, held_out)
+        streams = stream_service_roles(episode, held_out)
 
         def score(normal: Matrix, points: Matrix) -> Matrix:
             return local_outlier_factors(normal, points, neighbours=self.neighbours)
 
-        limit = reference_limit(held_out_scores(streams.normal, score))
+        limit = reference_limit(hold_out_scores(streams.normal, score))
         return held_out.detection(score(streams.normal, streams.values), limit)
 
 
@@ -150,8 +150,8 @@ class MahalanobisDetector(Untrained):
         held_out = read_held_out(episode)
         if held_out is None:
             return Detection.silent()
-        streams = service_roles(episode, held_out)
-        limit = reference_limit(held_out_scores(streams.normal, shrunk_mahalanobis))
+        streams = stream_service_roles(episode, held_out)
+        limit = reference_limit(hold_out_scores(streams.normal, shrunk_mahalanobis))
         return held_out.detection(shrunk_mahalanobis(streams.normal, streams.values), limit)
 
 
@@ -188,12 +188,12 @@ class MCDDetector(Untrained):
         held_out = read_held_out(episode)
         if held_out is None:
             return Detection.silent()
-        streams = system_signals(episode, held_out)
+        streams = stream_signals(episode, held_out)
 
         def score(normal: Matrix, points: Matrix) -> Matrix:
             return robust_mahalanobis(normal, points, seed=self.seed)
 
-        limit = reference_limit(held_out_scores(streams.normal, score, count=3))
+        limit = reference_limit(hold_out_scores(streams.normal, score, count=3))
         return held_out.detection(score(streams.normal, streams.values), limit)
 
 
@@ -230,7 +230,7 @@ class ECODDetector(Untrained):
         windows = held_out.windows
         values = windows.values.copy()
         values[windows.absent] = np.inf
-        limit = reference_limit(held_out_scores(windows.reference, ecod_scores))
+        limit = reference_limit(hold_out_scores(windows.reference, ecod_scores))
         return held_out.detection(ecod_scores(windows.reference, values), limit)
 
 
@@ -282,7 +282,7 @@ class PCADetector(Untrained):
     def _limits(self, normal: Matrix) -> tuple[float, float]:
         pairs = [
             principal_distances(normal[rest], normal[block], variance=self.variance)
-            for rest, block in folds(len(normal))
+            for rest, block in split_folds(len(normal))
         ]
         spe, t2 = (reference_limit(np.concatenate(parts), least=1e-9) for parts in zip(*pairs, strict=True))
         return spe, t2

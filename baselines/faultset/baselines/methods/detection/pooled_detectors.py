@@ -13,8 +13,8 @@ import numpy as np
 from faultset.baselines.api.contract import Detection, Evidence, first_alarm
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import SAMPLE
-from faultset.baselines.features.held_out import own_limits
-from faultset.baselines.features.role_streams import RoleVectors, healthy_sequences, role_vectors
+from faultset.baselines.features.held_out import divide_by_limits
+from faultset.baselines.features.role_streams import RoleVectors, healthy_sequences, read_role_vectors
 from faultset.baselines.stats.scaling import Matrix
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ class PooledDetector:
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference by the largest ratio of a service's score to its limit."""
-        vectors = role_vectors(episode)
+        vectors = read_role_vectors(episode)
         if self.model_ is None or vectors is None or vectors.windows.empty or vectors.healthy <= self.history + 1:
             return Detection.silent(1.0)
         scores = self._scores_of_services(vectors.vectors)
         first = vectors.healthy - self.history
-        shares, limit = own_limits(scores[:first], scores[first:], max(self.usual_, 1e-9))
+        shares, limit = divide_by_limits(scores[:first], scores[first:], max(self.usual_, 1e-9))
         return self._detection(vectors, shares, limit)
 
     def _scores_of_services(self, vectors: Matrix) -> Matrix:

@@ -12,7 +12,7 @@ from faultset.baselines.api.contract import CONSECUTIVE, Detection, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import HeldOut, read_held_out
-from faultset.baselines.features.role_streams import service_roles, services
+from faultset.baselines.features.role_streams import services, stream_service_roles
 from faultset.baselines.stats.change_points import Spot
 from faultset.baselines.stats.scaling import LEVEL, Matrix, bonferroni_sigmas, reference_limit, sustained
 
@@ -143,7 +143,7 @@ class BOCPDDetector(Untrained):
         held_out = read_held_out(episode)
         if held_out is None:
             return Detection.silent()
-        streams = service_roles(episode, held_out.lasting)
+        streams = stream_service_roles(episode, held_out.lasting)
         center, spread = streams.normal.mean(axis=0), np.maximum(streams.normal.std(axis=0), LEAST_SPREAD)
         owners = [service for service, _ in streams.names]
         starts = [column for column, owner in enumerate(owners) if column == 0 or owners[column - 1] != owner]

@@ -266,14 +266,14 @@ class MicroCause(Untrained):
             return Ranking.abstain()
         healthy, since = healthy_spreads(windows)
         columns = most_deviating(episode, windows, since, per_service=self.per_service)
-        front_column = front_series(episode, windows, since)
+        front_column = choose_front_series(episode, windows, since)
         if front_column is None:
             return Ranking.abstain()
         columns = sorted({*columns, front_column})
         front = columns.index(front_column)
         series = np.vstack([healthy, since])[:, columns]
         links = lagged_links(series, lags=LAGS)
-        strength = front_strength(series, links, front)
+        strength = correlate_front(series, links, front)
         visits = expected_visits(transition_matrix(links, strength, front, backward=self.backward), front)
         visits[front] = 0.0
         limit = bonferroni_sigmas(len(windows.series), samples=len(windows.reference))
@@ -297,7 +297,7 @@ class MicroCause(Untrained):
         return Ranking.of(scores, episode.services, evidence, metrics)
 
 
-def front_series(episode: EpisodeView, windows: Windows, since: Matrix) -> int | None:
+def choose_front_series(episode: EpisodeView, windows: Windows, since: Matrix) -> int | None:
     """Return the front end's latency column that moves most, else its errors, else None."""
     size = np.abs(since).max(axis=0)
     for role in FRONT_ROLES:
@@ -311,7 +311,7 @@ def front_series(episode: EpisodeView, windows: Windows, since: Matrix) -> int |
     return None
 
 
-def front_strength(series: Matrix, links: LaggedLinks, front: int) -> Matrix:
+def correlate_front(series: Matrix, links: LaggedLinks, front: int) -> Matrix:
     """Return the absolute partial correlation of each series with the front end, given their delayed causes."""
     earliest = max([lag for causes in links.causes for _, lag in causes], default=0)
     strength = np.zeros(series.shape[1])

@@ -12,7 +12,7 @@ from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.metric_alarms import CLIP, healthy_spreads
-from faultset.baselines.features.service_latency import call_graph
+from faultset.baselines.features.service_latency import read_call_graph
 from faultset.baselines.features.windows import localization_windows
 from faultset.baselines.stats.scaling import ABSENT_Z, Matrix
 
@@ -179,7 +179,7 @@ class CIRCA(Untrained):
         if windows.empty:
             return Ranking.abstain()
         healthy, since = healthy_spreads(windows, stopped=False)
-        parents = signal_parents(episode.services, call_graph(episode), episode.context.workload_entry)
+        parents = signal_parents(episode.services, read_call_graph(episode), episode.context.workload_entry)
         role = episode.catalogue.role_of
         members: dict[Node, list[int]] = {}
         for column, (service, metric) in enumerate(windows.series):

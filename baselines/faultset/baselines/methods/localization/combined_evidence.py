@@ -15,7 +15,7 @@ from faultset.baselines.api.tables import read_table
 from faultset.baselines.evidence.line_evidence import count_evidence, log_evidence
 from faultset.baselines.evidence.metric_evidence import ServiceEvidence, metric_evidence
 from faultset.baselines.features.object_states import SAMPLING_NS, Rollout, successful_rollouts
-from faultset.baselines.features.service_latency import CallSeries, call_graph, call_series
+from faultset.baselines.features.service_latency import CallSeries, read_call_graph, read_call_series
 from faultset.baselines.methods.localization.graph_traversal import GraphTraversal
 from faultset.baselines.methods.localization.nezha import NezhaPatterns
 from faultset.baselines.methods.rules.state_rules import KubernetesState
@@ -157,8 +157,8 @@ class CombinedEvidence(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by the evidence that remains."""
-        calls = call_series(episode)
-        graph = call_graph(episode, calls)
+        calls = read_call_series(episode)
+        graph = read_call_graph(episode, calls)
         candidates = set(episode.services)
         evidence = [item for item in self._evidence(episode, alarm_ns, calls) if item.service in candidates]
         if not evidence:

@@ -72,7 +72,7 @@ class BaroChangePoint(Untrained):
         detection = Detection.from_scores(windows.times_ns, scores, SURE)
         if detection.alarm_ns is None:
             return detection
-        since_s = (detection.alarm_ns - change_of(runs, windows, detection.alarm_ns)) / SECOND_NS
+        since_s = (detection.alarm_ns - find_change(runs, windows, detection.alarm_ns)) / SECOND_NS
         detail = f"new regime since {since_s:g} s"
         evidence = tuple(
             Evidence(service=service, subject="latency and errors", score=score, detail=detail)
@@ -81,13 +81,13 @@ class BaroChangePoint(Untrained):
         return Detection.from_scores(windows.times_ns, scores, SURE, evidence=evidence[:5])
 
     def _runs(self, episode: EpisodeView, windows: Windows) -> tuple[RunLengths, list[tuple[str, float]]]:
-        samples, owners = regime_columns(episode, windows)
+        samples, owners = build_regime_columns(episode, windows)
         late = np.abs(samples[len(windows.reference) :]).max(axis=0)
         order = sorted(zip(owners, late.tolist(), strict=True), key=lambda item: (-item[1], item[0]))
         return run_lengths(samples, hazard=self.hazard), order
 
 
-def regime_columns(episode: EpisodeView, windows: Windows) -> tuple[Matrix, list[str]]:
+def build_regime_columns(episode: EpisodeView, windows: Windows) -> tuple[Matrix, list[str]]:
     """Return latencies and errors of reference and test window, scaled by their range in the reference.
 
     All metrics are used if there are no latencies and errors. If there are too many columns, they are replaced by the
@@ -114,7 +114,7 @@ def regime_columns(episode: EpisodeView, windows: Windows) -> tuple[Matrix, list
     return np.clip((joined - within.mean(axis=0)) / spread, -CLIP, CLIP), names
 
 
-def change_of(runs: RunLengths, windows: Windows, alarm_ns: int) -> int:
+def find_change(runs: RunLengths, windows: Windows, alarm_ns: int) -> int:
     """Return when the most likely run at the alarm began."""
     row = int(np.searchsorted(windows.times_ns, alarm_ns))
     sample = len(windows.reference) + row

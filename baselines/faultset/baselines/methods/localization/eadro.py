@@ -10,8 +10,8 @@ import numpy as np
 from faultset.baselines.api.contract import Evidence, Labelled, Ranking
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import SAMPLE
-from faultset.baselines.features.service_latency import call_graph
-from faultset.baselines.methods.localization.trained_rankers import NAMES, TABLES_READ, service_signatures
+from faultset.baselines.features.service_latency import read_call_graph
+from faultset.baselines.methods.localization.trained_rankers import NAMES, TABLES_READ, describe_services
 from faultset.baselines.networks import (
     EXTRA,
     Parameters,
@@ -201,12 +201,12 @@ class UntrainedEadro(Eadro):
 
 def build_graph(episode: EpisodeView, alarm_ns: int) -> tuple[tuple[str, ...], Matrix, Matrix] | None:
     """Return services, signatures [V, F] and adjacency [V, V]; None without telemetry."""
-    signatures = service_signatures(episode, alarm_ns)
+    signatures = describe_services(episode, alarm_ns)
     if signatures is None:
         return None
     position = {service: number for number, service in enumerate(signatures.services)}
     near = np.eye(len(position))
-    for caller, callee in call_graph(episode):
+    for caller, callee in read_call_graph(episode):
         if caller in position and callee in position:
             near[position[caller], position[callee]] = near[position[callee], position[caller]] = 1.0
     return signatures.services, signatures.rows, near

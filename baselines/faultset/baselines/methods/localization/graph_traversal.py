@@ -16,12 +16,12 @@ from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.service_latency import (
     FROM_SPANS,
-    anomalous_services,
-    call_graph,
-    call_series,
+    correlate_with_front,
     correlations,
-    service_latency,
-    similarity_to_front,
+    find_anomalous_services,
+    measure_latency,
+    read_call_graph,
+    read_call_series,
 )
 from faultset.baselines.features.windows import Windows, localization_windows
 from faultset.baselines.stats.scaling import Matrix, deviations, median_and_mad
@@ -172,7 +172,7 @@ class GraphTraversal(Untrained):
         ill = {name: z for name, z in moved[symptom].items() if z >= self.least_z and name in episode.services}
         if not ill:
             return Ranking.abstain()
-        calls = call_graph(episode)
+        calls = read_call_graph(episode)
         scores = count_explained(calls, ill, front)
         helped = {caller for caller, callee in calls if caller in ill and callee in ill and caller != callee}
         ranked = {name: score * (UNLIKELY if name in helped else 1.0) for name, score in scores.items()}
@@ -303,7 +303,7 @@ class AlarmDescent(Untrained):
         scores = {name: UNREACHED * value for name, value in strength.items()}
         scores |= {
             name: blame + scores[name]
-            for name, blame in divide_blame(call_graph(episode), strength, alarm_place.service).items()
+            for name, blame in divide_blame(read_call_graph(episode), strength, alarm_place.service).items()
         }
         evidence = [
             Evidence(
@@ -355,11 +355,11 @@ class Microscope(Untrained):
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank the last anomalous services on the paths from the front end."""
         front = episode.context.workload_entry
-        calls = call_series(episode)
-        latency = service_latency(episode, alarm_ns, calls)
-        anomalous = anomalous_services(latency)
-        similarity = similarity_to_front(latency, front)
-        ends = find_path_ends(call_graph(episode, calls), front, anomalous)
+        calls = read_call_series(episode)
+        latency = measure_latency(episode, alarm_ns, calls)
+        anomalous = find_anomalous_services(latency)
+        similarity = correlate_with_front(latency, front)
+        ends = find_path_ends(read_call_graph(episode, calls), front, anomalous)
         scores = {name: similarity.get(name, 0.0) for name in ends}
         evidence = [
             Evidence(service=name, subject="latency", score=anomalous[name], detail="sigmas for three steps")

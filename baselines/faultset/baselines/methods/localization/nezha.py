@@ -12,7 +12,7 @@ import numpy as np
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
-from faultset.baselines.features.metric_alarms import MetricAlarm, metric_alarms
+from faultset.baselines.features.metric_alarms import MetricAlarm, find_metric_alarms
 from faultset.baselines.stats.scaling import Matrix, distinct
 from faultset.baselines.traces.abnormal_traces import (
     LEAST_G,
@@ -24,9 +24,9 @@ from faultset.baselines.traces.abnormal_traces import (
     come_first,
     contrast,
     effective,
+    find_trace_starts,
     g_statistic,
     observe_requests,
-    trace_start_ns,
 )
 from faultset.baselines.traces.events import BEGIN, Events, read_own_events
 from faultset.baselines.traces.spans import Flags, Ints, Spans, read_spans
@@ -47,7 +47,7 @@ class Edges:
     target: Ints
 
 
-def event_graph(spans: Spans, events: Events) -> Edges:
+def link_events(spans: Spans, events: Events) -> Edges:
     """Link consecutive events of a span, and the begin event of a span with its cause.
 
     The cause is the parent's last event before it if both spans are in one service, otherwise the parent's begin.
@@ -73,7 +73,7 @@ def event_graph(spans: Spans, events: Events) -> Edges:
     )
 
 
-def span_depths(spans: Spans) -> Ints:
+def measure_depths_of_spans(spans: Spans) -> Ints:
     """Return the depth of each span in its trace."""
     depth = np.zeros(len(spans), dtype=np.int64)
     above = spans.parent
@@ -151,10 +151,10 @@ class Nezha(Untrained):
         if not len(spans):
             return Ranking.abstain()
         events = read_own_events(episode, spans)
-        edges = event_graph(spans, events)
-        alarms = {alarm.service: alarm.metric for alarm in metric_alarms(episode, alarm_ns)}
+        edges = link_events(spans, events)
+        alarms = {alarm.service: alarm.metric for alarm in find_metric_alarms(episode, alarm_ns)}
         alarmed = np.array([name in alarms for name in spans.names], dtype=bool)
-        began = trace_start_ns(spans)
+        began = find_trace_starts(spans)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
         healthy, suffering = began < healthy_end_ns, began >= alarm_ns
         if not healthy.any() or not suffering.any():
@@ -198,7 +198,7 @@ class Nezha(Untrained):
         healthy_counts = np.bincount(code[healthy[trace]], minlength=len(number)).astype(float)
         now = np.bincount(code[suffering[trace] & ~cut], minlength=len(number)).astype(float)
         depth = np.zeros(len(number), dtype=np.int64)
-        np.maximum.at(depth, code, span_depths(spans)[events.span[row_of]])
+        np.maximum.at(depth, code, measure_depths_of_spans(spans)[events.span[row_of]])
         return Patterns(
             source=source[number],
             target=target[number],
@@ -289,7 +289,7 @@ class NezhaPatterns(Untrained):
 
     def _ranking(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         spans = read_spans(episode)
-        alarms = metric_alarms(episode, alarm_ns)
+        alarms = find_metric_alarms(episode, alarm_ns)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
         sorts = observe_requests(spans, episode, healthy_end_ns) if len(spans) else []
         scores: dict[str, float] = defaultdict(float)

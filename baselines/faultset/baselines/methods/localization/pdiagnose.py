@@ -22,13 +22,13 @@ from faultset.baselines.features.metric_alarms import (
 from faultset.baselines.features.windows import (
     TimeWindow,
     Windows,
+    cut_window_after,
     detection_windows,
     localization_windows,
-    window_after,
 )
-from faultset.baselines.logs.templates import error_line_counts, error_lines, log_excess
+from faultset.baselines.logs.templates import error_line_counts, log_excess, select_error_lines
 from faultset.baselines.stats.scaling import varies
-from faultset.baselines.traces.spans import read_spans, responsible_services, slow_spans
+from faultset.baselines.traces.spans import attribute_spans, read_spans, slow_spans
 from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
@@ -201,9 +201,9 @@ class PDiagnose(Untrained):
         """Rank services by votes."""
         # One step earlier, because an alarm is at the end of the sample that raised it.
         windows = localization_windows(episode, alarm_ns, before=1)
-        time_window = window_after(episode, alarm_ns, windows.step_ns / SECOND_NS, steps=self.steps)
+        time_window = cut_window_after(episode, alarm_ns, windows.step_ns / SECOND_NS, steps=self.steps)
         metric, evidence, first = self._metrics(windows, _flags_since(episode, windows, self.combine))
-        lines = error_line_counts(error_lines(episode, levels=False), time_window)
+        lines = error_line_counts(select_error_lines(episode, levels=False), time_window)
         log = beyond_reference(*lines, time_window.length_ratio)
         trace, spans = anomalous_spans(episode, time_window, self.span_time)
         votes = vote([metric, log, trace], self.weights)
@@ -269,7 +269,7 @@ def anomalous_spans(
 ) -> tuple[dict[str, float], list[Evidence]]:
     """Count spans per service that are slow for their operation or failed, beyond what the reference has."""
     spans = read_spans(episode)
-    service, operations = responsible_services(spans), max(1, len(spans.operations))
+    service, operations = attribute_spans(spans), max(1, len(spans.operations))
     group = service * operations + spans.operation
     healthy = (spans.start_ns >= time_window.healthy_start_ns) & (spans.start_ns < time_window.healthy_end_ns)
     since = (spans.start_ns >= time_window.start_ns) & (spans.start_ns < time_window.end_ns)

@@ -13,12 +13,12 @@ from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.service_latency import (
     FROM_SPANS,
     ServiceLatency,
-    anomalous_services,
-    call_graph,
-    call_series,
+    correlate_with_front,
     correlations,
-    service_latency,
-    similarity_to_front,
+    find_anomalous_services,
+    measure_latency,
+    read_call_graph,
+    read_call_series,
 )
 from faultset.baselines.features.windows import Windows, localization_windows
 from faultset.baselines.stats.scaling import deviations, mean_and_sd
@@ -66,7 +66,7 @@ def build_walk(calls: tuple[tuple[str, str], ...], similarity: Mapping[str, floa
     return graph
 
 
-def visits(graph: nx.DiGraph, start: Mapping[str, float], *, damping: float = DAMPING) -> dict[str, float]:
+def count_visits(graph: nx.DiGraph, start: Mapping[str, float], *, damping: float = DAMPING) -> dict[str, float]:
     """Return the share of time that a walk with restarts spends at each node (personalised PageRank)."""
     import networkx as nx
 
@@ -112,14 +112,14 @@ class MonitorRank(Untrained):
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by visits."""
         front = episode.context.workload_entry
-        calls = call_series(episode)
-        latency = service_latency(episode, alarm_ns, calls)
-        similarity = similarity_to_front(latency, front)
+        calls = read_call_series(episode)
+        latency = measure_latency(episode, alarm_ns, calls)
+        similarity = correlate_with_front(latency, front)
         start = {name: value for name, value in similarity.items() if name != front and value > 0}
         if not start:
             return Ranking.abstain()
-        graph = build_walk(call_graph(episode, calls), similarity, backward=self.backward)
-        scores = visits(graph, start, damping=self.damping)
+        graph = build_walk(read_call_graph(episode, calls), similarity, backward=self.backward)
+        scores = count_visits(graph, start, damping=self.damping)
         evidence = [
             Evidence(service=name, subject="latency", score=value, detail="|correlation| with the front end's latency")
             for name, value in sorted(start.items(), key=lambda item: (-item[1], item[0]))
@@ -158,12 +158,12 @@ class MicroRCA(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by visits."""
-        calls = call_series(episode)
-        latency = service_latency(episode, alarm_ns, calls)
-        anomalous = anomalous_services(latency)
+        calls = read_call_series(episode)
+        latency = measure_latency(episode, alarm_ns, calls)
+        anomalous = find_anomalous_services(latency)
         if not anomalous:
             return Ranking.abstain()
-        graph = self._graph(latency, call_graph(episode, calls), anomalous)
+        graph = self._graph(latency, read_call_graph(episode, calls), anomalous)
         resources, evidence = resource_correlations(localization_windows(episode, alarm_ns), episode, latency)
         start: dict[str, float] = {}
         for name in sorted(anomalous):
@@ -171,7 +171,7 @@ class MicroRCA(Untrained):
             weights += [weight for _, _, weight in graph.out_edges(name, data="weight")]
             mean = float(np.mean(weights)) if weights else self.anomalous_edge
             start[name] = mean * max(resources.get(name, 0.0), LEAST) / max(len(weights), 1)
-        scores = visits(graph, start, damping=self.damping)
+        scores = count_visits(graph, start, damping=self.damping)
         return Ranking.of(scores, episode.services, [item for item in evidence if item.service in anomalous][:10])
 
     def _graph(

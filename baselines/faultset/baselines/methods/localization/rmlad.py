@@ -33,7 +33,7 @@ def candidate_series(z: Matrix, *, sigmas: float = 3.0, least: int = LEAST_CANDI
     return moved if moved.sum() >= least else z.std(axis=0) > 0
 
 
-def association(
+def measure_association(
     series: Matrix,
     score: Matrix,
     *,
@@ -112,7 +112,7 @@ class RMLAD(Untrained):
     scope
         `system` compares every series with the score of all logs, `own` with the score of its service.
     replicates, noise, neighbours, lag
-        See `association`.
+        See `measure_association`.
     half_window
         Number of bins on each side of the alarm.
 
@@ -168,7 +168,7 @@ class RMLAD(Untrained):
         columns = np.flatnonzero(candidate_series(z) & (target.std(axis=0) > 0))
         if len(columns) == 0:
             return Ranking.abstain()
-        shared = association(
+        shared = measure_association(
             z[:, columns],
             target[:, columns],
             replicates=self.replicates,

@@ -12,8 +12,8 @@ from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.stats.scaling import Matrix, distinct
-from faultset.baselines.traces.abnormal_traces import TraceHealth, trace_health
-from faultset.baselines.traces.spans import Flags, Ints, Spans, called_pods, invocations, read_spans
+from faultset.baselines.traces.abnormal_traces import TraceHealth, classify_traces
+from faultset.baselines.traces.spans import Flags, Ints, Spans, find_called_pods, invocations, read_spans
 from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def measure_coverage(spans: Spans, *, by_pod: bool = False) -> Coverage:
     """Return the operations that each trace calls, separately for each pod if `by_pod`."""
     calls = invocations(spans)
     trace = spans.trace[calls.row]
-    pod = called_pods(spans, calls) if by_pod else np.full(len(trace), -1)
+    pod = find_called_pods(spans, calls) if by_pod else np.full(len(trace), -1)
     _, first, kind = distinct(calls.kind * (len(spans.pods) + 1) + pod + 1)
     matrix = sparse.csr_matrix((np.ones(len(trace)), (trace, kind)), shape=(spans.traces, len(first)), dtype=float)
     matrix.sum_duplicates()
@@ -137,7 +137,7 @@ class _Spectrum(Untrained):
         healthy_end_ns = min(episode.reference[1], alarm_ns)
         health = episode.once(
             ("trace health", healthy_end_ns, start_ns, self.sigmas),
-            lambda: trace_health(spans, healthy_end_ns, start_ns, sigmas=self.sigmas),
+            lambda: classify_traces(spans, healthy_end_ns, start_ns, sigmas=self.sigmas),
         )
         normal = health.healthy | (health.in_test_window & ~health.abnormal)
         if not health.abnormal.any():

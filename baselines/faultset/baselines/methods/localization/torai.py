@@ -14,9 +14,9 @@ from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.metric_alarms import CLIP, healthy_spreads
-from faultset.baselines.features.service_latency import call_series, service_latency
+from faultset.baselines.features.service_latency import measure_latency, read_call_series
 from faultset.baselines.features.windows import localization_windows, most_deviating
-from faultset.baselines.logs.templates import shape_counts
+from faultset.baselines.logs.templates import count_shapes
 from faultset.baselines.methods.localization.causal_discovery import RUNS, FNodeTests, mean_reciprocal_ranks
 from faultset.baselines.stats.scaling import Matrix, trusted_input
 from faultset.core.times import SECOND_NS
@@ -145,15 +145,15 @@ class TORAI(Untrained):
         else:
             columns.append(shares(np.abs(healthy_spreads(windows)[1]).max(axis=0), windows.services, services))
         step_s = episode.context.resolution_s
-        lines = shape_counts(episode, step_s)
+        lines = count_shapes(episode, step_s)
         healthy, since = _cut(lines.ends_ns, episode, alarm_ns, step_s)
         if healthy.any() and since.any():
             severity = count_severity(lines.counts[healthy], lines.counts[since])
             columns.append(shares(severity, [service for service, _ in lines.shapes], services, largest=True))
         else:
             columns.append(np.zeros(len(services)))
-        calls = call_series(episode)
-        latency = service_latency(episode, alarm_ns, calls) if calls.services else None
+        calls = read_call_series(episode)
+        latency = measure_latency(episode, alarm_ns, calls) if calls.services else None
         slow = np.abs(latency.values).max(axis=0) if latency and latency.services else np.empty(0)
         columns.append(shares(slow, latency.services if latency else (), services))
         healthy, since = _cut(calls.starts_ns + calls.step_ns, episode, alarm_ns, step_s)

@@ -17,8 +17,8 @@ from faultset.baselines.traces.spans import (
     Ints,
     Invocations,
     Spans,
-    called_pods,
-    calling_pods,
+    find_called_pods,
+    find_calling_pods,
     invocations,
     read_spans,
 )
@@ -40,7 +40,7 @@ def jaccard(abnormal_with: Matrix, abnormal: float, all_with: Matrix) -> Matrix:
     return np.divide(abnormal_with, union, out=np.zeros_like(abnormal_with), where=union > 0)
 
 
-def severities(values: Matrix, kinds: Ints, known: Flags) -> Matrix:
+def measure_severities(values: Matrix, kinds: Ints, known: Flags) -> Matrix:
     """Return the distance of each value from its kind's mean over known rows, in sd; 0 for unknown kinds."""
     size = int(kinds.max()) + 1 if len(kinds) else 0
     known_kinds = kinds[known]
@@ -109,8 +109,8 @@ class TraceRCA(Untrained):
             return Ranking.abstain()
         inputs = (spans, calls, in_test_window, is_abnormal)
         scores, entered, outgoing = self._suspicion(*inputs, calls.callee, calls.caller, len(spans.names))
-        called = called_pods(spans, calls)
-        of_pods, _, _ = self._suspicion(*inputs, called, calling_pods(spans, calls), len(spans.pods))
+        called = find_called_pods(spans, calls)
+        of_pods, _, _ = self._suspicion(*inputs, called, find_calling_pods(spans, calls), len(spans.pods))
         owner = np.full(len(spans.pods), -1)
         owner[called[called >= 0]] = calls.callee[called >= 0]
         pods = {
@@ -148,7 +148,7 @@ class TraceRCA(Untrained):
     def _abnormal(self, spans: Spans, calls: Invocations, known: Flags, in_test_window: Flags) -> Flags:
         is_abnormal = np.zeros(len(calls.row), dtype=bool)
         for values in (spans.duration_ns[calls.row].astype(float), spans.error[calls.row].astype(float)):
-            severity = severities(values, calls.kind, known)
+            severity = measure_severities(values, calls.kind, known)
             before, now = severity[known].mean(), severity[in_test_window].mean()
             if now > before * (1 + self.feature_rise):
                 is_abnormal |= severity > self.severity

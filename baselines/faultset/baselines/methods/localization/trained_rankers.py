@@ -11,8 +11,8 @@ import numpy as np
 from faultset.baselines.api.contract import Evidence, Labelled, Ranking
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import SAMPLE
-from faultset.baselines.features.windows import localization_windows, window_after
-from faultset.baselines.logs.templates import error_line_excess, error_lines
+from faultset.baselines.features.windows import cut_window_after, localization_windows
+from faultset.baselines.logs.templates import error_line_excess, select_error_lines
 from faultset.baselines.stats.scaling import Matrix, deviations, median_and_mad, with_metric_floor
 from faultset.baselines.traces.spans import invocations, read_spans
 from faultset.datasets.metrics.roles import ROLES
@@ -44,7 +44,7 @@ class ServiceSignatures:
     """[V, len(NAMES)]"""
 
 
-def service_signatures(episode: EpisodeView, alarm_ns: int) -> ServiceSignatures | None:
+def describe_services(episode: EpisodeView, alarm_ns: int) -> ServiceSignatures | None:
     """Return how each candidate differs since the alarm from its reference; None without telemetry."""
     services = tuple(sorted(episode.services))
     features = np.zeros((len(services), len(_OWN)))
@@ -77,8 +77,8 @@ def _metrics(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own
 
 
 def _logs(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: Matrix) -> bool:
-    lines = error_lines(episode)
-    excess = error_line_excess(lines, window_after(episode, alarm_ns, episode.context.resolution_s))
+    lines = select_error_lines(episode)
+    excess = error_line_excess(lines, cut_window_after(episode, alarm_ns, episode.context.resolution_s))
     column = _OWN.index("error lines")
     for place, service in enumerate(services):
         own[place, column] = np.log1p(max(0.0, excess.get(service, 0.0)))
@@ -173,7 +173,7 @@ class BoostedRanker:
             if not item.causes:
                 continue
             onset_ns = item.onset_ns if item.onset_ns is not None else item.view.reference[1]
-            signatures = service_signatures(item.view, onset_ns)
+            signatures = describe_services(item.view, onset_ns)
             if signatures is not None:
                 rows.append(signatures.rows)
                 at_fault += [service in item.causes for service in signatures.services]
@@ -195,7 +195,7 @@ class BoostedRanker:
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank the candidates by the predicted probability."""
         model = self.model_
-        signatures = None if model is None else service_signatures(episode, alarm_ns)
+        signatures = None if model is None else describe_services(episode, alarm_ns)
         if model is None or signatures is None or not signatures.rows.any():
             return Ranking.abstain()
         shares = model.predict_proba(signatures.rows)[:, 1]

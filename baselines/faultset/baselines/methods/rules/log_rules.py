@@ -13,10 +13,18 @@ from faultset.baselines.api.contract import Detection, Evidence, Ranking, Untrai
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import read_frame
-from faultset.baselines.features.held_out import LEAST_SAMPLES, Rows, folds
-from faultset.baselines.features.role_streams import RECENT, Ints, Steps, idle_share, recent_sums, silences, steps_of
-from faultset.baselines.features.windows import TimeWindow, window_after
-from faultset.baselines.logs.templates import TemplateLines, error_lines, log_excess, read_template_lines
+from faultset.baselines.features.held_out import LEAST_SAMPLES, Rows, split_folds
+from faultset.baselines.features.role_streams import (
+    RECENT,
+    Ints,
+    Steps,
+    count_silent_steps,
+    idle_share,
+    read_steps,
+    sum_recent,
+)
+from faultset.baselines.features.windows import TimeWindow, cut_window_after
+from faultset.baselines.logs.templates import TemplateLines, log_excess, read_template_lines, select_error_lines
 from faultset.baselines.stats.scaling import LEVEL, Matrix, distinct, reference_limit
 
 if TYPE_CHECKING:
@@ -48,7 +56,7 @@ class EventLog(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by new kinds of warnings, then by their share of the error lines."""
-        time_window = window_after(episode, alarm_ns, episode.context.resolution_s)
+        time_window = cut_window_after(episode, alarm_ns, episode.context.resolution_s)
         scores: dict[str, float] = defaultdict(float)
         pods: dict[tuple[str, str], float] = defaultdict(float)
         evidence: list[Evidence] = []
@@ -97,7 +105,7 @@ def attributed_error_lines(
     episode: EpisodeView, time_window: TimeWindow
 ) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
     """Count error lines beyond the usual rate by the service they point at, and by (service, pod) of their writer."""
-    lines = error_lines(episode)
+    lines = select_error_lines(episode)
     times = lines["time"].cast("int64").to_numpy()
     called: dict[str, list[str]] = defaultdict(list)
     for caller, callee in episode.calls:
@@ -206,13 +214,13 @@ class LogRateDetector(Untrained):
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every step after the reference by its most surprising count."""
         lines = read_template_lines(episode)
-        steps = steps_of(episode)
+        steps = read_steps(episode)
         least = -np.log10(self.rare)
         if steps.healthy < LEAST_SAMPLES or not (steps.of(lines.times_ns) < steps.healthy).any():
             return Detection.silent(least)
         kinds, _, keys = distinct(lines.services * len(lines.texts) + lines.templates)
         counts = steps.counts(lines.times_ns, keys, len(kinds))
-        windows, quiet = recent_sums(counts), silences(counts)
+        windows, quiet = sum_recent(counts), count_silent_steps(counts)
 
         def surprise_of(reference: Rows, rows: Rows) -> Matrix:
             by_count = count_surprise(windows[reference], windows[rows])
@@ -222,7 +230,7 @@ class LogRateDetector(Untrained):
         # Skip windows that would begin before the view.
         healthy = np.arange(RECENT - 1, steps.healthy)
         held_out = np.zeros(len(healthy))
-        for rest, block in folds(len(healthy)):
+        for rest, block in split_folds(len(healthy)):
             held_out[block] = np.abs(surprise_of(healthy[rest], healthy[block])).max(axis=1)
         least = max(least, float(np.log10(len(kinds) / LEVEL)))
         surprise = surprise_of(healthy, np.arange(steps.healthy, steps.count))

@@ -13,8 +13,8 @@ from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.features.service_latency import name_codes
-from faultset.baselines.features.windows import TimeWindow, Windows, localization_windows, window_after
-from faultset.baselines.logs.templates import error_line_excess, error_lines
+from faultset.baselines.features.windows import TimeWindow, Windows, cut_window_after, localization_windows
+from faultset.baselines.logs.templates import error_line_excess, select_error_lines
 from faultset.baselines.stats.scaling import deviations, mean_and_sd, sustained, with_metric_floor
 from faultset.core.times import SECOND_NS
 
@@ -32,7 +32,7 @@ LEAST_CHANGE: Mapping[str, float] = {"cpu": 0.05, "latency": 0.01, "errors": 0.1
 _PAPER = "Fang et al., arXiv 2510.04711 (SimpleRCA)"
 
 
-def metric_alarms(windows: Windows, catalogue: Catalogue) -> dict[tuple[str, str], float]:
+def find_metric_alarms(windows: Windows, catalogue: Catalogue) -> dict[tuple[str, str], float]:
     """Return series that deviate by 3 sigma and leave their 5 % to 95 % range by a tenth, for three steps.
 
     Returns
@@ -125,8 +125,8 @@ class SimpleRCA(Untrained):
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by number of alarms."""
         windows = localization_windows(episode, alarm_ns)
-        time_window = window_after(episode, alarm_ns, windows.step_ns / SECOND_NS, before=2)
-        metrics = metric_alarms(windows, episode.catalogue)
+        time_window = cut_window_after(episode, alarm_ns, windows.step_ns / SECOND_NS, before=2)
+        metrics = find_metric_alarms(windows, episode.catalogue)
         role = episode.catalogue.role_of
         roles: dict[str, set[str]] = {}
         for service, metric in metrics:
@@ -135,7 +135,7 @@ class SimpleRCA(Untrained):
         operations: dict[str, float] = {}
         for service, _ in slow:
             operations[service] = operations.get(service, 0.0) + 1
-        lines = error_line_excess(error_lines(episode), time_window)
+        lines = error_line_excess(select_error_lines(episode), time_window)
         scores: dict[str, float] = {}
         for source in ({service: float(len(found)) for service, found in roles.items()}, operations, lines):
             largest = max(source.values(), default=0.0)

@@ -14,7 +14,7 @@ from faultset.baselines.api.contract import Detection, Evidence, Ranking, Untrai
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import read_frame
-from faultset.baselines.features.windows import step_ends
+from faultset.baselines.features.windows import list_step_ends
 from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class SLIRuleDetector(Untrained):
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference by the rarity of its bad requests."""
         threshold = -np.log10(self.level)
-        times = step_ends(episode)
+        times = list_step_ends(episode)
         scores = np.zeros(len(times))
         _, healthy_end_ns = episode.reference
         classified = _classified(episode, healthy_end_ns)
@@ -124,7 +124,7 @@ class SLIRuleDetector(Untrained):
         return Detection.from_scores(times, scores, threshold, evidence=evidence)
 
 
-def depths(calls: Iterable[tuple[str, str]], entry: str) -> dict[str, int]:
+def measure_depths(calls: Iterable[tuple[str, str]], entry: str) -> dict[str, int]:
     """Return the longest distance of each service from the entry along declared calls, without cycles."""
     children: dict[str, list[str]] = {}
     for caller, callee in calls:
@@ -186,7 +186,7 @@ class SLIRule(Untrained):
         bad, good = classified.endpoints[since & classified.bad], classified.endpoints[since & ~classified.bad]
         if len(bad) == 0:
             return Ranking.abstain()
-        deep = depths(episode.calls, episode.context.workload_entry)
+        deep = measure_depths(episode.calls, episode.context.workload_entry)
         uses = episode.once(
             ("services of endpoints", healthy_end_ns),
             lambda: endpoint_services(episode, np.unique(classified.endpoints.astype(str)).tolist(), healthy_end_ns),

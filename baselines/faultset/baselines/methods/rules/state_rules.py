@@ -12,11 +12,11 @@ from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import parse_state, read_frame
 from faultset.baselines.features.object_states import (
     SAMPLING_NS,
+    count_restarts,
+    find_signs,
     object_histories,
     read_object_states,
     read_specification,
-    restarts,
-    signs,
     successful_rollouts,
 )
 from faultset.core.times import SECOND_NS
@@ -66,14 +66,14 @@ class KubernetesState(Untrained):
             states = [parse_state(text) for text in seen.texts]
             healthy = [state for time, state in zip(times, states, strict=True) if time < healthy_end_ns]
             fields = frozenset().union(*(state.keys() for state in healthy))
-            healthy_signs = set().union(*(signs(kind, state, fields) for state in healthy))
+            healthy_signs = set().union(*(find_signs(kind, state, fields) for state in healthy))
             lasted: dict[str, int] = defaultdict(int)
             # The last observation holds until the next one is due.
             ends = [*times[1:], min(end_ns, times[-1] + SAMPLING_NS)]
             for time, until, state in zip(times, ends, states, strict=True):
                 length = min(until, end_ns) - max(time, since_ns)
                 if length > 0:
-                    for sign in signs(kind, state, fields) - healthy_signs:
+                    for sign in find_signs(kind, state, fields) - healthy_signs:
                         lasted[sign] += length
             gone = end_ns - times[-1]
             if healthy and kind in _STANDING and gone > 2.5 * SAMPLING_NS:
@@ -137,7 +137,7 @@ def _restarts(frame: pd.DataFrame, since_ns: int) -> dict[tuple[str, str], float
     """Count restarts per (service, pod) since a time; pods that appear later start at 0."""
     counts: dict[tuple[str, str], float] = {}
     for pod in object_histories(frame[frame["kind"] == "Pod"]):
-        seen = [restarts(parse_state(text)) for text in pod.texts]
+        seen = [count_restarts(parse_state(text)) for text in pod.texts]
         before = [count for count, time in zip(seen, pod.times_ns, strict=True) if time < since_ns]
         grown = max(seen) - (max(before) if before else 0)
         if grown > 0:

@@ -10,16 +10,16 @@ import numpy as np
 from faultset.baselines.api.contract import Detection, Evidence, Untrained, first_alarm
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import CORE, OWN, OWN_CAMPAIGNS_ALL_APPS
-from faultset.baselines.features.held_out import LEAST_SAMPLES, own_limits
+from faultset.baselines.features.held_out import LEAST_SAMPLES, divide_by_limits
 from faultset.baselines.features.role_streams import (
     Ints,
     Steps,
+    count_silent_steps,
     excess_surprise,
     idle_share,
-    recent_durations,
-    recent_sums,
-    silences,
-    steps_of,
+    read_steps,
+    span_of_recent,
+    sum_recent,
 )
 from faultset.baselines.stats.scaling import LEVEL, Matrix, distinct, reference_limit
 from faultset.baselines.traces.spans import EndedSpans, read_calls, read_ended_spans
@@ -138,14 +138,14 @@ class TraceP95Detector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every step after the reference by its most changed operation; 1 is the limit."""
-        spans, steps = read_ended_spans(episode), steps_of(episode)
+        spans, steps = read_ended_spans(episode), read_steps(episode)
         step = steps.of(spans.ends_ns)
         healthy = (step >= 0) & (step < steps.healthy)
         if steps.healthy < LEAST_SAMPLES or not healthy.any():
             return Detection.silent(1.0)
         reference = high_percentiles(spans.durations_ns[healthy], spans.operations[healthy], len(spans.names))
         change = np.abs(recent_percentiles(steps, spans, reference))
-        shares, limit = own_limits(change[: steps.healthy], change[steps.healthy :], float(np.log(self.slower)))
+        shares, limit = divide_by_limits(change[: steps.healthy], change[steps.healthy :], float(np.log(self.slower)))
         detail = "change of the 95th percentile, 1 is the operation's limit"
         return _detection(steps, shares, limit, list(spans.names), detail)
 
@@ -185,7 +185,7 @@ class MissingEdgeDetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every step after the reference by its most overdue edge; 1 is the limit."""
-        calls, steps = read_calls(episode), steps_of(episode)
+        calls, steps = read_calls(episode), read_steps(episode)
         names = sorted(episode.services)
         step = steps.of(calls.known_ns)
         edges = distinct(calls.edges[(step >= 0) & (step < steps.healthy)]).values
@@ -195,9 +195,9 @@ class MissingEdgeDetector(Untrained):
         column = np.where(edges[position] == calls.edges, position, -1)
         counts = steps.counts(calls.known_ns, column, len(edges))
         # Calls come in bursts, so the unit is a step without calls, not a missing call.
-        overdue = silences(counts).astype(float) * -np.log(idle_share(counts[: steps.healthy]))
+        overdue = count_silent_steps(counts).astype(float) * -np.log(idle_share(counts[: steps.healthy]))
         least = max(self.expected, float(np.log(len(edges) / LEVEL)))
-        shares, limit = own_limits(overdue[: steps.healthy], overdue[steps.healthy :], least)
+        shares, limit = divide_by_limits(overdue[: steps.healthy], overdue[steps.healthy :], least)
         subjects = [(names[pair // len(names)], f"calls to {names[pair % len(names)]}") for pair in edges.tolist()]
         return _detection(steps, shares, limit, subjects, "silence, 1 is the edge's limit")
 
@@ -237,7 +237,7 @@ class TraceErrorsDetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every step after the reference by its least likely service: -log10 of the tail probability."""
-        spans, steps = read_ended_spans(episode), steps_of(episode)
+        spans, steps = read_ended_spans(episode), read_steps(episode)
         names = sorted(episode.services)
         every = steps.counts(spans.ends_ns, spans.services, len(names))
         failed = steps.counts(spans.ends_ns[spans.failed], spans.services[spans.failed], len(names))
@@ -245,10 +245,10 @@ class TraceErrorsDetector(Untrained):
         if steps.healthy < LEAST_SAMPLES or not total.any():
             return Detection.silent()
         healthy_rate = (failed[: steps.healthy].sum(axis=0) + 0.5) / (total + 1.0)
-        surprise = excess_surprise(recent_sums(failed, ERROR_STEPS), recent_sums(every, ERROR_STEPS), healthy_rate)
+        surprise = excess_surprise(sum_recent(failed, ERROR_STEPS), sum_recent(every, ERROR_STEPS), healthy_rate)
         surprise[:, total == 0] = 0.0
         longest_burst = max(2, math.ceil(self.burst_s * SECOND_NS / steps.step_ns))
-        surprise[recent_durations(failed, ERROR_STEPS) < longest_burst] = 0.0
+        surprise[span_of_recent(failed, ERROR_STEPS) < longest_burst] = 0.0
         worst = surprise.max(axis=1)
         limit = reference_limit(worst[ERROR_STEPS - 1 : steps.healthy], least=float(np.log10(len(names) / LEVEL)))
         detail = "-log10 of the chance of its share of failures"
