@@ -14,7 +14,6 @@ from faultset.baselines.features.service_latency import (
     read_call_graph,
     read_call_series,
 )
-from faultset.baselines.stats.dependence import binned_information
 from tests.baselines.conversations import SECOND, START, conversation, span, spoken
 
 
@@ -72,6 +71,4 @@ SHARE = np.array([0, 0, 1 / 3, 1, 1, 1 / 3])
 
 def test_correlation_of_the_worked_example_orders_alike() -> None:
     series = np.array([(1, 1, 1, 5, 5, 1), (1, 1, 5, 5, 5, 1), (1, 2, 1, 2, 1, 2), (9,) * 6], dtype=float)
-    flags = np.array([0, 0, 0, 1, 1, 0], dtype=float)
     assert np.abs(correlations(series.T, SHARE)) == pytest.approx([0.9449, 0.8018, 0, 0], abs=1e-4)
-    assert binned_information(series, flags) == pytest.approx(binned_information(series, SHARE))

@@ -12,7 +12,6 @@ from faultset.baselines.traces.spans import (
     _spans,
     attribute_spans,
     exclusive_durations,
-    invocations,
     slow_spans,
 )
 from faultset.datasets.format.schemas import TABLES
@@ -53,7 +52,7 @@ def spans_of(rows: list[dict[str, Any]]) -> Spans:
 def calls_of(rows: list[dict[str, Any]]) -> list[tuple[str | None, str, str]]:
     """Return (caller, called service, operation) of each call of the last request."""
     spans = spans_of(rows)
-    calls = invocations(spans)
+    calls = spans.calls
     return sorted(
         (spans.names[caller] if caller >= 0 else "", spans.names[callee], spans.operations[operation])
         for row, caller, callee, operation in zip(calls.row, calls.caller, calls.callee, calls.operation, strict=True)

@@ -282,12 +282,16 @@ class Diagnoser(Protocol):
         ...
 
 
-class Untrained:
-    """Base class of baselines that learn nothing from other episodes."""
+class Registered:
+    """Base class with the attributes that the registration sets."""
 
     name: str
     needs: frozenset[str]
     tables: tuple[str, ...]
+
+
+class Untrained(Registered):
+    """Base class of baselines that learn nothing from other episodes."""
 
     def fit(self, healthy: Sequence[EpisodeView]) -> Self:
         """Return the baseline unchanged."""

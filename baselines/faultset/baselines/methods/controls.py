@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from faultset.baselines.api.contract import Detection, Diagnosis, Evidence, Labelled, Ranking, Untrained
+from faultset.baselines.api.contract import Detection, Diagnosis, Evidence, Labelled, Ranking, Registered, Untrained
 from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import NOTHING, OWN_AND_PUBLISHED
@@ -111,7 +111,7 @@ class RandomDetector(Untrained):
     speed="instant",
     complexity="O(T)",
 )
-class Clock:
+class Clock(Registered):
     """Control: raise an alarm at the best constant time.
 
     This is the latest onset in the training episodes, as a share of the view, so that every alarm would have been true
@@ -122,10 +122,6 @@ class Clock:
     share
         Time of the alarm as a share of the view, instead of the learned one.
     """
-
-    name: str
-    needs: frozenset[str]
-    tables: tuple[str, ...]
 
     def __init__(self, *, share: float | None = None) -> None:
         self.share = share
@@ -189,12 +185,8 @@ class RandomRanking(Untrained):
     speed="instant",
     complexity="O(V)",
 )
-class MostFrequent:
+class MostFrequent(Registered):
     """Control: rank services by how often they were faulty in training; abstain without training faults."""
-
-    name: str
-    needs: frozenset[str]
-    tables: tuple[str, ...]
 
     def __init__(self) -> None:
         self.counts_: dict[str, int] = {}
@@ -292,12 +284,8 @@ def fault_pair(item: Labelled) -> Pair | None:
     speed="instant",
     complexity="O(1)",
 )
-class ConstantPair:
+class ConstantPair(Registered):
     """Control: answer with the most frequent pair of the training episodes."""
-
-    name: str
-    needs: frozenset[str]
-    tables: tuple[str, ...]
 
     def __init__(self) -> None:
         self.pair_: Pair | None = None

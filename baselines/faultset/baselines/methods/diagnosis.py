@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.baselines.api.contract import Diagnosis, Evidence, Labelled
+from faultset.baselines.api.contract import Diagnosis, Evidence, Labelled, Registered
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.api.tables import parse_state, read_frame, read_table
@@ -25,7 +25,7 @@ from faultset.baselines.logs.templates import select_error_lines
 from faultset.baselines.methods.controls import Pair, fault_pair
 from faultset.baselines.methods.rules.state_rules import KubernetesState
 from faultset.baselines.stats.scaling import ABSENT_Z, Matrix, deviations, median_and_mad, with_metric_floor
-from faultset.baselines.traces.spans import invocations, read_spans
+from faultset.baselines.traces.spans import read_spans
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -141,7 +141,7 @@ def _objects(episode: EpisodeView, healthy_end_ns: int, weights: dict[str, float
 def _spans(episode: EpisodeView, healthy_end_ns: int, late_ns: int) -> dict[str, float] | None:
     """Return failed, unanswered and slow calls, overall and for the worst called service."""
     spans = read_spans(episode)
-    calls = invocations(spans)
+    calls = spans.calls
     before = spans.end_ns[calls.row] < healthy_end_ns
     since = spans.start_ns[calls.row] >= late_ns
     if not before.any() or not since.any():
@@ -222,12 +222,8 @@ _COMPLEXITY = "O(S·T + N + L + O), as much for each training episode"
 _OWN = "None; signatures of deviations by role, as in runbooks"
 
 
-class _SignatureDiagnoser:
+class _SignatureDiagnoser(Registered):
     """Base class of diagnosers on signatures of training faults with a common scale."""
-
-    name: str
-    needs: frozenset[str]
-    tables: tuple[str, ...]
 
     def fit(self, training: Sequence[Labelled]) -> Self:
         """Learn from signatures of training faults; episodes without a fault only contribute to the scale."""

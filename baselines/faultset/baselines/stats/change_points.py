@@ -93,15 +93,6 @@ def run_lengths(samples: Matrix, *, hazard: float = HAZARD) -> RunLengths:
     return RunLengths(probability=probability)
 
 
-def change_points(most_likely: npt.NDArray[np.int64]) -> list[int]:
-    """Return the samples after which the most likely run length changes by more than one, as in BARO.
-
-    >>> change_points(np.array([1, 2, 3, 1, 2]))
-    [3]
-    """
-    return [int(row) + 1 for row in np.flatnonzero(np.abs(np.diff(most_likely)) > 1)]
-
-
 LEAST_EXCESSES = 10
 _GRID = 33
 _ZOOMS = 4

@@ -12,27 +12,6 @@ from scipy.special import chdtrc, digamma, ndtr
 from faultset.baselines.stats.scaling import Matrix
 
 
-def energy_distances(first: Matrix, second: Matrix) -> Matrix:
-    """Return the squared energy distance of each column: 2 E|X-Y| - E|X-X'| - E|Y-Y'|.
-
-    Parameters
-    ----------
-    first, second
-        [n, d] and [m, d] finite values.
-
-    Notes
-    -----
-    In one dimension it is twice the integral of the squared difference of the distribution functions, which a sort
-    computes without visiting all pairs.
-
-    Examples
-    --------
-    >>> energy_distances(np.zeros((3, 1)), np.ones((2, 1)))
-    array([2.])
-    """
-    return ranked_samples(first, second).distances
-
-
 @dataclass(frozen=True, kw_only=True)
 class RankedSamples:
     """Two samples of many series, sorted together."""
@@ -47,7 +26,16 @@ class RankedSamples:
 
 
 def ranked_samples(first: Matrix, second: Matrix) -> RankedSamples:
-    """Sort two samples together, series by series."""
+    """Sort two samples together, and compute the energy distance of each series.
+
+    The squared distance 2 E|X-Y| - E|X-X'| - E|Y-Y'| is twice the integral of the squared difference of the
+    distribution functions, which a sort computes without visiting all pairs.
+
+    Examples
+    --------
+    >>> ranked_samples(np.zeros((3, 1)), np.ones((2, 1))).distances
+    array([2.])
+    """
     pooled = np.vstack([first, second])
     order = np.argsort(pooled, axis=0, kind="stable")
     gaps = np.diff(np.take_along_axis(pooled, order, axis=0), axis=0)
@@ -201,23 +189,6 @@ def knn_information(series: Matrix, target: Matrix, *, neighbours: int = 3) -> M
         within_y = (dy <= radius).sum(axis=2)
         result[piece] = -(digamma(within_x) + digamma(within_y)).mean(axis=1)
     return np.maximum(result + digamma(samples) + digamma(neighbours), 0.0)
-
-
-def binned_information(series: Matrix, target: Matrix) -> Matrix:
-    """Estimate the mutual information after splitting each series at the middle of its range.
-
-    The estimate is coarse but easy to check by hand; it is 0 for a constant series.
-    """
-    a = series > (series.min(axis=1, keepdims=True) + series.max(axis=1, keepdims=True)) / 2
-    b = np.asarray(target > (target.min() + target.max()) / 2)
-    result = np.zeros(len(series))
-    for in_a in (False, True):
-        for in_b in (False, True):
-            both = ((a == in_a) & (b == in_b)).mean(axis=1)
-            apart = (a == in_a).mean(axis=1) * (b == in_b).mean()
-            some = both > 0
-            result[some] += both[some] * np.log(both[some] / apart[some])
-    return np.maximum(result, 0.0)
 
 
 def _unit_spread(series: Matrix) -> Matrix:

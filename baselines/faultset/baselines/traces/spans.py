@@ -289,11 +289,6 @@ def find_calling_pods(spans: Spans, calls: Invocations) -> Ints:
     return np.where((row >= 0) & (calls.caller >= 0), spans.pod[row], -1)
 
 
-def invocations(spans: Spans) -> Invocations:
-    """Return the calls between services, including calls without an answer."""
-    return spans.calls
-
-
 def attribute_spans(spans: Spans) -> Ints:
     """Return the service that each span is evidence about.
 

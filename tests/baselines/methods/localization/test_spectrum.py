@@ -13,7 +13,7 @@ from faultset.baselines.api.contract import Ranking
 from faultset.baselines.api.registry import get_baseline
 from faultset.baselines.methods.localization.spectrum import spectrum_scores
 from faultset.baselines.traces.abnormal_traces import classify_traces
-from faultset.baselines.traces.spans import invocations, read_spans
+from faultset.baselines.traces.spans import read_spans
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
 
@@ -163,7 +163,7 @@ def test_a_spectrum_without_counts_is_nought() -> None:
 
 def test_calls_without_an_answer_count_for_the_service_called(traced) -> None:
     spans = read_spans(traced(calls(), calls(geo={"answers": False})))
-    result = invocations(spans)
+    result = spans.calls
     geo = spans.names.index("geo")
     lost = (result.callee == geo) & (spans.service[result.row] != geo)
     assert lost.sum() == 50

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from faultset.baselines.api.contract import Detection, Evidence, first_alarm
+from faultset.baselines.api.contract import Detection, Evidence, Registered, first_alarm
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import SAMPLE
 from faultset.baselines.features.held_out import divide_by_limits
@@ -33,12 +33,9 @@ DEPARTURES = (
 )
 
 
-class PooledDetector:
+class PooledDetector(Registered):
     """Base class of detectors with a model of the healthy role vectors of services."""
 
-    name: str
-    needs: frozenset[str]
-    tables: tuple[str, ...]
     history = 0
     """Number of earlier steps that a score needs."""
 
@@ -91,11 +88,6 @@ class PooledDetector:
                 name, score = found.services[service], float(shares[row, service])
                 evidence.append(Evidence(service=name, subject="all roles", score=score, detail="times its limit"))
         return Detection.from_scores(times, worst, limit, evidence=evidence)
-
-
-def pooled_rows(sequences: Sequence[Matrix]) -> Matrix:
-    """Return the steps of all sequences as rows, about `MOST_ROWS` at most."""
-    return thin(sequences, MOST_ROWS)
 
 
 def thin(sequences: Sequence[Matrix], most: int) -> Matrix:
@@ -198,7 +190,7 @@ class PooledIsolationForest(PooledDetector):
     def _learn(self, sequences: Sequence[Matrix]) -> Any:
         from sklearn.ensemble import IsolationForest
 
-        return IsolationForest(n_estimators=self.trees, random_state=self.seed).fit(pooled_rows(sequences))
+        return IsolationForest(n_estimators=self.trees, random_state=self.seed).fit(thin(sequences, MOST_ROWS))
 
     def _scores(self, sequence: Matrix) -> Matrix:
         return -self.model_.score_samples(sequence)
@@ -305,7 +297,7 @@ class PooledPCA(PooledDetector):
         self.variance = variance
 
     def _learn(self, sequences: Sequence[Matrix]) -> _Subspace:
-        rows = pooled_rows(sequences)
+        rows = thin(sequences, MOST_ROWS)
         center, scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-6)
         values, vectors = np.linalg.eigh(np.cov((rows - center) / scale, rowvar=False))
         share = np.cumsum(values[::-1]) / max(float(values.sum()), 1e-12)
@@ -361,7 +353,7 @@ class Autoencoder(PooledDetector):
     def _learn(self, sequences: Sequence[Matrix]) -> list[tuple[Matrix, Matrix]]:
         from sklearn.neural_network import MLPRegressor
 
-        rows = pooled_rows(sequences)
+        rows = thin(sequences, MOST_ROWS)
         batch: Any = min(_BATCH, len(rows))
         network = MLPRegressor(
             hidden_layer_sizes=self.hidden,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from faultset.baselines.api.contract import Evidence, Labelled, Ranking
+from faultset.baselines.api.contract import Evidence, Labelled, Ranking, Registered
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import SAMPLE
 from faultset.baselines.features.service_latency import read_call_graph
@@ -90,7 +90,7 @@ def cross_entropy(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: An
     developed_on=(SAMPLE,),
     extra=EXTRA,
 )
-class Eadro:
+class Eadro(Registered):
     """Rank services by a graph attention network on metrics, logs and traces, trained on faults.
 
     It does not use names of services, so it can locate faults in services that were never faulty in training.
@@ -109,10 +109,6 @@ class Eadro:
     Lee, Yang, Chen, Su, Lyu, Eadro: An End-to-End Troubleshooting Framework for Microservices on Multi-source Data,
     ICSE 2023.
     """
-
-    name: str
-    needs: frozenset[str]
-    tables: tuple[str, ...]
 
     def __init__(self, *, updates: int = UPDATES, hidden: int = 8, seed: int = 0) -> None:
         self.updates, self.hidden, self.seed = updates, hidden, seed

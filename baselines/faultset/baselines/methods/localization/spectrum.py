@@ -13,7 +13,7 @@ from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.stats.scaling import Matrix, distinct
 from faultset.baselines.traces.abnormal_traces import TraceHealth, classify_traces
-from faultset.baselines.traces.spans import Flags, Ints, Spans, find_called_pods, invocations, read_spans
+from faultset.baselines.traces.spans import Flags, Ints, Spans, find_called_pods, read_spans
 from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Coverage:
 
 def measure_coverage(spans: Spans, *, by_pod: bool = False) -> Coverage:
     """Return the operations that each trace calls, separately for each pod if `by_pod`."""
-    calls = invocations(spans)
+    calls = spans.calls
     trace = spans.trace[calls.row]
     pod = find_called_pods(spans, calls) if by_pod else np.full(len(trace), -1)
     _, first, kind = distinct(calls.kind * (len(spans.pods) + 1) + pod + 1)
@@ -279,7 +279,7 @@ def _trace_kinds(matrix: sparse.csr_matrix) -> Ints:
 
 def _operation_calls(spans: Spans, found: Coverage) -> sparse.csr_matrix:
     """Return the share of each operation's calls that go to each other operation."""
-    calls = invocations(spans)
+    calls = spans.calls
     kind_of = np.full(len(spans), -1)
     kind_of[calls.row] = found.kind
     # The calling operation may be several spans above the call.

@@ -19,7 +19,6 @@ from faultset.baselines.traces.spans import (
     Spans,
     find_called_pods,
     find_calling_pods,
-    invocations,
     read_spans,
 )
 from faultset.core.times import SECOND_NS
@@ -98,7 +97,7 @@ class TraceRCA(Untrained):
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by their best set, times the excess of abnormal incoming over outgoing calls."""
         spans = read_spans(episode)
-        calls = invocations(spans)
+        calls = spans.calls
         start_ns = alarm_ns - round(self.before * episode.context.resolution_s * SECOND_NS)
         is_healthy = spans.end_ns[calls.row] < min(episode.reference[1], alarm_ns)
         in_test_window = spans.start_ns[calls.row] >= start_ns

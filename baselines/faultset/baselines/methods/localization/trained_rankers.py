@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from faultset.baselines.api.contract import Evidence, Labelled, Ranking
+from faultset.baselines.api.contract import Evidence, Labelled, Ranking, Registered
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import SAMPLE
 from faultset.baselines.features.windows import cut_window_after, localization_windows
 from faultset.baselines.logs.templates import error_line_excess, select_error_lines
 from faultset.baselines.stats.scaling import Matrix, deviations, median_and_mad, with_metric_floor
-from faultset.baselines.traces.spans import invocations, read_spans
+from faultset.baselines.traces.spans import read_spans
 from faultset.datasets.metrics.roles import ROLES
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _logs(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: M
 def _calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: Matrix) -> bool:
     """Fill in changes of failures, missing answers, duration and number of the calls to each service."""
     spans = read_spans(episode)
-    calls = invocations(spans)
+    calls = spans.calls
     healthy_end_ns = min(episode.reference[1], alarm_ns)
     before = spans.end_ns[calls.row] < healthy_end_ns
     since = spans.start_ns[calls.row] >= alarm_ns
@@ -136,7 +136,7 @@ _MOST_EVIDENCE = 5
     ),
     developed_on=(SAMPLE,),
 )
-class BoostedRanker:
+class BoostedRanker(Registered):
     """Rank services by their probability of being faulty, by gradient-boosted trees.
 
     It does not use names of services, so it can locate faults in services that were never faulty in training.
@@ -155,10 +155,6 @@ class BoostedRanker:
     Friedman, Greedy Function Approximation: A Gradient Boosting Machine, Annals of Statistics 2001; Burges, From
     RankNet to LambdaRank to LambdaMART: An Overview, MSR-TR-2010-82.
     """
-
-    name: str
-    needs: frozenset[str]
-    tables: tuple[str, ...]
 
     def __init__(self, *, rounds: int = 60, leaves: int = 6, seed: int = 0) -> None:
         self.rounds, self.leaves, self.seed = rounds, leaves, seed
