@@ -31,6 +31,7 @@ from faultset.evaluators.predictions.prediction_rows import read_predictions
 from faultset.evaluators.results.output_folder import check_writable, writing
 from faultset.evaluators.results.provenance import changed_codes, code_version, parameters_of, scorer_codes
 from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.results.stored_answers import StoredAnswer
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
@@ -289,7 +290,8 @@ _LEFT_OUT = '"left_out_count":'
 
 def left_out_messages(rows: Iterable[ResultRow]) -> list[str]:
     """Say how many series methods did not look at, and in which episode most of them."""
-    counts = [(int(row.answer.text.rpartition(_LEFT_OUT)[2][:-1]), row) for row in rows if _LEFT_OUT in row.answer.text]
+    texts = [(StoredAnswer.of(row.answer).text, row) for row in rows]
+    counts = [(int(text.rpartition(_LEFT_OUT)[2][:-1]), row) for text, row in texts if _LEFT_OUT in text]
     if not counts:
         return []
     count, worst = max(counts, key=lambda pair: pair[0])

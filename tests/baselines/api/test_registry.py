@@ -160,7 +160,7 @@ def test_another_threshold_moves_the_alarm() -> None:
 
 
 def test_lengths_of_a_detection_must_agree() -> None:
-    with pytest.raises(ValueError, match="one length"):
+    with pytest.raises(ValueError, match="same length"):
         Detection(
             times_ns=np.arange(3), scores=np.zeros(2), flags=np.zeros(3, dtype=bool), threshold=1.0, alarm_ns=None
         )

@@ -130,7 +130,7 @@ def baseline(
     """
 
     if isinstance(tables, str):
-        raise UsageError(f'tables of baseline "{name}" must be a sequence, got {tables!r}; write ("{tables}",)')
+        raise UsageError(f'baseline "{name}" declares tables {tables!r}; write a sequence, as in ("{tables}",)')
 
     def register(cls: _Class) -> _Class:
         spec = BaselineSpec(
