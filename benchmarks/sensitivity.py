@@ -130,6 +130,7 @@ OWN: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "combined-evidence": {"ill": (1.0, 0.5, 2.0), "explaining": (0.5, 0.25, 1.0)},
 }
 """Method -> parameter -> values, the default first; others declare theirs in their registration."""
+NAMED = ("pdiagnose", "rmlad", "mksmc")
 WITHOUT_FLOOR = frozenset({"baro", "nsigma"})
 """Methods on metrics whose spreads have no floor, as published."""
 

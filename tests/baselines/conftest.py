@@ -1,4 +1,4 @@
-"""Example episodes, healthy and not, and views of them with parts changed."""
+"""Example episodes with and without faults, and modified copies of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from faultset.baselines.api.registry import list_baselines
-from faultset.baselines.neural import EXTRA
+from faultset.baselines.networks import EXTRA
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.schemas import TABLES
@@ -30,13 +30,13 @@ SECOND = 1_000_000_000
 
 
 def keyword_defaults(factory: Callable[..., object]) -> dict[str, Any]:
-    """Return the defaults themselves, so that a change of them changes what the class does."""
+    """Return the mutable defaults of a factory."""
     return inspect.getattr_static(factory, "__init__").__kwdefaults__
 
 
 @pytest.fixture(scope="session", autouse=True)
 def few_updates() -> Iterator[None]:
-    """Train networks for a moment only."""
+    """Limit the training of networks."""
     chosen = [spec for spec in list_baselines().values() if spec.extra == EXTRA]
     defaults = [made for spec in chosen if "updates" in (made := keyword_defaults(spec.factory))]
     before = [made["updates"] for made in defaults]
@@ -49,7 +49,7 @@ def few_updates() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """Six episodes, every second one with a fault."""
+    """Write six episodes, three of them with a fault."""
     root = tmp_path_factory.mktemp("example")
     write_example_dataset(root, episodes=6, seed=1, baseline_s=60, fault_s=60)
     return open_dataset(root)
@@ -57,13 +57,13 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @pytest.fixture(scope="session")
 def faulty(example: Dataset) -> str:
-    """Id of an episode with a fault."""
+    """Return the id of an episode with a fault."""
     return next(episode for episode in example.episodes if example.label(episode).fault)
 
 
 @pytest.fixture(scope="session")
 def alter(example: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Alter:
-    """Copy an episode's telemetry, with some tables edited; an edit that returns None removes the table."""
+    """Copy an episode with edited tables; an edit that returns None removes the table."""
 
     def copy(episode: str, edits: Mapping[str, Edit], context: Callable[[str], str] = lambda text: text) -> EpisodeView:
         source = Path(example.root) / "episodes" / episode
@@ -94,7 +94,7 @@ def _rows_of(table: str, rows: list[dict[str, Any]]) -> pa.Table:
 
 @pytest.fixture
 def observe(example: Dataset, faulty: str, alter: Alter) -> Observe:
-    """Make an episode whose objects are seen as told: {(kind, name, service): [(second, state), ...]}."""
+    """Build an episode with observed objects: {(kind, name, service): [(second, state), ...]}."""
     start = example.view(faulty).window[0]
 
     def build(objects: ObservedObjects, events: list[tuple[int, str, str]] | None = None) -> tuple[EpisodeView, int]:

@@ -1,4 +1,4 @@
-"""Episodes of three services that talk to each other, with the rows written out."""
+"""Episodes with explicit rows of three services that call each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ START = 1_700_000_000 * SECOND
 
 
 class Spoken:
-    """An episode of 40 seconds with the tables it is given, healthy for 24."""
+    """Build an episode of 40 s from tables, with 24 s of reference."""
 
     def __init__(self, calls: tuple[tuple[str, str], ...] = (), **tables: list[dict[str, Any]]) -> None:
         self.calls = calls
@@ -50,16 +50,16 @@ def span(second: float, service: str, kind: str, ms: float, peer: str | None = N
 
 
 def conversation(slow_from: int | None = None) -> list[dict[str, Any]]:
-    """One request a second: front calls cart, cart calls db; db and with it all become slow."""
+    """Return one request per second, front -> cart -> db, in which db becomes slow."""
     rng = np.random.default_rng(0)
     rows: list[dict[str, Any]] = []
     for second in range(40):
         extra = 400.0 * rng.uniform(0.8, 1.2) if slow_from is not None and second >= slow_from else 0.0
-        own = rng.uniform(0.8, 1.2, 3)
-        db = 5 * own[0] + extra
-        cart = db + 10 * own[1]
+        values = rng.uniform(0.8, 1.2, 3)
+        db = 5 * values[0] + extra
+        cart = db + 10 * values[1]
         rows += [
-            span(second + 0.1, "front", "server", cart + 20 * own[2]),
+            span(second + 0.1, "front", "server", cart + 20 * values[2]),
             span(second + 0.2, "front", "client", cart + 1, "cart"),
             span(second + 0.3, "cart", "server", cart),
             span(second + 0.4, "cart", "client", db, "db"),

@@ -1,4 +1,4 @@
-"""Series of a small application whose one fault is known, and what localizers answer to them."""
+"""Series of a small application with one fault, and localizers' answers to them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ World = Callable[..., EpisodeView]
 
 
 def healthy_series(seed: int = 0, seconds: int = 120, services: tuple[str, ...] = SERVICES) -> dict[Any, np.ndarray]:
-    """Load drives work; delays of callees add up in their callers."""
+    """Return series in which load drives work and delays of callees add up in callers."""
     rng = np.random.default_rng(seed)
-    found: dict[tuple[str, str], np.ndarray] = {}
+    result: dict[tuple[str, str], np.ndarray] = {}
     load = 20 + rng.normal(0, 2, seconds)
     for service in services:
-        found[service, "load"] = load + rng.normal(0, 0.5, seconds)
-        found[service, "work"] = 0.05 * load + rng.normal(0, 0.05, seconds)
-        found[service, "heap"] = 100 + rng.normal(0, 1, seconds)
-        found[service, "faults"] = rng.uniform(0, 0.1, seconds)
-    return found | with_delays({service: 5 + rng.normal(0, 0.5, seconds) for service in services}, services)
+        result[service, "load"] = load + rng.normal(0, 0.5, seconds)
+        result[service, "work"] = 0.05 * load + rng.normal(0, 0.05, seconds)
+        result[service, "heap"] = 100 + rng.normal(0, 1, seconds)
+        result[service, "faults"] = rng.uniform(0, 0.1, seconds)
+    return result | with_delays({service: 5 + rng.normal(0, 0.5, seconds) for service in services}, services)
 
 
 def with_delays(own: Mapping[str, np.ndarray], services: tuple[str, ...] = SERVICES) -> dict[Any, np.ndarray]:
@@ -42,7 +42,7 @@ def with_delays(own: Mapping[str, np.ndarray], services: tuple[str, ...] = SERVI
 
 
 def dropped(seed: int = 0, services: tuple[str, ...] = SERVICES, target: str = "user") -> dict[Any, np.ndarray]:
-    """From the 70th second on one service does nothing any more: work and heap go down, nothing goes up."""
+    """Return series in which one service stops working after 70 s, so that its series only decrease."""
     series = healthy_series(seed, services=services)
     for metric, low in (("work", 0.0), ("heap", 20.0), ("load", 0.0)):
         values = series[target, metric].copy()
@@ -52,5 +52,5 @@ def dropped(seed: int = 0, services: tuple[str, ...] = SERVICES, target: str = "
 
 
 def ask(name: str, view: EpisodeView, second: float = 72) -> Ranking:
-    found: Any = registry.get_baseline(name).build()
-    return found.localize(view, view.window[0] + round(second * SECOND))
+    result: Any = registry.get_baseline(name).build()
+    return result.localize(view, view.window[0] + round(second * SECOND))

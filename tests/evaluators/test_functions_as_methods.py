@@ -70,9 +70,9 @@ def test_a_function_cannot_read_the_truth(example_dataset: Path) -> None:
     [
         ([lambda episode, alarm: {}], "a lambda has no name"),
         ({"mine": lambda episode: {}}, 'the function "mine" must take two arguments'),
-        ({"max-z": by_name}, 'a baseline is called "max-z"'),
-        ({"mine": "max-z"}, "a method is a function"),
-        ([42], "a method is a function"),
+        ({"max-z": by_name}, 'the name "max-z" belongs to a baseline'),
+        ({"mine": "max-z"}, "a method must be a function"),
+        ([42], "a method must be a function"),
         ([dict], "is not a baseline"),
     ],
 )

@@ -93,6 +93,9 @@ class EpisodeView:
         """
         return make()
 
+    def note_left_out(self, series: Iterable[tuple[str, str]]) -> None:
+        """Record the (service, metric) of series that a method does not look at; only an evaluation keeps them."""
+
     @property
     def file_stamps(self) -> Hashable:
         """Identity of the episode's files: equal for two views unless a file has changed in between.

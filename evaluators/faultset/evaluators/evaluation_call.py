@@ -31,6 +31,7 @@ from faultset.evaluators.predictions.prediction_rows import read_predictions
 from faultset.evaluators.results.output_folder import check_writable, writing
 from faultset.evaluators.results.provenance import changed_codes, code_version, parameters_of, scorer_codes
 from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.results.stored_answers import StoredAnswer
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
@@ -273,7 +274,7 @@ def build_leaderboards(
             "isolation": answers.isolation,
             "parameters": {spec.name: values for spec in answers.specs if (values := parameters_of(spec))},
             "predictions": {file.name: file.record for file in files},
-            "reference_gaps": scope.source.reference_gaps(),
+            "reference_gaps": [*scope.source.reference_gaps(), *left_out_messages(rows)],
             **({"imported_files": dict(scope.source.imported_files)} if scope.source.imported_files else {}),
             **({"agents_left_out": list(acted.left_out)} if acted.left_out else {}),
             **({"fits_used_again": answers.fits_used_again} if answers.fits_used_again else {}),
@@ -283,6 +284,24 @@ def build_leaderboards(
         policies=policies,
         seed=scope.settings.seed,
     )
+
+
+_LEFT_OUT = '"left_out_count":'
+"""The last key of an answer; read from its text, because parsing every answer takes long."""
+
+
+def left_out_messages(rows: Iterable[ResultRow]) -> list[str]:
+    """Say how many series methods did not look at, and in which episode most of them."""
+    texts = [(StoredAnswer.of(row.answer).text, row) for row in rows]
+    counts = [(int(text.rpartition(_LEFT_OUT)[2][:-1]), row) for text, row in texts if _LEFT_OUT in text]
+    if not counts:
+        return []
+    count, worst = max(counts, key=lambda pair: pair[0])
+    service, metric = worst.answer["left_out"][0]
+    return [
+        f"methods on metrics leave out series that never move or lack samples, {count} at most (first: {metric} of "
+        f"{service} in {worst.episode}); each answer in results.parquet names them"
+    ]
 
 
 def _check_names(

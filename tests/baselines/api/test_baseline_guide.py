@@ -1,4 +1,4 @@
-"""The guide to writing a baseline does what it says, as its reader would do it."""
+"""The steps in the guide to writing a baseline work."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PAGE = (Path(__file__).parents[3] / "docs" / "developing" / "baseline.md").read_
 
 
 def block(language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-    assert found
-    return found[1]
+    result = re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    assert result
+    return result[1]
 
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """The guide's two files, laid down as an installer would."""
+    """Write the guide's two files as an installer would."""
     site = tmp_path / "site"
     (site / "new_lines-0.1.dist-info").mkdir(parents=True)
     (site / "new_lines.py").write_text(block("python"))
@@ -43,7 +43,7 @@ def test_it_takes_thirty_lines() -> None:
     assert len(lines) <= 30
 
 
-def test_the_method_is_found_by_its_entry_point_and_answers(
+def test_the_method_is_loaded_by_its_entry_point_and_answers(
     installed, example, faulty, monkeypatch, own_registries
 ) -> None:
     monkeypatch.syspath_prepend(str(installed))
@@ -74,5 +74,5 @@ def test_the_commands_score_the_method(installed, tmp_path) -> None:
 def test_the_contract_holds_for_the_method(installed) -> None:
     environment = os.environ | {"PYTHONPATH": str(installed)}
     command = [sys.executable, "-c", "from faultset.baselines.testing import check_baseline as c; c('new-lines')"]
-    found = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr

@@ -1,4 +1,4 @@
-"""Every registered baseline keeps to the contract, by the checks that are shipped; no unit decides a score."""
+"""The shipped checks for every registered baseline, and independence of units."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from faultset.baselines.api.contract import Detection
 from faultset.baselines.api.registry import BaselineSpec, get_baseline, list_baselines
-from faultset.baselines.neural import EXTRA, missing_packages
+from faultset.baselines.networks import EXTRA, missing_packages
 from faultset.baselines.testing import CHECKS, BaselineTrial
 from faultset.baselines.testing.episodes import example_episodes, with_column
 from faultset.datasets.format.episodes import order_of
@@ -42,7 +42,7 @@ def marks(spec: BaselineSpec) -> list[pytest.MarkDecorator]:
 
 @functools.cache
 def trial_of(name: str) -> BaselineTrial:
-    """Return the trial of a baseline; it is fitted once for all tests."""
+    """Return the trial of a baseline, which is fitted once for all tests."""
     return BaselineTrial(SPECS[name])
 
 
@@ -77,12 +77,12 @@ def in_other_units(rows: pa.Table) -> pa.Table:
 
 
 def with_constants(rows: pa.Table) -> pa.Table:
-    """Add a metric that has the same value at all times to every service."""
+    """Add a constant metric to every service."""
     names = rows["metric"].to_pylist()
-    one = rows.filter(pa.array([name == names[0] for name in names]))
-    constant = pa.array(["a_setting"] * len(one)).cast(rows["metric"].type)
-    one = with_column(with_column(one, "metric", constant), "value", pa.array(np.full(len(one), 7.0)))
-    both = pa.concat_tables([rows, one], promote_options="permissive").cast(rows.schema)
+    first = rows.filter(pa.array([name == names[0] for name in names]))
+    constant = pa.array(["a_setting"] * len(first)).cast(rows["metric"].type)
+    first = with_column(with_column(first, "metric", constant), "value", pa.array(np.full(len(first), 7.0)))
+    both = pa.concat_tables([rows, first], promote_options="permissive").cast(rows.schema)
     columns = {name: both[name] for name in both.column_names}
     coded = pa.table({n: c.dictionary_encode() if pa.types.is_string(c.type) else c for n, c in columns.items()})
     order = order_of("metrics", coded)
@@ -100,7 +100,7 @@ def altered(*, constants: bool) -> EpisodeView:
 @pytest.mark.parametrize("spec", [pytest.param(spec, marks=marks(spec), id=spec.name) for spec in SCALE_FREE])
 def test_answers_depend_neither_on_units_nor_on_metrics_that_never_move(spec: BaselineSpec):
     trial = trial_of(spec.name)
-    # what is drawn at random depends on the number of series
+    # Random draws depend on the number of series.
     found, expected = trial.answer(altered(constants=not spec.stochastic)), trial.expected
     what = "alarm_ns" if isinstance(expected, Detection) else "ordered"
     assert getattr(found, what) == getattr(expected, what)

@@ -1,4 +1,4 @@
-"""Answers do not depend on the order in which sets and dictionaries happen to be walked."""
+"""Answers do not depend on the hash seed."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def test_equal_answers_whatever_the_hashes_of_names_are(example, faulty) -> None
         )
         for seed in ("1", "2")
     ]
-    said = [process.communicate() for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said[0][1]
-    first, second = (answers.splitlines() for answers, _ in said)
+    outputs = [process.communicate() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs[0][1]
+    first, second = (answers.splitlines() for answers, _ in outputs)
     assert len(first) > 15
     assert [line.split(" ", 1)[0] for line in first] == [line.split(" ", 1)[0] for line in second]
     for one, other in zip(first, second, strict=True):

@@ -1,4 +1,4 @@
-"""Finding, announcing and refusing baselines."""
+"""Registration and lookup of baselines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def announced(own_registries: None) -> dict[str, registry.BaselineSpec]:
-    """Announcements that are forgotten after the test."""
+    """Registrations that are undone after the test."""
     return registry._announced
 
 
@@ -38,19 +38,19 @@ def announce(name: str = "mine", task: str = "detection", **more: Any):
 
 
 class Mine(Untrained):
-    """Control: nothing."""
+    """Control: no alarm."""
 
     def detect(self, episode: object) -> Detection:
-        """Say no."""
+        """Raise no alarm."""
         return Detection.silent()
 
 
 def test_every_entry_point_is_a_baseline_of_that_name() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][registry.GROUP]
-    found = registry.list_baselines()
-    assert set(declared) == set(found)
+    baselines = registry.list_baselines()
+    assert set(declared) == set(baselines)
     for name, target in declared.items():
-        factory = found[name].factory
+        factory = baselines[name].factory
         assert target == f"{factory.__module__}:{factory.__qualname__}"
 
 
@@ -64,11 +64,11 @@ def test_a_wrong_name_is_answered_with_the_closest() -> None:
         registry.get_baseline("pdiagnos")
 
 
-def test_an_announced_class_can_be_made_by_name(announced) -> None:
+def test_a_registered_class_can_be_built_by_name(announced) -> None:
     cls = announce()(Mine)
-    made = registry.get_baseline("mine").build(seed=3)
-    assert isinstance(made, cls)
-    assert (made.name, made.tables) == ("mine", ())
+    instance = registry.get_baseline("mine").build(seed=3)
+    assert isinstance(instance, cls)
+    assert (instance.name, instance.tables) == ("mine", ())
 
 
 def test_a_taken_name_is_refused_and_both_owners_named(announced) -> None:
@@ -102,7 +102,7 @@ def test_an_entry_point_to_something_else_is_refused(announced, monkeypatch) -> 
         registry.get_baseline("wrong")
 
 
-def test_a_made_baseline_has_the_type_of_its_task() -> None:
+def test_a_built_baseline_has_the_type_of_its_task() -> None:
     assert isinstance(registry.get_detector("ksigma", level=0.01), Detector)
     assert isinstance(registry.get_localizer("random", seed=3), Localizer)
     assert isinstance(registry.get_diagnoser("constant-pair"), Diagnoser)
@@ -126,9 +126,9 @@ def test_name_and_task_are_enough_and_the_rest_is_checked_when_given(announced) 
 
 
 def test_every_trigger_is_a_detector() -> None:
-    found = {spec.name: spec.trigger for spec in registry.list_baselines().values() if spec.trigger}
-    assert found == {"max-z": "max-z-detector", "pdiagnose": "pdiagnose-trigger", "sli-rule": "sli-rule-detector"}
-    assert all(registry.get_baseline(name).task == "detection" for name in found.values())
+    triggers = {spec.name: spec.trigger for spec in registry.list_baselines().values() if spec.trigger}
+    assert triggers == {"max-z": "max-z-detector", "pdiagnose": "pdiagnose-trigger", "sli-rule": "sli-rule-detector"}
+    assert all(registry.get_baseline(name).task == "detection" for name in triggers.values())
 
 
 def test_the_package_exports_what_it_lists() -> None:
@@ -153,14 +153,14 @@ def test_a_ranking_keeps_candidates_only_and_breaks_ties_by_name() -> None:
 
 def test_another_threshold_moves_the_alarm() -> None:
     times = np.arange(5) * 10
-    found = Detection.from_scores(times, np.array([0.0, 2.0, 2.0, 5.0, 5.0]), 1.0)
-    assert found.alarm_ns == 20
-    assert found.at_threshold(3.0).alarm_ns == 40
-    assert found.at_threshold(9.0).alarm_ns is None
+    result = Detection.from_scores(times, np.array([0.0, 2.0, 2.0, 5.0, 5.0]), 1.0)
+    assert result.alarm_ns == 20
+    assert result.at_threshold(3.0).alarm_ns == 40
+    assert result.at_threshold(9.0).alarm_ns is None
 
 
 def test_lengths_of_a_detection_must_agree() -> None:
-    with pytest.raises(ValueError, match="one length"):
+    with pytest.raises(ValueError, match="same length"):
         Detection(
             times_ns=np.arange(3), scores=np.zeros(2), flags=np.zeros(3, dtype=bool), threshold=1.0, alarm_ns=None
         )
@@ -168,7 +168,7 @@ def test_lengths_of_a_detection_must_agree() -> None:
 
 @pytest.mark.parametrize("alarm_ns", [None, 1.5, "now"])
 @pytest.mark.parametrize("name", ["pdiagnose", "nearest-signature"])
-def test_an_alarm_that_is_no_time_is_refused_in_a_sentence(name: str, alarm_ns: object):
+def test_an_alarm_that_is_not_a_time_is_rejected(name: str, alarm_ns: object):
     method = registry.get_baseline(name).build()
     answer = method.localize if isinstance(method, Localizer) else method.diagnose  # type: ignore[union-attr]
     with pytest.raises(UsageError, match="alarm"):

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from faultset.baselines.features.metric_alarms import (
+    find_triggers,
     kde_tail,
     kpi_flags,
     queue_features,
     rank_by_series,
     reference_density,
-    triggers,
     wma_residuals,
 )
 
@@ -24,8 +24,8 @@ SERVICES = ["cart", "cart", "front", "db"]
 
 def test_kde_tail_of_the_worked_example() -> None:
     assert kde_tail(REFERENCE, VALUES)[0, 0] == pytest.approx(0.7528, abs=1e-4)
-    found = kde_tail(REFERENCE[:, :1], np.array([[13.0], [14.0], [15.0]])).ravel()
-    assert found == pytest.approx([0.05402, 0.00284, 0.000036], abs=5e-6)
+    result = kde_tail(REFERENCE[:, :1], np.array([[13.0], [14.0], [15.0]])).ravel()
+    assert result == pytest.approx([0.05402, 0.00284, 0.000036], abs=5e-6)
 
 
 def test_flags_and_trigger_of_the_worked_example() -> None:
@@ -35,14 +35,14 @@ def test_flags_and_trigger_of_the_worked_example() -> None:
     assert features.distinct.tolist() == [0, 2, 3, 3]
     assert features.length.tolist() == [0, 2, 5, 8]
     assert features.services.tolist() == [0, 2, 3, 3]
-    assert int(triggers(features, 0.0).argmax()) + 1 == 2
+    assert int(find_triggers(features, 0.0).argmax()) + 1 == 2
 
 
 def test_moving_average_weighs_the_newest_value_most() -> None:
     series = np.array([[1.0], [2.0], [3.0], [10.0]])
-    found = wma_residuals(series, 3)
-    assert np.isnan(found[:3]).all()
-    assert found[3, 0] == pytest.approx(10 - (3 * 3 + 2 * 2 + 1) / 6)
+    result = wma_residuals(series, 3)
+    assert np.isnan(result[:3]).all()
+    assert result[3, 0] == pytest.approx(10 - (3 * 3 + 2 * 2 + 1) / 6)
 
 
 def test_a_jump_within_the_usual_range_of_a_trend_is_flagged() -> None:
@@ -65,7 +65,7 @@ def test_healthy_density_is_low_for_healthy_data() -> None:
     assert 0 <= limit < 0.1
 
 
-def test_services_stand_where_their_first_series_stands() -> None:
+def test_services_are_ordered_by_their_best_series() -> None:
     series = (("cart", "cpu"), ("cart", "mem"), ("front", "lat"), ("db", "rps"))
     ranking = rank_by_series(np.array([18.3, 1.4, 18.2, 81.8]), series, ("cart", "db", "front"), detail="z")
     assert ranking.ordered == ("db", "cart", "front")

@@ -1,4 +1,4 @@
-"""Rollouts as planned are told from pods that failed, and their metrics speak against nobody."""
+"""Successful rollouts differ from failed pods, and their metrics are no evidence."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_pods_that_fail_or_are_added_are_no_rollout(observe: Observe, old: Seen,
     assert successful_rollouts(view, alarm_ns) == {}
 
 
-def test_metrics_of_a_rollout_speak_against_nobody(observe: Observe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_of_a_rollout_are_no_evidence(observe: Observe, monkeypatch: pytest.MonkeyPatch) -> None:
     view, alarm_ns = observe(PLANNED)
     windows = localization_windows(view, alarm_ns)
     service = windows.services[0]
@@ -82,8 +82,8 @@ def test_metrics_of_a_rollout_speak_against_nobody(observe: Observe, monkeypatch
     rollout = Rollout(begin_ns=alarm_ns + 5 * SECOND, end_ns=alarm_ns + 15 * SECOND)
 
     def strongest(rollouts: dict[str, Rollout]) -> float:
-        found = metric_evidence(view, alarm_ns, rollouts)
-        return max((one.strength for one in found if one.service == service), default=0.0)
+        result = metric_evidence(view, alarm_ns, rollouts)
+        return max((one.strength for one in result if one.service == service), default=0.0)
 
     assert strongest({}) > 3.0
     assert strongest({service: rollout}) < 1.0

@@ -10,28 +10,28 @@ from faultset.baselines.features.held_out import read_held_out
 from faultset.baselines.features.role_streams import (
     Steps,
     excess_surprise,
-    recent_durations,
-    recent_sums,
-    service_roles,
+    read_steps,
     services,
-    steps_of,
-    system_signals,
+    span_of_recent,
+    stream_service_roles,
+    stream_signals,
+    sum_recent,
 )
 
 
 def test_streams_hold_the_largest_deviation_of_their_series(example, faulty) -> None:
     view = example.view(faulty)
-    found = read_held_out(view)
-    assert found is not None
-    role = [view.catalogue.role_of(metric) for _, metric in found.windows.series]
-    owner = found.windows.services
-    streams = service_roles(view, found)
+    result = read_held_out(view)
+    assert result is not None
+    role = [view.catalogue.role_of(metric) for _, metric in result.windows.series]
+    owner = result.windows.services
+    streams = stream_service_roles(view, result)
     assert streams.names == tuple(sorted(set(zip(owner, role, strict=True))))
     for column, name in enumerate(streams.names):
-        own = [place for place, pair in enumerate(zip(owner, role, strict=True)) if pair == name]
-        np.testing.assert_allclose(streams.values[:, column], np.log1p(np.abs(found.z[:, own]).max(axis=1)))
-    assert len(services(found).names) == len(set(owner))
-    assert {signal for _, signal in system_signals(view, found).names} <= {
+        values = [place for place, pair in enumerate(zip(owner, role, strict=True)) if pair == name]
+        np.testing.assert_allclose(streams.values[:, column], np.log1p(np.abs(result.z[:, values]).max(axis=1)))
+    assert len(services(result).names) == len(set(owner))
+    assert {signal for _, signal in stream_signals(view, result).names} <= {
         "resources",
         "network",
         "traffic",
@@ -42,8 +42,8 @@ def test_streams_hold_the_largest_deviation_of_their_series(example, faulty) -> 
 
 
 def test_an_excess_is_as_surprising_as_its_binomial_tail() -> None:
-    found = excess_surprise(np.array([[0], [3]]), np.array([[10], [10]]), np.array([0.05]))
-    assert found[:, 0] == pytest.approx([0.0, -np.log10(stats.binom.sf(2, 10, 0.05))])
+    result = excess_surprise(np.array([[0], [3]]), np.array([[10], [10]]), np.array([0.05]))
+    assert result[:, 0] == pytest.approx([0.0, -np.log10(stats.binom.sf(2, 10, 0.05))])
 
 
 def test_rows_are_counted_in_the_step_in_which_they_fall(example, faulty) -> None:
@@ -53,19 +53,19 @@ def test_rows_are_counted_in_the_step_in_which_they_fall(example, faulty) -> Non
     keys = np.array([0, 1, -1, 1])
     assert steps.counts(np.array([100, 101, 102, 131]), keys, 2).tolist() == [[1, 1], [0, 0], [0, 0], [0, 1]]
     view = example.view(faulty)
-    assert steps_of(view).times_ns[-1] == view.window[1]
+    assert read_steps(view).times_ns[-1] == view.window[1]
 
 
 def test_sums_reach_back_five_steps() -> None:
     counts = np.arange(1, 9)[:, None]
-    assert recent_sums(counts)[:, 0].tolist() == [1, 3, 6, 10, 15, 20, 25, 30]
+    assert sum_recent(counts)[:, 0].tolist() == [1, 3, 6, 10, 15, 20, 25, 30]
 
 
 def test_recent_durations_reach_from_the_first_to_the_last_step_with_a_row() -> None:
     counts = np.random.default_rng(3).binomial(3, 0.15, (60, 4))
     for steps in (1, 5, 10):
-        durations = recent_durations(counts, steps)
+        durations = span_of_recent(counts, steps)
         for step in range(60):
             for kind in range(4):
-                found = np.flatnonzero(counts[max(step - steps + 1, 0) : step + 1, kind])
-                assert durations[step, kind] == (found[-1] - found[0] if len(found) else 0)
+                result = np.flatnonzero(counts[max(step - steps + 1, 0) : step + 1, kind])
+                assert durations[step, kind] == (result[-1] - result[0] if len(result) else 0)

@@ -1,4 +1,4 @@
-"""Latencies of services as their callers see them."""
+"""Latencies of services as seen by their callers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import pytest
 
 from faultset.baselines.features.service_latency import (
     ServiceLatency,
-    anomalous_services,
-    call_graph,
-    call_series,
+    correlate_with_front,
     correlations,
-    service_latency,
-    similarity_to_front,
+    find_anomalous_services,
+    measure_latency,
+    read_call_graph,
+    read_call_series,
 )
-from faultset.baselines.stats.dependence import binned_information
 from tests.baselines.conversations import SECOND, START, conversation, span, spoken
 
 
@@ -26,30 +25,30 @@ def test_a_call_counts_for_the_called_and_servers_speak_only_where_no_client_doe
         span(0.6, "front", "client", 40, "cart", status="error"),
         span(5.5, "front", "server", 50),
     ]
-    found = call_series(spoken(spans=rows))
-    assert found.services == ("cart", "front")
-    assert found.seconds[0] == pytest.approx([0.030, 0.030])
-    assert found.seconds[5] == pytest.approx([np.nan, 0.050], nan_ok=True)
-    assert found.errors.sum(axis=0).tolist() == [1.0, 0.0]
-    assert found.pairs == (("front", "cart"),)
+    result = read_call_series(spoken(spans=rows))
+    assert result.services == ("cart", "front")
+    assert result.seconds[0] == pytest.approx([0.030, 0.030])
+    assert result.seconds[5] == pytest.approx([np.nan, 0.050], nan_ok=True)
+    assert result.errors.sum(axis=0).tolist() == [1.0, 0.0]
+    assert result.pairs == (("front", "cart"),)
 
 
 def test_the_declared_call_graph_goes_before_the_seen_one() -> None:
     rows = [span(0.2, "front", "client", 20, "cart"), span(0.2, "front", "client", 20, "who-is-this")]
-    assert call_graph(spoken(spans=rows)) == (("front", "cart"),)
+    assert read_call_graph(spoken(spans=rows)) == (("front", "cart"),)
     declared = (("cart", "db"), ("cart", "cart"), ("cart", "elsewhere"))
-    assert call_graph(spoken(spans=rows, calls=declared)) == (("cart", "db"),)
+    assert read_call_graph(spoken(spans=rows, calls=declared)) == (("cart", "db"),)
 
 
-def test_latency_is_told_in_healthy_spreads_and_steps_without_calls_are_usual() -> None:
+def test_latency_is_in_healthy_spreads_and_steps_without_calls_are_normal() -> None:
     rows = [row for row in conversation(slow_from=28) if row["time"] != START + round(30.4 * SECOND)]
-    found = service_latency(spoken(spans=rows), START + 30 * SECOND)
-    assert found.services == ("cart", "db", "front")
-    assert found.reference.shape == (24, 3)
-    assert found.values.shape == (12, 3)
-    assert found.reference.mean(axis=0) == pytest.approx(0.0, abs=1e-9)
-    assert found.values[2, 1] == 0.0
-    assert set(anomalous_services(found)) == {"cart", "db", "front"}
+    result = measure_latency(spoken(spans=rows), START + 30 * SECOND)
+    assert result.services == ("cart", "db", "front")
+    assert result.reference.shape == (24, 3)
+    assert result.values.shape == (12, 3)
+    assert result.reference.mean(axis=0) == pytest.approx(0.0, abs=1e-9)
+    assert result.values[2, 1] == 0.0
+    assert set(find_anomalous_services(result)) == {"cart", "db", "front"}
 
 
 def test_correlations_are_pearsons() -> None:
@@ -60,11 +59,11 @@ def test_correlations_are_pearsons() -> None:
     assert correlations(series, target) == pytest.approx(expected)
 
 
-def test_a_front_end_that_never_moves_is_similar_to_nobody() -> None:
+def test_a_constant_front_end_is_similar_to_no_service() -> None:
     flat = ServiceLatency(services=("cart", "front"), reference=np.zeros((5, 2)), values=np.eye(2)[[0, 0]])
-    assert similarity_to_front(flat, "front") == {}
-    assert similarity_to_front(flat, "elsewhere") == {}
-    assert similarity_to_front(flat, "cart") == {"cart": pytest.approx(1.0), "front": 0.0}
+    assert correlate_with_front(flat, "front") == {}
+    assert correlate_with_front(flat, "elsewhere") == {}
+    assert correlate_with_front(flat, "cart") == {"cart": pytest.approx(1.0), "front": 0.0}
 
 
 SHARE = np.array([0, 0, 1 / 3, 1, 1, 1 / 3])
@@ -72,6 +71,4 @@ SHARE = np.array([0, 0, 1 / 3, 1, 1, 1 / 3])
 
 def test_correlation_of_the_worked_example_orders_alike() -> None:
     series = np.array([(1, 1, 1, 5, 5, 1), (1, 1, 5, 5, 5, 1), (1, 2, 1, 2, 1, 2), (9,) * 6], dtype=float)
-    flags = np.array([0, 0, 0, 1, 1, 0], dtype=float)
     assert np.abs(correlations(series.T, SHARE)) == pytest.approx([0.9449, 0.8018, 0, 0], abs=1e-4)
-    assert binned_information(series, flags) == pytest.approx(binned_information(series, SHARE))

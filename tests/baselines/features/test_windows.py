@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from faultset.baselines.features.windows import Windows, cut, localization_windows, step_ends
+from faultset.baselines.features.windows import Windows, cut_windows, list_step_ends, localization_windows
 from faultset.baselines.stats.scaling import (
     ABSENT_Z,
     deviations,
@@ -32,7 +32,7 @@ def wide(columns: dict[tuple[str, str], list[float]]) -> pd.DataFrame:
 
 
 def split(columns: dict[tuple[str, str], list[float]], at: int) -> Windows:
-    return cut(wide(columns), step_ns=SECOND, reference_end_ns=at * SECOND, values_start_ns=at * SECOND)
+    return cut_windows(wide(columns), step_ns=SECOND, reference_end_ns=at * SECOND, values_start_ns=at * SECOND)
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_series_that_never_move_are_left_out_by_name_unless_they_stop() -> None:
         ("a", "up"): [1.0] * 5 + [nan] * 5,
     }
     border: Any = {"step_ns": SECOND, "reference_end_ns": 5 * SECOND, "values_start_ns": 5 * SECOND}
-    windows = cut(wide(series), **border, keep_still=False)
+    windows = cut_windows(wide(series), **border, keep_still=False)
     assert windows.series == (("a", "rss"), ("a", "up"))
     assert windows.left_out == (("a", "limit"), ("a", "limit with a hole"))
-    assert cut(wide(series), **border).left_out == ()
+    assert cut_windows(wide(series), **border).left_out == ()
 
 
 def test_rows_across_the_border_are_not_healthy() -> None:
-    windows = cut(
+    windows = cut_windows(
         wide({("a", "x"): list(range(10))}),
         step_ns=SECOND,
         reference_end_ns=5 * SECOND + 1,
@@ -99,6 +99,17 @@ def test_a_series_with_usual_gaps_is_absent_only_after_longer_ones() -> None:
     assert windows.absent[:, 0].tolist() == [False] * 4 + [True] * 2
 
 
+def test_gaps_that_lost_samples_explain_are_no_absence_and_longer_ones_are() -> None:
+    rng = np.random.default_rng(0)
+    series = np.where(rng.random((120, 300)) < 0.15, np.nan, 1.0)
+    series[90:, 0] = np.nan
+    series[0] = 1.0
+    windows = split({("a", f"m{column:03}"): list(series[:, column]) for column in range(300)}, 60)
+    assert windows.series[0] == ("a", "m000")
+    assert windows.absent[37:, 0].all()
+    assert not windows.absent[:, 1:].any()
+
+
 def test_filling_does_not_look_ahead() -> None:
     series = [1.0, 2, 3, 4, np.nan, 6, 7]
     early = split({("a", "x"): series[:5]}, 3)
@@ -107,14 +118,14 @@ def test_filling_does_not_look_ahead() -> None:
 
 
 def test_floor_is_a_percent_of_the_level() -> None:
-    found = with_floor(np.array([0.0, 5.0, 0.0]), np.array([200.0, 200.0, 0.0]))
-    assert found.tolist() == [2.0, 5.0, 0.0]
+    result = with_floor(np.array([0.0, 5.0, 0.0]), np.array([200.0, 200.0, 0.0]))
+    assert result.tolist() == [2.0, 5.0, 0.0]
 
 
 def test_an_idle_service_is_measured_by_what_its_metric_does_elsewhere() -> None:
     series = [("a", "cpu"), ("b", "cpu"), ("a", "errors"), ("b", "errors")]
-    found = with_metric_floor(np.array([0.0, 0.08, 1e-9, 1e-9]), series)
-    assert found == pytest.approx([0.25 * 0.08 / 2**0.5, 0.08, 1e-9, 1e-9])
+    result = with_metric_floor(np.array([0.0, 0.08, 1e-9, 1e-9]), series)
+    assert result == pytest.approx([0.25 * 0.08 / 2**0.5, 0.08, 1e-9, 1e-9])
 
 
 def test_spreads_leave_gaps_out() -> None:
@@ -127,7 +138,7 @@ def test_spreads_leave_gaps_out() -> None:
 
 def test_localizers_get_the_two_samples_that_raised_the_alarm(example, faulty) -> None:
     view = example.view(faulty)
-    alarm = step_ends(view)[20]
+    alarm = list_step_ends(view)[20]
     windows = localization_windows(view, int(alarm))
     assert windows.times_ns[0] == alarm - windows.step_ns
     assert windows.times_ns[1] == alarm

@@ -25,11 +25,11 @@ def test_nothing_is_learned_from_lines_after_the_healthy_time() -> None:
             services=np.zeros(len(messages), dtype=np.int64),
             messages=messages,
         )
-        found = score_logs(lines, healthy_end_ns=120, start_ns=60, step_ns=30, bins=4)
-        assert found.system[:2].tolist() == [0, 0]
-        # However often the new line comes, it stays unexpected.
-        assert found.system[2] == pytest.approx(late[:30].count("boom boom boom") / 30, abs=0.05)
-        assert found.unexpected_lines[0][:2] == ("geo", "boom boom boom")
+        result = score_logs(lines, healthy_end_ns=120, start_ns=60, step_ns=30, bins=4)
+        assert result.system[:2].tolist() == [0, 0]
+        # A new line stays unexpected, even if it is frequent.
+        assert result.system[2] == pytest.approx(late[:30].count("boom boom boom") / 30, abs=0.05)
+        assert result.unexpected_lines[0][:2] == ("geo", "boom boom boom")
 
 
 CODES = {letter: code for code, letter in enumerate("ABCDX")}
@@ -46,8 +46,8 @@ def test_share_of_unexpected_templates_per_bin(top: int, expected: list[float]) 
 
 
 def test_the_score_is_the_mean_of_templates_and_parameters() -> None:
-    found = combined_score(SHARE, np.array([0, 0, 0, 1, 1, 0.0]))
-    assert found == pytest.approx([0, 0, 1 / 6, 1, 1, 1 / 6])
+    result = combined_score(SHARE, np.array([0, 0, 0, 1, 1, 0.0]))
+    assert result == pytest.approx([0, 0, 1 / 6, 1, 1, 1 / 6])
 
 
 def test_a_longer_memory_falls_back_to_a_shorter_one() -> None:
@@ -60,7 +60,7 @@ def test_at_most_half_of_the_templates_count_as_expected() -> None:
     assert model.misses([1, 0, 2, 0, 3], after=(0,)).tolist() == [False, False, False, False, True]
 
 
-def test_odd_parameters_are_told_by_template() -> None:
+def test_unusual_parameters_are_judged_per_template() -> None:
     count = 40
     templates = np.tile([0, 1], count // 2)
     numbers = [[float(10 + row % 3)] if template == 0 else [] for row, template in enumerate(templates)]

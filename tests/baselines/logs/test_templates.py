@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from faultset.baselines.logs.templates import WILDCARD, Drain, shape_counts, split_variables, template_lines
+from faultset.baselines.logs.templates import WILDCARD, Drain, count_shapes, split_variables, template_lines
 from tests.baselines.conversations import SECOND, START, spoken
 
 
@@ -57,11 +57,11 @@ def test_lines_count_by_service_and_by_how_they_begin() -> None:
         line(50.0, "db", "too late"),
         line(3.0, "stranger", "hello"),
     ]
-    found = shape_counts(spoken(logs=rows), 1.0)
-    assert found.shapes == (("cart", "got item <*>"), ("db", "connection <*> lost"), ("db", "got item <*>"))
-    assert found.counts[:2].tolist() == [[2.0, 0.0, 0.0], [1.0, 0.0, 1.0]]
-    assert found.counts[39].tolist() == [0.0, 1.0, 0.0]
-    assert shape_counts(spoken(), 1.0).counts.shape == (40, 0)
+    result = count_shapes(spoken(logs=rows), 1.0)
+    assert result.shapes == (("cart", "got item <*>"), ("db", "connection <*> lost"), ("db", "got item <*>"))
+    assert result.counts[:2].tolist() == [[2.0, 0.0, 0.0], [1.0, 0.0, 1.0]]
+    assert result.counts[39].tolist() == [0.0, 1.0, 0.0]
+    assert count_shapes(spoken(), 1.0).counts.shape == (40, 0)
 
 
 def logs(rows: Sequence[tuple[int, str | None, str]]) -> pa.Table:

@@ -13,7 +13,7 @@ from tests.baselines.metric_series import CALLS, ROLES, SECOND, SERVICES, Series
 
 @pytest.fixture(scope="session")
 def world(example, faulty, alter) -> World:
-    """Make an episode of given series, one sample a second, and without other tables."""
+    """Build an episode with metrics only, one sample per second."""
     start = example.view(faulty).window[0]
 
     def make(series: Series, services: tuple[str, ...] = SERVICES, calls: Any = CALLS) -> EpisodeView:

@@ -41,7 +41,7 @@ def test_the_clock_alarms_at_the_latest_onset_of_its_training_episodes(example, 
     assert Clock().fit(training).detect(view).alarm_ns == onsets[1]
 
 
-def test_random_detector_alarms_as_often_as_told(example, faulty) -> None:
+def test_random_detector_alarms_with_its_probability(example, faulty) -> None:
     view = example.view(faulty)
     alarms = [RandomDetector(seed=seed).detect(view).alarm_ns for seed in range(60)]
     assert 15 < sum(alarm is not None for alarm in alarms) < 45

@@ -1,4 +1,4 @@
-"""Signatures say the same of the same deviation, whoever shows it, and diagnosers tell them apart."""
+"""Signatures are independent of services' names, and diagnosers distinguish faults by them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 
 from faultset.baselines.api.contract import Labelled
 from faultset.baselines.api.registry import get_baseline
-from faultset.baselines.methods.diagnosis import MOST_Z, ConstantPair, signature
+from faultset.baselines.methods.controls import ConstantPair
+from faultset.baselines.methods.diagnosis import MOST_Z, describe_fault
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
 
@@ -29,7 +30,7 @@ def healthy(example) -> str:
 
 @pytest.fixture(scope="module")
 def moved(healthy, alter):
-    """Change the values of one metric of a service in the second half of a healthy view of gauges only."""
+    """Change one metric of a service in the second half of a healthy view with gauges only."""
 
     @functools.cache
     def change(service: str, metric: str, factor: float) -> EpisodeView:
@@ -56,9 +57,9 @@ THREADS = "container_threads"
 
 
 def features(view: EpisodeView) -> dict[str, float]:
-    found = signature(view)
-    assert found is not None
-    return dict(found.features)
+    result = describe_fault(view)
+    assert result is not None
+    return dict(result.features)
 
 
 def test_the_sign_of_a_deviation_is_kept(moved) -> None:
@@ -68,7 +69,7 @@ def test_the_sign_of_a_deviation_is_kept(moved) -> None:
     assert abs(up["memory, suspect"]) <= np.log1p(MOST_Z) + 1e-9
 
 
-def test_whoever_deviates_the_signature_is_of_one_kind(moved) -> None:
+def test_the_signature_does_not_depend_on_the_service_that_deviates(moved) -> None:
     geo, rate = features(moved("geo", MEMORY, 3.0)), features(moved("rate", MEMORY, 3.0))
     assert geo["memory, suspect"] == pytest.approx(rate["memory, suspect"], rel=0.1)
     names = " ".join([*geo, *rate])
@@ -77,65 +78,65 @@ def test_whoever_deviates_the_signature_is_of_one_kind(moved) -> None:
 
 def test_the_suspect_is_the_service_that_deviates_most(moved) -> None:
     for service in ("geo", "profile"):
-        found = signature(moved(service, MEMORY, 3.0))
-        assert found is not None
-        assert found.suspect == service
+        result = describe_fault(moved(service, MEMORY, 3.0))
+        assert result is not None
+        assert result.suspect == service
 
 
 def test_changes_and_troubles_of_objects_are_named(healthy, example, alter) -> None:
     start_ns, end_ns = example.view(healthy).window
 
     def states(rows: pa.Table) -> pa.Table:
-        known = []
+        expected = []
         for second in range(0, (end_ns - start_ns) // SECOND, 10):
             port = 8083 if second < 60 else 9999
             ready = 1 if second < 60 else 0
-            known += [(second, "Service", {"ports": [port]}), (second, "Endpoints", {"ready": ready})]
+            expected += [(second, "Service", {"ports": [port]}), (second, "Endpoints", {"ready": ready})]
         schema = TABLES["objects"]
         rows_ = [
             {"episode": "e", "time": start_ns + second * SECOND, "kind": kind, "name": "geo", "service": "geo"}
             | {"state": json.dumps(state)}
-            for second, kind, state in known
+            for second, kind, state in expected
         ]
         return pa.table({field.name: pa.array([row.get(field.name) for row in rows_], field.type) for field in schema})
 
-    found = features(alter(healthy, {"objects": states}))
-    assert found["changed: Service ports"] == 1
-    assert found["object: no endpoints"] > 0.5
+    result = features(alter(healthy, {"objects": states}))
+    assert result["changed: Service ports"] == 1
+    assert result["object: no endpoints"] > 0.5
 
 
 def test_a_view_without_rows_has_no_signature(healthy, alter) -> None:
-    assert signature(alter(healthy, {name: lambda rows: rows.slice(0, 0) for name in TABLES})) is None
+    assert describe_fault(alter(healthy, {name: lambda rows: rows.slice(0, 0) for name in TABLES})) is None
 
 
 @pytest.fixture(scope="module")
 def lessons(moved, example) -> list[Labelled]:
-    """Memory of one service doubles in one kind of fault, threads in the other; on another service each time."""
-    found: list[Labelled] = []
+    """Build training faults that double memory or threads, each on a different service."""
+    result: list[Labelled] = []
     for service in ("search", "rate", "profile"):
         for metric, pair in ((MEMORY, LEAK), (THREADS, HOG)):
             view = moved(service, metric, 2.5)
-            found.append(Labelled(view=view, service=service, system_level=pair[0], fault_type=pair[1]))
-    found.append(Labelled(view=moved("geo", MEMORY, 1.0), service=None, system_level=None, fault_type=None))
-    return found
+            result.append(Labelled(view=view, service=service, system_level=pair[0], fault_type=pair[1]))
+    result.append(Labelled(view=moved("geo", MEMORY, 1.0), service=None, system_level=None, fault_type=None))
+    return result
 
 
 @pytest.mark.parametrize("name", TAUGHT)
 def test_a_kind_of_fault_is_recognised_on_a_service_never_seen(name: str, lessons, moved) -> None:
     taught: Any = get_baseline(name).build().fit(lessons)  # type: ignore[arg-type]
     for metric, pair in ((MEMORY, LEAK), (THREADS, HOG)):
-        found = taught.diagnose(moved("recommendation", metric, 4.0), 0)
-        assert (found.system_level, found.fault_type) == pair
-        assert 0.5 < found.confidence <= 1
-        assert found.evidence
+        diagnosis = taught.diagnose(moved("recommendation", metric, 4.0), 0)
+        assert (diagnosis.system_level, diagnosis.fault_type) == pair
+        assert 0.5 < diagnosis.confidence <= 1
+        assert diagnosis.evidence
 
 
 @pytest.mark.parametrize("name", TAUGHT)
 def test_the_order_of_lessons_does_not_matter(name: str, lessons, moved) -> None:
     view = moved("geo", MEMORY, 3.0)
-    one: Any = get_baseline(name).build(seed=3).fit(lessons)  # type: ignore[arg-type]
+    first: Any = get_baseline(name).build(seed=3).fit(lessons)  # type: ignore[arg-type]
     other: Any = get_baseline(name).build(seed=3).fit(lessons[::-1])  # type: ignore[arg-type]
-    found, again = one.diagnose(view, 0), other.diagnose(view, 0)
+    found, again = first.diagnose(view, 0), other.diagnose(view, 0)
     assert (found.system_level, found.fault_type) == (again.system_level, again.fault_type)
 
 
@@ -145,12 +146,12 @@ def lesson(pair: tuple[str | None, str | None]) -> Labelled:
 
 def test_the_constant_answer_is_the_most_frequent_pair() -> None:
     control = ConstantPair().fit([lesson(HOG), lesson(LEAK), lesson((None, None)), lesson((None, None)), lesson(LEAK)])
-    found = control.diagnose(None, 0)  # type: ignore[arg-type]
-    assert (found.system_level, found.fault_type) == LEAK
-    assert found.confidence == pytest.approx(2 / 3)
+    diagnosis = control.diagnose(None, 0)  # type: ignore[arg-type]
+    assert (diagnosis.system_level, diagnosis.fault_type) == LEAK
+    assert diagnosis.confidence == pytest.approx(2 / 3)
 
 
 def test_the_constant_answer_counts_pairs_and_not_their_parts() -> None:
     pairs = [("A", "x"), ("A", "y"), ("A", "z"), ("B", "w"), ("B", "w")]
-    found = ConstantPair().fit([lesson(pair) for pair in pairs]).diagnose(None, 0)  # type: ignore[arg-type]
-    assert (found.system_level, found.fault_type) == ("B", "w")
+    diagnosis = ConstantPair().fit([lesson(pair) for pair in pairs]).diagnose(None, 0)  # type: ignore[arg-type]
+    assert (diagnosis.system_level, diagnosis.fault_type) == ("B", "w")

@@ -11,6 +11,6 @@ def test_a_method_that_reads_telemetry_was_developed_on_something() -> None:
             assert spec.developed_on or spec.name == "constant-pair", spec.name
 
 
-def test_variants_made_here_are_not_listed_as_published_methods() -> None:
+def test_our_variants_are_not_listed_as_published_methods() -> None:
     own = {"nezha-patterns", "graph-traversal", "deeplog-markov", "nearest-signature", "rca-tree", "rca-forest"}
     assert {list_baselines()[name].kind for name in own} == {"own"}

@@ -1,4 +1,4 @@
-"""Run lengths against the recursion of the textbook."""
+"""Run lengths compared with the textbook recursion."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from scipy import stats as scipy_stats
 
 from faultset.baselines.stats.change_points import Spot, fit_pareto, run_lengths, tail_quantile
 
-# Its stubs know fewer types than it takes.
+# The stubs are too narrow.
 stats: Any = scipy_stats
 
 
 def direct_run_lengths(samples: np.ndarray, hazard: float) -> np.ndarray:
-    """One multivariate t at a time, with scatter matrices summed up from scratch for every run."""
+    """Compute the recursion with one multivariate t and a new scatter matrix per run."""
     count, dims = samples.shape
-    found = np.zeros((count, count + 1))
+    result = np.zeros((count, count + 1))
     weight = {0: 1.0}
     for row in range(count):
         grown = {}
@@ -32,16 +32,16 @@ def direct_run_lengths(samples: np.ndarray, hazard: float) -> np.ndarray:
         total = sum(grown.values())
         weight = {0: hazard} | {length: (1 - hazard) * value / total for length, value in grown.items()}
         for length, value in weight.items():
-            found[row, length] = value
-    return found
+            result[row, length] = value
+    return result
 
 
 def test_run_lengths_are_those_of_the_textbook_recursion() -> None:
     rng = np.random.default_rng(3)
     samples = np.vstack([rng.normal(0, 0.2, (15, 3)), rng.normal(1, 0.2, (10, 3))])
-    found = run_lengths(samples, hazard=0.02)
-    np.testing.assert_allclose(found.probability, direct_run_lengths(samples, 0.02), atol=1e-9)
-    assert found.probability.sum(axis=1) == pytest.approx(1.0)
+    result = run_lengths(samples, hazard=0.02)
+    np.testing.assert_allclose(result.probability, direct_run_lengths(samples, 0.02), atol=1e-9)
+    assert result.probability.sum(axis=1) == pytest.approx(1.0)
 
 
 def test_a_change_of_level_is_dated_to_the_sample_and_nothing_before_it() -> None:

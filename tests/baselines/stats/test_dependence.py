@@ -1,4 +1,4 @@
-"""Measures of dependence agree with published values and libraries."""
+"""Measures of dependence compared with published values and libraries."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import pytest
 from scipy import stats as scipy_stats
 
 from faultset.baselines.stats.dependence import (
-    binned_information,
     chi_square,
     correlation_p_value,
-    energy_distances,
     kmeans_bins,
     knn_information,
     lagged_links,
@@ -35,20 +33,20 @@ def test_energy_distance_is_the_difference_of_mean_distances_between_all_pairs()
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(7, 3)), rng.integers(0, 3, size=(5, 3)).astype(float)
     expected = [2 * pairs_mean(x, y) - pairs_mean(x, x) - pairs_mean(y, y) for x, y in zip(a.T, b.T, strict=True)]
-    assert energy_distances(a, b) == pytest.approx(expected)
+    assert ranked_samples(a, b).distances == pytest.approx(expected)
 
 
 def test_energy_distance_has_the_published_values() -> None:
-    found = np.sqrt(energy_distances(REFERENCE, VALUES))
-    assert found == pytest.approx([4.5962, 0.0, 3.1425, 10.0685], abs=1e-4)
+    result = np.sqrt(ranked_samples(REFERENCE, VALUES).distances)
+    assert result == pytest.approx([4.5962, 0.0, 3.1425, 10.0685], abs=1e-4)
 
 
 def test_a_p_value_is_the_share_of_labellings_that_reach_the_distance() -> None:
     a, b = np.array([[0.0], [1.0], [2.5]]), np.array([[3.0], [1.5], [7.0]])
     pooled = np.concatenate([a, b])[:, 0]
-    observed = energy_distances(a, b)[0]
+    observed = ranked_samples(a, b).distances[0]
     reached = [
-        energy_distances(pooled[list(chosen), None], np.delete(pooled, chosen)[:, None])[0] >= observed - 1e-12
+        ranked_samples(pooled[list(chosen), None], np.delete(pooled, chosen)[:, None]).distances[0] >= observed - 1e-12
         for chosen in itertools.combinations(range(6), 3)
     ]
     p = permutation_p_values(ranked_samples(a, b), draws=20_000, rng=np.random.default_rng(1))
@@ -65,7 +63,7 @@ def test_p_values_are_uniform_where_nothing_changed_and_smallest_where_the_level
     assert np.mean(p[1:] <= 0.5) == pytest.approx(0.5, abs=0.05)
 
 
-# Its stubs know fewer types than it takes.
+# The stubs are too narrow.
 stats: Any = scipy_stats
 
 
@@ -104,8 +102,8 @@ def test_partial_correlation_is_read_from_the_inverse_covariance() -> None:
     data = rng.normal(size=(200, 4)) @ rng.normal(size=(4, 4))
     precision = np.linalg.inv(np.cov(data.T))
     expected = -precision[0, 1] / np.sqrt(precision[0, 0] * precision[1, 1])
-    found = partial_correlation(data[:, 0], data[:, 1], data[:, 2:])
-    assert found == pytest.approx(expected)
+    result = partial_correlation(data[:, 0], data[:, 1], data[:, 2:])
+    assert result == pytest.approx(expected)
     assert partial_correlation(data[:, 0], np.ones(200), data[:, 2:]) == 0.0
 
 
@@ -119,24 +117,6 @@ def test_the_p_value_of_a_correlation_is_close_to_that_of_the_t_test() -> None:
         rel=0.1,
     )
     assert float(correlation_p_value(0.99, 5, given=2)) == 1.0
-
-
-SHARE = np.array([0, 0, 1 / 3, 1, 1, 1 / 3])
-
-
-def test_binned_information_of_the_worked_example() -> None:
-    series = np.array([(1, 1, 1, 5, 5, 1), (1, 1, 5, 5, 5, 1), (1, 2, 1, 2, 1, 2), (9,) * 6], dtype=float)
-    assert binned_information(series, SHARE) == pytest.approx([0.636514, 0.318257, 0, 0], abs=1e-6)
-
-
-EIGHT = np.array([0, 0, 0, 0, 1, 1, 1, 1], dtype=float)
-EIGHT_SERIES = np.array(
-    [(1, 1, 1, 1, 5, 5, 5, 5), (1, 1, 1, 5, 5, 5, 5, 5), (0, 0, 0, 0, 0, 0, 0, 7), (1, 2) * 4], dtype=float
-)
-
-
-def test_binned_information_of_eight_bins() -> None:
-    assert binned_information(EIGHT_SERIES, EIGHT) == pytest.approx([0.6931, 0.3804, 0.0956, 0], abs=1e-4)
 
 
 @pytest.mark.parametrize("neighbours", [2, 3, 5])
@@ -163,12 +143,12 @@ def test_a_delayed_cause_is_linked_and_a_cause_of_the_cause_is_not() -> None:
     for row in range(2, 400):
         series[row, 1] += 0.9 * series[row - 2, 0]
         series[row, 2] += 0.9 * series[row - 1, 1]
-    found = lagged_links(series, lags=3)
-    assert (0, 2) in found.causes[1]
-    assert (1, 1) in found.causes[2]
-    assert {(0, 1), (1, 2)} <= found.links
-    assert (0, 2) not in found.links
-    assert not any(3 in link for link in found.links)
+    links = lagged_links(series, lags=3)
+    assert (0, 2) in links.causes[1]
+    assert (1, 1) in links.causes[2]
+    assert {(0, 1), (1, 2)} <= links.links
+    assert (0, 2) not in links.links
+    assert not any(3 in link for link in links.links)
 
 
 def test_links_within_a_step_have_no_direction_and_constants_none() -> None:

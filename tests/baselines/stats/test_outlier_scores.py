@@ -1,4 +1,4 @@
-"""Outlier scores against their formulas and libraries."""
+"""Outlier scores compared with their formulas and with libraries."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def test_ecod_is_the_sum_of_its_formula() -> None:
     normal = RNG.gamma(2.0, size=(30, 5)) * np.array([1, 1, -1, -1, 1])
     points = RNG.normal(size=(10, 5))
     for point, score in zip(points, ecod_scores(normal, points), strict=True):
-        left = [-np.log((1 + sum(normal[:, j] <= point[j])) / 31) for j in range(5)]
+        lower = [-np.log((1 + sum(normal[:, j] <= point[j])) / 31) for j in range(5)]
         right = [-np.log((1 + sum(normal[:, j] >= point[j])) / 31) for j in range(5)]
-        skewed = [left[j] if stats.skew(normal[:, j]) < 0 else right[j] for j in range(5)]
-        assert score == pytest.approx(max(sum(left), sum(right), sum(skewed)))
+        skewed = [lower[j] if stats.skew(normal[:, j]) < 0 else right[j] for j in range(5)]
+        assert score == pytest.approx(max(sum(lower), sum(right), sum(skewed)))
 
 
 def test_ecod_does_not_depend_on_what_else_is_asked() -> None:
@@ -58,12 +58,12 @@ def test_the_residual_is_what_the_projection_leaves() -> None:
     center = NORMAL.mean(axis=0)
     values, axes = np.linalg.eigh(np.cov(NORMAL.T))
     values, axes = values[::-1], axes[:, ::-1]
-    kept = int(np.searchsorted(np.cumsum(values) / values.sum(), 0.8)) + 1
-    basis = axes[:, :kept]
+    remaining = int(np.searchsorted(np.cumsum(values) / values.sum(), 0.8)) + 1
+    basis = axes[:, :remaining]
     residual = (np.eye(4) - basis @ basis.T) @ (POINTS - center).T
-    assert 0 < kept < 4
+    assert 0 < remaining < 4
     assert spe == pytest.approx((residual**2).sum(axis=0))
-    assert t2 == pytest.approx((((POINTS - center) @ basis) ** 2 / values[:kept]).sum(axis=1))
+    assert t2 == pytest.approx((((POINTS - center) @ basis) ** 2 / values[:remaining]).sum(axis=1))
 
 
 def test_with_all_the_variance_nothing_is_left_over() -> None:
@@ -73,7 +73,7 @@ def test_with_all_the_variance_nothing_is_left_over() -> None:
     assert t2 == pytest.approx((moved @ np.linalg.inv(np.cov(NORMAL.T)) * moved).sum(axis=1))
 
 
-def test_a_reference_that_stands_still_has_no_subspace() -> None:
+def test_a_constant_reference_has_no_subspace() -> None:
     spe, t2 = principal_distances(np.zeros((10, 3)), np.array([[0.0, 0, 0], [0, 2, 0]]))
     assert spe.tolist() == [0.0, 4.0]
     assert t2.tolist() == [0.0, 0.0]
@@ -157,9 +157,9 @@ def test_shrinkage_lowers_the_score_of_the_broken_correlation() -> None:
 
 
 def test_a_thousand_directions_come_close_to_mahalanobis_from_below() -> None:
-    found = score(random_directions(2, 1000, np.random.default_rng(0)), 0.1)
-    assert found == pytest.approx([1.441500, 2.637519, 0, 3.756657], abs=1e-6)
-    assert (found <= np.array([1.441500, 2.637522, 0, 3.757169]) + 1e-6).all()
+    result = score(random_directions(2, 1000, np.random.default_rng(0)), 0.1)
+    assert result == pytest.approx([1.441500, 2.637519, 0, 3.756657], abs=1e-6)
+    assert (result <= np.array([1.441500, 2.637522, 0, 3.757169]) + 1e-6).all()
 
 
 def test_all_directions_together_are_mahalanobis() -> None:
@@ -236,8 +236,8 @@ def test_score_does_not_depend_on_the_units_of_a_series() -> None:
     directions = random_directions(4, 60, rng)
     units = np.array([1.0, 1000.0, 0.01, 7.0])
     plain, scaled = (Projection.fit(data, directions) for data in (reference, reference * units))
-    found = plain.score(plain.standardise(values))[0]
-    assert scaled.score(scaled.standardise(values * units))[0] == pytest.approx(found)
+    result = plain.score(plain.standardise(values))[0]
+    assert scaled.score(scaled.standardise(values * units))[0] == pytest.approx(result)
 
 
 def test_a_rarer_score_is_more_sigmas_however_far_it_lies() -> None:

@@ -27,11 +27,11 @@ from faultset.baselines.stats.scaling import (
 @pytest.fixture
 def values() -> np.ndarray:
     rng = np.random.default_rng(0)
-    made = rng.normal(50, 5, (37, 40))
-    made[rng.random(made.shape) < 0.3] = np.nan
-    made[1:, 0] = np.nan
-    made[0, 0] = 3.0
-    return made
+    instance = rng.normal(50, 5, (37, 40))
+    instance[rng.random(instance.shape) < 0.3] = np.nan
+    instance[1:, 0] = np.nan
+    instance[0, 0] = 3.0
+    return instance
 
 
 def test_quantiles_are_those_of_numpy_for_columns_with_gaps(values: np.ndarray) -> None:
@@ -78,7 +78,7 @@ THERE = np.zeros(VALUES.shape, dtype=bool)
 
 def test_two_sided_n_sigma_finds_the_series_that_drops() -> None:
     z = deviations(VALUES, *mean_and_sd(REFERENCE), THERE)
-    # The signed maximum of published code does not see what drops.
+    # The signed maximum of the published code misses decreases.
     assert z.max(axis=0) == pytest.approx([18.3358, 1.4142, 18.3358, -0.4472], abs=1e-4)
     assert np.abs(z).max(axis=0)[3] == pytest.approx(81.8401, abs=1e-4)
 
@@ -125,8 +125,8 @@ def test_values_first_rows_and_codes_are_those_of_numpy(rows: int, width: int) -
     rng = np.random.default_rng(rows)
     numbers = rng.choice(rng.integers(-width, width, 300), rows)
     values, first, code = np.unique(numbers, return_index=True, return_inverse=True)
-    found = distinct(numbers)
-    np.testing.assert_array_equal(found.values, values)
-    np.testing.assert_array_equal(found.first, first)
-    np.testing.assert_array_equal(found.code, code)
-    assert {part.dtype for part in found} == {np.dtype(np.int64)}
+    result = distinct(numbers)
+    np.testing.assert_array_equal(result.values, values)
+    np.testing.assert_array_equal(result.first, first)
+    np.testing.assert_array_equal(result.code, code)
+    assert {part.dtype for part in result} == {np.dtype(np.int64)}

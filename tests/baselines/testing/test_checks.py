@@ -1,4 +1,4 @@
-"""The shipped checks find what they are for, and pass what keeps to the contract."""
+"""The shipped checks detect violations of the contract and pass correct baselines."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_fit_is_called_before_an_answer() -> None:
         (LooksAhead, "detection", "detection accuracy", "scores are not higher after the onset"),
     ],
 )
-def test_a_breach_is_found_and_named(cls: type, task: str, check: str, sentence: str) -> None:
+def test_a_violation_is_detected_and_named(cls: type, task: str, check: str, sentence: str) -> None:
     with pytest.raises(AssertionError, match=sentence):
         CHECKS[check](BaselineTrial(spec_of(cls, task)))
 
@@ -123,8 +123,8 @@ def test_an_incomplete_registration_is_named() -> None:
         CHECKS["registration"](BaselineTrial(spec_of(Undecided, paper="")))
 
 
-def test_what_is_no_baseline_and_an_unknown_check_are_refused() -> None:
-    with pytest.raises(UsageError, match="is no baseline"):
+def test_other_classes_and_unknown_checks_are_rejected() -> None:
+    with pytest.raises(UsageError, match="is not a baseline"):
         check_baseline(Undecided)
     with pytest.raises(UsageError, match=r"unknown checks \['luck'\]"):
         check_baseline("random", skip=("luck",))

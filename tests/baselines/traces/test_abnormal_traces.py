@@ -1,4 +1,4 @@
-"""Which successions of events changed."""
+"""Changes in successions of events."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def observations(source: Sequence[int], target: Sequence[int]) -> Observations:
 def test_a_change_counts_whichever_way_it_goes() -> None:
     healthy = np.arange(40) < 20
     for usually, now in ((0, 1), (1, 0)):
-        found = contrast(observations([7] * 40, [usually] * 20 + [now] * 20), healthy, [~healthy])
-        # What became rarer is told by what took its place.
-        assert found.g[now] > 20
-        assert found.surprise[now] > 2
-        assert found.surprise[usually] == 0
+        result = contrast(observations([7] * 40, [usually] * 20 + [now] * 20), healthy, [~healthy])
+        # A pattern that became rare is reported by its replacement.
+        assert result.g[now] > 20
+        assert result.surprise[now] > 2
+        assert result.surprise[usually] == 0
 
 
 def test_a_change_that_comes_late_is_judged_by_the_late_part() -> None:

@@ -1,4 +1,4 @@
-"""Who called whom, also where spans are missing."""
+"""Calls between services, with and without missing spans."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pytest
 from faultset.baselines.traces.spans import (
     Spans,
     _spans,
+    attribute_spans,
     exclusive_durations,
-    invocations,
-    responsible_services,
     slow_spans,
 )
 from faultset.datasets.format.schemas import TABLES
@@ -29,7 +28,7 @@ REQUEST = (
 
 
 def request(number: int, missing: str | None = None) -> list[dict[str, Any]]:
-    """Return the spans of one request, without those of an operation."""
+    """Return the spans of a request without those of one operation."""
     return [
         {
             "time": number * SECOND + place,
@@ -54,7 +53,7 @@ def spans_of(rows: list[dict[str, Any]]) -> Spans:
 def calls_of(rows: list[dict[str, Any]]) -> list[tuple[str | None, str, str]]:
     """Return (caller, called service, operation) of each call of the last request."""
     spans = spans_of(rows)
-    calls = invocations(spans)
+    calls = spans.calls
     return sorted(
         (spans.names[caller] if caller >= 0 else "", spans.names[callee], spans.operations[operation])
         for row, caller, callee, operation in zip(calls.row, calls.caller, calls.callee, calls.operation, strict=True)
@@ -62,13 +61,13 @@ def calls_of(rows: list[dict[str, Any]]) -> list[tuple[str | None, str, str]]:
     )
 
 
-def test_what_is_below_a_missing_span_is_no_call_unless_such_spans_usually_are() -> None:
+def test_a_child_of_a_missing_span_is_a_call_only_if_such_spans_usually_are() -> None:
     complete = [row for number in range(5) for row in request(number)]
     whole = [("", "front", "GET /"), ("front", "geo", "near")]
     assert calls_of(complete) == whole
-    # a query is no entry of geo, whoever its caller was
+    # A query never enters geo.
     assert calls_of([*complete, *request(5, "near")]) == [("", "front", "GET /")]
-    # the span around it that is usually two above says who called
+    # The usual grandparent is the caller.
     assert calls_of([*complete, *request(5, "to geo")]) == whole
     assert calls_of(request(5, "to geo")) == [("", "front", "GET /")]
     assert calls_of([*complete, *request(5, "GET /")]) == [("front", "geo", "near")]
@@ -121,14 +120,14 @@ def test_parents_are_looked_up_within_their_trace() -> None:
 def test_a_call_without_an_answer_is_about_the_service_that_was_called() -> None:
     calls = [{**row, "peer_service": "geo" if row["operation"] == "to geo" else None} for row in request(0)]
     answered, alone = spans_of(calls), spans_of(calls[:2])
-    assert [answered.names[code] for code in responsible_services(answered)] == ["front", "front", "geo", "geo"]
-    assert [alone.names[code] for code in responsible_services(alone)] == ["front", "geo"]
+    assert [answered.names[code] for code in attribute_spans(answered)] == ["front", "front", "geo", "geo"]
+    assert [alone.names[code] for code in attribute_spans(alone)] == ["front", "geo"]
 
 
 def test_constant_operation_is_not_slow_by_being_constant() -> None:
     durations = np.array([5.0, 5, 5, 5, 5.7, 5.8])
-    found = slow_spans(np.zeros(6, dtype=np.int64), durations, np.arange(6) < 4)
-    assert found.tolist() == [False] * 5 + [True]
+    result = slow_spans(np.zeros(6, dtype=np.int64), durations, np.arange(6) < 4)
+    assert result.tolist() == [False] * 5 + [True]
 
 
 def test_a_lost_span_adds_nothing_to_the_time_that_the_span_above_it_spends_itself() -> None:

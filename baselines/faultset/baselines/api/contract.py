@@ -1,14 +1,12 @@
-"""What a baseline is: the answers it gives and the three shapes it may have.
+"""Protocols that baselines implement, and the answers they return.
 
-A *detector* says whether, and since when, something is wrong in an episode; a *localizer* says which
-service is to blame once an alarm stands; a *diagnoser* says at which system level and of which type the fault
-is. All receive an `EpisodeView`, which has no way to the truth. They are made without data (parameters in
-`__init__`) and keep no state between episodes. Detectors and localizers may learn from healthy episodes in
-`fit`; diagnosers learn what faults look like and are given the answers of the training episodes.
+A *detector* decides whether and since when an episode is anomalous. A *localizer* ranks the services after an alarm.
+A *diagnoser* names the system level and the type of the fault. All of them receive an `EpisodeView`, which gives no
+access to the truth. They are built from parameters alone and keep no state between episodes. Detectors and localizers
+may learn from healthy episodes in `fit`. Diagnosers learn from training episodes and their answers.
 
-A detector sees the whole telemetry of a view and must not look ahead: whether it alarms at `t` follows from
-samples taken no later than `t`. Localizers and diagnosers may use the whole view; what is healthy for them is
-`view.reference`, which they cut at the alarm.
+A detector sees the whole view but must not look ahead: an alarm at `t` depends only on samples up to `t`. Localizers
+and diagnosers may use the whole view. Their healthy data are `view.reference`, cut at the alarm.
 """
 
 from __future__ import annotations
@@ -25,8 +23,8 @@ if TYPE_CHECKING:
 
 Task = Literal["detection", "localization", "rca"]
 Need = Literal["labels", "sli", "alarm_place"]
-"""labels: `fit` is given all training episodes with their answers; sli: the requests of the clients may be read;
-alarm_place: `EpisodeView.alarm_place` says on which service and metric the alarm was seen, where that is known."""
+"""labels: `fit` receives all training episodes with their answers. sli: the method may read the clients' requests.
+alarm_place: `EpisodeView.alarm_place` has the service and metric of the alarm, if known."""
 CONSECUTIVE = 2
 _SHOWN = 3
 """Services in the short form of a ranking."""
@@ -34,41 +32,40 @@ _SHOWN = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """One observation that speaks for an answer, for the person who reads it."""
+    """An observation that supports an answer, for human readers."""
 
     service: str
-    """Name of the service that it is about."""
+    """Name of the observed service."""
     subject: str
-    """Series, log template, span operation or object that was looked at."""
+    """Observed series, log template, span operation or object."""
     score: float
-    """Strength in the unit of the method; only comparable within one answer."""
+    """Strength in the method's own unit; comparable within one answer only."""
     detail: str = ""
-    """What was seen, in a few words."""
+    """Short description of the observation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Detection:
-    """Answer of a detector for one episode, sample by sample, over the view after the reference."""
+    """Answer of a detector for each sample of one episode after the reference."""
 
     times_ns: npt.NDArray[np.int64]
-    """[T] instants at which each sample is complete; an alarm can be raised then and not before."""
+    """[T] when each sample is complete, which is when it can first raise an alarm."""
     scores: npt.NDArray[np.float64]
     """[T] higher is more anomalous; finite."""
     flags: npt.NDArray[np.bool_]
     """[T] the score is above the threshold."""
     threshold: float
-    """What a score must be above to be flagged; infinite where the detector has none of its own."""
+    """Scores above this are flagged; infinite for a detector without a threshold."""
     alarm_ns: int | None
-    """First alarm, UTC nanoseconds; None is the verdict "no fault"."""
+    """First alarm, UTC nanoseconds; None means "no fault"."""
     consecutive: int = CONSECUTIVE
-    """Flags in a row that make an alarm."""
+    """Number of consecutive flags that raise an alarm."""
     evidence: tuple[Evidence, ...] = ()
-    """What speaks for the alarm, for the person who reads it."""
 
     def __post_init__(self) -> None:
         if not len(self.times_ns) == len(self.scores) == len(self.flags):
             lengths = (len(self.times_ns), len(self.scores), len(self.flags))
-            raise ValueError(f"times, scores and flags of a detection must be of one length, found {lengths}")
+            raise ValueError(f"times, scores and flags of a detection must have the same length, got {lengths}")
 
     @classmethod
     def from_scores(
@@ -82,8 +79,7 @@ class Detection:
     ) -> Self:
         """Flag every score above `threshold`; alarm at the first run of `consecutive` flags.
 
-        Without a threshold nothing is flagged: for detectors that are registered with `own_threshold=False`, which are
-        given one by the evaluation.
+        Without a threshold nothing is flagged. The evaluation then sets one; see `own_threshold` in the registration.
         """
         threshold = float(np.inf) if threshold is None else threshold
         flags = np.asarray(scores > threshold)
@@ -99,12 +95,12 @@ class Detection:
 
     @classmethod
     def silent(cls, threshold: float = 0.0) -> Self:
-        """The answer where there is nothing to look at: no samples, no alarm."""
+        """Return an answer without samples and without an alarm."""
         nothing = np.empty(0)
         return cls.from_scores(nothing.astype(np.int64), nothing, threshold)
 
     def at_threshold(self, threshold: float) -> Detection:
-        """Give the same scores another threshold, for policies that set it from training episodes."""
+        """Return the same scores with another threshold."""
         flags = np.asarray(self.scores > threshold)
         alarm_ns = first_alarm(self.times_ns, flags, self.consecutive)
         return replace(self, flags=flags, threshold=float(threshold), alarm_ns=alarm_ns)
@@ -113,7 +109,7 @@ class Detection:
 def first_alarm(
     times_ns: npt.NDArray[np.int64], flags: npt.NDArray[np.bool_], consecutive: int = CONSECUTIVE
 ) -> int | None:
-    """Find when a run of flags first reaches the length `consecutive`; None where none does.
+    """Return when `consecutive` flags in a row first occur, or None.
 
     >>> first_alarm(np.array([10, 20, 30, 40]), np.array([True, False, True, True]))
     40
@@ -128,21 +124,20 @@ def first_alarm(
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Ranking:
-    """Answer of a localizer: how suspicious each service is."""
+    """Answer of a localizer: a suspicion score per service."""
 
     scores: Mapping[str, float] = field(default_factory=dict)
-    """Higher is more suspicious. Services left out share the last place; empty: the method abstains."""
+    """Higher is more suspicious. Missing services share the last rank. If empty, the method abstains."""
     evidence: tuple[Evidence, ...] = ()
-    """What speaks for the ranking, for the person who reads it."""
     confidence: float = 1.0
     """Between 0 (abstains) and 1."""
     metrics: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """(service, metric name) to score, higher is more suspicious; empty where the method names no metrics."""
+    """(service, metric name) -> score; empty if the method ranks no metrics."""
     pods: Mapping[str, float] = field(default_factory=dict)
-    """Pod name to score, higher is more suspicious; empty where the method names no pods."""
+    """Pod name -> score; empty if the method ranks no pods."""
 
     def __repr__(self) -> str:
-        """Show the first services with their scores.
+        """Return the most suspicious services with their scores.
 
         >>> Ranking(scores={"a": 1.0, "b": 2.5, "c": 0.25, "d": 0.1})
         <Ranking of 4 services: b 2.5, a 1, c 0.25>
@@ -161,33 +156,33 @@ class Ranking:
         metrics: Mapping[tuple[str, str], float] | None = None,
         pods: Mapping[tuple[str, str], float] | None = None,
     ) -> Self:
-        """Keep candidates with a positive finite score, with their metrics and pods; abstain when none is left.
+        """Rank the candidates with a positive finite score; abstain if there are none.
 
-        Metrics and pods are given by (service, name).
+        Keys of metrics and pods are (service, name).
         """
-        kept = {name: float(scores[name]) for name in services if 0 < scores.get(name, 0.0) < np.inf}
-        if not kept:
+        positive = {name: float(scores[name]) for name in services if 0 < scores.get(name, 0.0) < np.inf}
+        if not positive:
             return cls.abstain()
         return cls(
-            scores=kept,
-            evidence=tuple(item for item in evidence if item.service in kept),
-            metrics={key: float(score) for key, score in (metrics or {}).items() if _counts(key[0], score, kept)},
-            pods={pod: float(score) for (owner, pod), score in (pods or {}).items() if _counts(owner, score, kept)},
+            scores=positive,
+            evidence=tuple(item for item in evidence if item.service in positive),
+            metrics={key: float(score) for key, score in (metrics or {}).items() if _counts(key[0], score, positive)},
+            pods={pod: float(score) for (owner, pod), score in (pods or {}).items() if _counts(owner, score, positive)},
         )
 
     @classmethod
     def abstain(cls) -> Self:
-        """The answer where there is no evidence: it names nobody."""
+        """Return an answer without a ranking."""
         return cls(confidence=0.0)
 
     @property
     def abstains(self) -> bool:
-        """Whether the method names nobody."""
+        """Whether the ranking is empty."""
         return not self.scores
 
     @property
     def ordered(self) -> tuple[str, ...]:
-        """Named services, most suspicious first; ties by name."""
+        """Ranked services, most suspicious first; ties by name."""
         return tuple(sorted(self.scores, key=lambda service: (-self.scores[service], service)))
 
 
@@ -197,49 +192,47 @@ def _counts(service: str, score: float, kept: Mapping[str, float]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """Answer of a diagnoser: what kind of fault it is."""
+    """Answer of a diagnoser: the kind of fault."""
 
     system_level: str | None
-    """Where the fault is, in the words of the labels."""
+    """System level as in the labels."""
     fault_type: str | None
-    """What kind of fault it is, in the words of the labels; the method abstains where both are None."""
+    """Fault type as in the labels; the method abstains if both are None."""
     confidence: float = 1.0
     """Between 0 (abstains) and 1."""
     evidence: tuple[Evidence, ...] = ()
-    """What speaks for the answer, for the person who reads it."""
 
     @classmethod
     def abstain(cls) -> Self:
-        """The answer where there is no evidence, or nothing was learned."""
+        """Return an answer without level and type."""
         return cls(system_level=None, fault_type=None, confidence=0.0)
 
     @property
     def abstains(self) -> bool:
-        """Whether the method says nothing."""
+        """Whether neither level nor type is named."""
         return self.system_level is None and self.fault_type is None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Labelled:
-    """A training episode whose answer is known."""
+    """A training episode with its answer."""
 
     view: EpisodeView
-    """The episode as a method sees it."""
     service: str | None
-    """Service at fault; None where there is no fault, or it lies in no service."""
+    """Faulty service; None without a fault or if the fault is not in a service."""
     system_level: str | None
-    """Where the fault is; None without one."""
+    """System level of the fault; None without a fault."""
     fault_type: str | None
-    """None: no fault."""
+    """None without a fault."""
     causes: tuple[str, ...] = ()
-    """All services at fault, `service` first."""
+    """All faulty services, `service` first."""
     onset_ns: int | None = None
-    """When the fault began, UTC nanoseconds; None where there is none, or it is not known."""
+    """Onset of the fault, UTC nanoseconds; None without a fault or if unknown."""
 
 
 @runtime_checkable
 class Detector(Protocol):
-    """Says whether, and since when, something is wrong."""
+    """Decides whether and since when an episode is anomalous."""
 
     name: str
     needs: frozenset[str]
@@ -256,7 +249,7 @@ class Detector(Protocol):
 
 @runtime_checkable
 class Localizer(Protocol):
-    """Says which service is to blame."""
+    """Ranks services by suspicion."""
 
     name: str
     needs: frozenset[str]
@@ -273,7 +266,7 @@ class Localizer(Protocol):
 
 @runtime_checkable
 class Diagnoser(Protocol):
-    """Says at which system level and of which type a fault is."""
+    """Names the system level and the type of a fault."""
 
     name: str
     needs: frozenset[str]
@@ -281,7 +274,7 @@ class Diagnoser(Protocol):
     tables: tuple[str, ...]
 
     def fit(self, training: Sequence[Labelled]) -> Self:
-        """Learn from episodes with their answers; the list may be empty, and then it abstains."""
+        """Learn from episodes with their answers; without any, `diagnose` abstains."""
         ...
 
     def diagnose(self, episode: EpisodeView, alarm_ns: int) -> Diagnosis:
@@ -289,13 +282,17 @@ class Diagnoser(Protocol):
         ...
 
 
-class Untrained:
-    """What a baseline needs that learns nothing from other episodes: each brings its own reference."""
+class Registered:
+    """Base class with the attributes that the registration sets."""
 
     name: str
     needs: frozenset[str]
     tables: tuple[str, ...]
 
+
+class Untrained(Registered):
+    """Base class of baselines that learn nothing from other episodes."""
+
     def fit(self, healthy: Sequence[EpisodeView]) -> Self:
-        """Take note of nothing."""
+        """Return the baseline unchanged."""
         return self

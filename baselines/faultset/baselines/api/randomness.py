@@ -8,5 +8,5 @@ import numpy as np
 
 
 def episode_rng(seed: int, episode: str) -> np.random.Generator:
-    """Random numbers that depend on seed and episode, not on which episode came before."""
+    """Return a generator that depends on seed and episode only, not on the order of episodes."""
     return np.random.default_rng([seed, zlib.crc32(episode.encode())])

@@ -1,8 +1,7 @@
-"""The baselines that are installed: what each one is, and how to make it.
+"""Registry of the installed baselines.
 
-A baseline is announced twice: the decorator `baseline` attaches a `BaselineSpec` to its class, and an entry
-point in the group `faultset.baselines` names the class, so that it is found without being imported first.
-Built-in baselines do exactly what those of other distributions do.
+The decorator `baseline` attaches a `BaselineSpec` to a class. An entry point in the group `faultset.baselines` names
+the class, so that it can be looked up before it is imported. Built-in baselines use the same mechanism as plug-ins.
 """
 
 from __future__ import annotations
@@ -36,61 +35,60 @@ _Class = TypeVar("_Class", bound=type)
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineSpec:
-    """What a person and the evaluator need to know about a baseline before running it."""
+    """Description of a baseline for people and for the evaluation."""
 
     name: str
     """Name in commands and tables."""
     task: Task
     """detection, localization or rca."""
     factory: Callable[..., Detector | Localizer | Diagnoser]
-    """What makes it; its docstring cites the source."""
+    """Builds the baseline; its docstring cites the source."""
     title: str = ""
-    """Name for people, in a few words."""
+    """Short name for people."""
     paper: str = ""
-    """Citation, or a word on why there is none."""
+    """Citation, or the reason why there is none."""
     kind: Kind = "method"
-    """named: one of the three in the AIOpsLab paper; method: another published method; own: our variant of a published
-    method; rule: plain condition on telemetry; control: ignores the evidence, or looks at one trivial sign of it."""
+    """named: one of the three methods in the AIOpsLab paper; method: another published method; own: our variant of a
+    published method; rule: simple condition on telemetry; control: ignores the evidence or uses one trivial sign."""
     tables: tuple[str, ...] = TELEMETRY_TABLES
-    """Tables of an episode that it reads; it answers, if less well, when one is missing."""
+    """Tables that it reads. It must also answer when one of them is missing."""
     needs: frozenset[str] = frozenset()
-    """What it is given beyond telemetry: the requests of the clients (`sli`), or the answers of the training episodes
-    (`labels`), which also decide what `fit` is given; see `faultset.baselines.api.contract`."""
+    """Inputs beyond telemetry: the clients' requests (`sli`), answers of training episodes (`labels`) or the place of
+    the alarm (`alarm_place`); see `faultset.baselines.api.contract`."""
     stochastic: bool = False
     """Whether the factory takes a `seed`."""
     speed: Speed = "fast"
-    """For an episode of six minutes: instant is under 0.3 s of one core, fast under 2 s, slow more."""
+    """Time of one core for an episode of six minutes: instant below 0.3 s, fast below 2 s, slow above."""
     departures: tuple[str, ...] = ()
-    """Where it differs from the paper, one sentence each."""
+    """Differences from the paper, one sentence each."""
     requires: tuple[str, ...] = ()
-    """Tables that it cannot do without. An episode that lacks one of them gets no answer, and counts as `cannot`; with
-    none declared, one that lacks all of `tables`."""
+    """Tables without which it cannot answer. An episode without one of them counts as `cannot`. If empty, only episodes
+    without any of `tables` do."""
     complexity: str = ""
-    """Cost of one answer, for instance "O(series · steps)"; empty where it is not known."""
+    """Cost of one answer, for instance "O(series · steps)"; empty if unknown."""
     trigger: str | None = None
-    """Of a localizer: the detector that its paper starts it with. It is scored with that alarm too."""
+    """For a localizer, the detector that its paper uses. It is scored with that detector's alarm as well."""
     learns_from_references: bool = False
-    """Whether `fit` is also given the healthy references of training episodes with a fault, as views that end there."""
+    """Whether `fit` also receives the references of training episodes with a fault, as views that end with them."""
     developed_on: tuple[str, ...] | None = None
-    """Data that its authors had seen before the last change to what it answers (`faultset.baselines.api.seen_data`);
-    empty where it reads no evidence, None where it is not declared."""
+    """Data that its authors had seen (`faultset.baselines.api.seen_data`); None if not declared."""
     extra: str = ""
-    """Extra of faultset that it belongs to, and is only evaluated with; empty where there is none."""
+    """Extra of faultset that it requires; empty if none."""
     reconstruction: bool = False
     """Whether the public text does not define the method completely, so that this is one reading of it."""
     open_settings: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
-    """Parameter -> values that the paper allows, the default first. Chosen before any test data were looked at."""
+    """Parameter -> values that the paper allows, the default first. Declared before test data were seen."""
     own_threshold: bool = True
-    """Of a detector: False where only its scores count. The evaluation then sets its threshold, from the scores that
-    models fitted on other training episodes give to training episodes without a fault."""
+    """For a detector, whether it sets a threshold. Otherwise the evaluation sets one, from scores of healthy training
+    episodes by models that were fitted on other training episodes."""
 
     @property
     def variants(self) -> dict[str, dict[str, Any]]:
-        """Label -> parameters of every other reading of the paper; each changes one open setting."""
+        """Label -> parameters of the other readings of the paper; each changes one open setting."""
         return {f"{name}={value}": {name: value} for name, values in self.open_settings.items() for value in values[1:]}
 
     def build(self, *, seed: int = 0, **parameters: Any) -> Detector | Localizer | Diagnoser:
-        """Make a baseline; `seed` only reaches those that draw random numbers.
+        """Build the baseline; `seed` is used by stochastic ones only.
 
         `get_detector`, `get_localizer` and `get_diagnoser` return a narrower type.
         """
@@ -121,9 +119,9 @@ def baseline(
     developed_on: Iterable[str] | None = None,
     extra: str = "",
 ) -> Callable[[_Class], _Class]:
-    """Announce the decorated class as the baseline `name`; the fields of `BaselineSpec` say what the rest means.
+    """Register the decorated class as the baseline `name`.
 
-    Name and task are enough to evaluate a method. Fill in the rest before you publish it.
+    Name and task are enough to evaluate a method. Fill in the other fields of `BaselineSpec` before you publish it.
 
     Raises
     ------
@@ -132,9 +130,9 @@ def baseline(
     """
 
     if isinstance(tables, str):
-        raise UsageError(f'baseline "{name}" declares tables {tables!r}; give a sequence, as in ("{tables}",)')
+        raise UsageError(f'baseline "{name}" declares tables {tables!r}; write a sequence, as in ("{tables}",)')
 
-    def announce(cls: _Class) -> _Class:
+    def register(cls: _Class) -> _Class:
         spec = BaselineSpec(
             name=name,
             title=title or name,
@@ -159,47 +157,50 @@ def baseline(
         )
         _check(spec)
         for name_of_method in ("fit", METHOD_OF_TASK[task]):
-            method = getattr(cls, name_of_method, None)  # a class that lacks one is refused when it is loaded
-            # an evaluation recognises by Untrained.fit that nothing is learned
+            method = getattr(cls, name_of_method, None)  # checked when the class is loaded
+            # The evaluation skips training if the method is Untrained.fit itself.
             if method is not None and method is not Untrained.fit:
-                setattr(cls, name_of_method, _answering(method))
+                setattr(cls, name_of_method, _check_calls(method))
         for attribute in ("name", "needs", "tables"):
             setattr(cls, attribute, getattr(spec, attribute))
         cls.spec = spec  # type: ignore[attr-defined]
         _announced[name] = spec
         return cls
 
-    return announce
+    return register
 
 
 def function_baseline(function: Callable[..., Any], name: str = "") -> BaselineSpec:
-    """Return a localizer that asks a function.
+    """Return a localizer that calls a function.
 
     Parameters
     ----------
     function
-        Called with an episode and an alarm, UTC nanoseconds; returns `{service: score}`, higher is more suspicious, or
-        a `Ranking`.
+        Takes an episode and an alarm in UTC nanoseconds. Returns a `Ranking`, or `{service: score}` with higher scores
+        for more suspicious services.
     name
-        Name in tables; by default that of the function.
+        Name in tables; the function's name by default.
 
     Raises
     ------
     UsageError
-        It is no function of two arguments, it has no name, or a baseline has that name.
+        It is not a function of two arguments, it has no name, or the name is taken.
     """
     if not inspect.isfunction(function):
-        raise UsageError(f"a method is a function or a class with the decorator baseline, not {quoted(function)}")
+        raise UsageError(
+            f"a method must be a function or a class with the decorator baseline, got {quoted(function)}; "
+            "see docs/extend/baseline.md"
+        )
     name = name or function.__name__
     if name == "<lambda>":
-        raise UsageError('a lambda has no name; give it one, as in evaluate(dataset, {"mine": lambda ...})')
+        raise UsageError('a lambda has no name; name it, as in evaluate(dataset, {"mine": lambda ...})')
     try:
         inspect.signature(function).bind(None, 0)
     except TypeError:
         raise UsageError(f'the function "{name}" must take two arguments: an episode and an alarm') from None
     if name in _announced or name in plugins(GROUP):
-        raise UsageError(f'a baseline is called "{name}"; give your function another name')
-    # a class of the function's own module, so that its code is identified and confined as that of a class is
+        raise UsageError(f'the name "{name}" belongs to a baseline; give your function another name')
+    # A class in the function's module is identified and confined like any other method.
     body = {"__module__": function.__module__, "__doc__": function.__doc__, "function": function, "name": name}
     factory: Any = type("FunctionLocalizer", (_FunctionLocalizer,), body)
     return BaselineSpec(name=name, task="localization", factory=factory, title=name, paper="None; a function")
@@ -216,8 +217,8 @@ class _FunctionLocalizer(Untrained):
         return answer if isinstance(answer, Ranking) else Ranking(scores=answer)
 
 
-def _answering(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Check the alarm of a method, and name the extra that it lacks."""
+def _check_calls(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a method to check its alarm argument and to name a missing extra."""
 
     @functools.wraps(method)
     def checked(self: Any, episode: Any, *alarm: Any) -> Any:
@@ -231,60 +232,60 @@ def _answering(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _check_alarm(alarm_ns: object) -> None:
     if alarm_ns is None:
-        raise UsageError("the alarm is missing: the detector stayed silent, or no time was given; give UTC nanoseconds")
+        raise UsageError("the alarm is None because the detector raised none; pass a time in UTC nanoseconds")
     if not isinstance(alarm_ns, int | np.integer):
-        raise UsageError(f"an alarm is an integer of UTC nanoseconds, not {quoted(alarm_ns)}")
+        raise UsageError(f"an alarm must be an integer of UTC nanoseconds, got {quoted(alarm_ns)}")
 
 
 def list_baselines() -> dict[str, BaselineSpec]:
-    """Return every baseline that is installed or announced in this process, by name.
+    """Return all baselines that are installed or registered in this process, by name.
 
-    A plug-in that cannot be loaded, or is no baseline, is left out with a warning; `get_baseline` raises the error.
+    Plug-ins that cannot be loaded are skipped with a warning; `get_baseline` raises the error.
     """
-    load_plugins(GROUP, _registered, announced=_announced)
+    load_plugins(GROUP, _register, announced=_announced)
     return dict(sorted(_announced.items()))
 
 
 def get_baseline(name: str) -> BaselineSpec:
-    """Look a baseline up by name.
+    """Return a baseline by name.
 
     Raises
     ------
     UsageError
-        There is no such baseline (the sentence names the nearest), or its plug-in cannot be loaded.
+        The name is unknown (the message suggests the nearest), or its plug-in cannot be loaded.
     """
     if name not in _announced and name in plugins(GROUP):
-        load_plugin(GROUP, name, kind="baseline", accept=_registered, announced=_announced)
+        load_plugin(GROUP, name, kind="baseline", accept=_register, announced=_announced)
     if name not in _announced:
         raise unknown_name("baseline", name, list_baselines())
     return _announced[name]
 
 
 def get_detector(name: str, *, seed: int = 0, **parameters: Any) -> Detector:
-    """Make the detector of that name.
+    """Build a detector by name.
 
     Raises
     ------
     UsageError
-        There is none of that name, or the baseline is for another task.
+        The name is unknown, or the baseline is for another task.
     """
-    made = _spec_for("detection", name).build(seed=seed, **parameters)
-    assert isinstance(made, Detector)
-    return made
+    detector = _spec_for("detection", name).build(seed=seed, **parameters)
+    assert isinstance(detector, Detector)
+    return detector
 
 
 def get_localizer(name: str, *, seed: int = 0, **parameters: Any) -> Localizer:
-    """Make the localizer of that name; errors are those of `get_detector`."""
-    made = _spec_for("localization", name).build(seed=seed, **parameters)
-    assert isinstance(made, Localizer)
-    return made
+    """Build a localizer by name; raises the errors of `get_detector`."""
+    localizer = _spec_for("localization", name).build(seed=seed, **parameters)
+    assert isinstance(localizer, Localizer)
+    return localizer
 
 
 def get_diagnoser(name: str, *, seed: int = 0, **parameters: Any) -> Diagnoser:
-    """Make the diagnoser of that name; errors are those of `get_detector`."""
-    made = _spec_for("rca", name).build(seed=seed, **parameters)
-    assert isinstance(made, Diagnoser)
-    return made
+    """Build a diagnoser by name; raises the errors of `get_detector`."""
+    diagnoser = _spec_for("rca", name).build(seed=seed, **parameters)
+    assert isinstance(diagnoser, Diagnoser)
+    return diagnoser
 
 
 def _spec_for(task: Task, name: str) -> BaselineSpec:
@@ -294,11 +295,11 @@ def _spec_for(task: Task, name: str) -> BaselineSpec:
     return spec
 
 
-def _registered(name: str, loaded: Any) -> BaselineSpec:
+def _register(name: str, loaded: Any) -> BaselineSpec:
     spec = loaded if isinstance(loaded, BaselineSpec) else getattr(loaded, "spec", None)
     if not isinstance(spec, BaselineSpec) or spec.name != name:
         raise UsageError(
-            f'it must be the class of the baseline "{name}", but is {loaded!r}; decorate the class with '
+            f'it must be the class of the baseline "{name}", got {loaded!r}; decorate the class with '
             "faultset.baselines.baseline"
         )
     _check(spec)
@@ -323,15 +324,15 @@ def _check(spec: BaselineSpec) -> None:
                 f'baseline "{spec.name}" declares {what} {", ".join(map(repr, unknown))}; choose from {choices}'
             )
     if spec.task == "rca" and "labels" not in spec.needs:
-        raise UsageError(f'baseline "{spec.name}" is for rca and learns from answers; add needs=("labels",)')
+        raise UsageError(f'baseline "{spec.name}" is for rca, which needs labels; add needs=("labels",)')
     if spec.trigger is not None and spec.task != "localization":
         raise UsageError(f'baseline "{spec.name}" is for {spec.task}; only a localizer has a trigger')
     if not spec.own_threshold and spec.task != "detection":
         raise UsageError(f'baseline "{spec.name}" is for {spec.task}; only a detector has a threshold')
     if spec.learns_from_references and "labels" in spec.needs:
         raise UsageError(
-            f'baseline "{spec.name}" needs labels and is given training episodes with a fault as they are; '
-            "leave out learns_from_references"
+            f'baseline "{spec.name}" needs labels and so receives complete training episodes; '
+            "remove learns_from_references"
         )
     _check_open_settings(spec)
     owner = _announced.get(spec.name)

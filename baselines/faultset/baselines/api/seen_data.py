@@ -1,7 +1,7 @@
-"""Data that methods were developed on, by the names that their registrations use.
+"""Names of the data that authors of methods had seen.
 
-What the authors had seen: episodes that they had looked at, or scores of the method on them, before the last change to
-what it answers.
+Data count as seen if the authors had looked at episodes, or at scores of the method on them, before they last changed
+its answers.
 """
 
 from __future__ import annotations
@@ -18,6 +18,6 @@ OWN_CAMPAIGNS_ALL_APPS = "own campaigns of all four applications on the embedded
 
 OWN = (OWN_CAMPAIGNS, SAMPLE)
 OWN_AND_PUBLISHED = (*OWN, NEZHA, PETSHOP)
-"""Localizers: the tables of docs/results/ were known when their preprocessing was last changed."""
+"""For localizers whose preprocessing was last changed after results on these data were known."""
 NOTHING: tuple[str, ...] = ()
-"""Methods that read no evidence, so that nothing could be fitted to any."""
+"""For methods that read no evidence."""

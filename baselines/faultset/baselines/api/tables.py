@@ -17,7 +17,7 @@ def _parse(text: str) -> Any:
 
 
 def parse_state(text: str) -> dict[str, Any]:
-    """Read the state of an object; what is not a JSON object counts as unknown."""
+    """Parse the state of an object; return an empty state if it is not a JSON object."""
     try:
         state = _parse(text)
     except ValueError:

@@ -1,1 +1,1 @@
-"""Evidence against services, from each kind of telemetry, on one decimal logarithmic scale."""
+"""Evidence against services from metrics and logs, in powers of ten."""

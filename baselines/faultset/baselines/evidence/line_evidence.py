@@ -1,4 +1,4 @@
-"""What the log lines of each service say against it, as decimal logarithms of likelihood ratios."""
+"""Evidence from log lines as decimal logarithms of likelihood ratios."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.evidence.metric_evidence import ServiceEvidence
 from faultset.baselines.features.role_streams import Ints
-from faultset.baselines.logs.templates import BAD_LEVELS, keyword_mask
+from faultset.baselines.logs.templates import BAD_LEVELS, match_keywords
 from faultset.baselines.stats.scaling import Matrix, distinct
 from faultset.datasets.log_masks import masked_column
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 MOST_COUNTED = 20.0
-"""Lines that count as so many at most: those of one cause come together."""
+"""Maximum effective number of lines, because lines with one cause come together."""
 FEWEST_EXPECTED = 5.0
 QUIETER = 0.5
 _FEWEST_STRETCHES = 3
@@ -27,16 +27,16 @@ _LN10 = float(np.log(10.0))
 
 
 def log_evidence(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
-    """Compare how often each sort of error line comes since an alarm with the reference, and who has fallen silent.
+    """Return evidence from error lines and from missing lines since an alarm, relative to the reference.
 
-    A complaint may be about a service that is called, so it is no evidence of the service's own. Silence is, unless
-    most services are more silent than before.
+    Error lines may be about a called service, so they are symptoms. Missing lines are a service's own evidence, unless
+    most services write fewer lines.
     """
     return [*_complaints(episode, alarm_ns), *_silences(episode, alarm_ns)]
 
 
 def count_evidence(before: Matrix, since: Matrix, before_s: float, since_s: float) -> Matrix:
-    """Return log10 of the likelihood ratio of two counts against an equal rate; negative for fewer.
+    """Return log10 of the likelihood ratio of two counts versus an equal rate; negative for a decrease.
 
     Examples
     --------
@@ -69,25 +69,25 @@ def _complaints(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
     of = owners >= 0
     all_before, all_since = (np.bincount(owners[of], part[of], len(names)).astype(float) for part in (before, since))
     altogether = count_evidence(all_before, all_since, before_s, since_s)
-    found = []
+    evidence = []
     for code in np.unique(owner[owner >= 0]):
-        own = np.flatnonzero(owners == code)
-        place = int(own[np.argmax(strength[own])])
-        value = max(float(altogether[code]), float(strength[place] - np.log10(len(own))))
-        # lines of many sorts that were never seen are more than one that comes often
-        value *= 1 + np.log10(max(1, int(((before == 0) & (since > 0))[own].sum())))
+        rows = np.flatnonzero(owners == code)
+        row = int(rows[np.argmax(strength[rows])])
+        value = max(float(altogether[code]), float(strength[row] - np.log10(len(rows))))
+        # Many new kinds of lines are stronger evidence than one frequent kind.
+        value *= 1 + np.log10(max(1, int(((before == 0) & (since > 0))[rows].sum())))
         if value > 0:
-            text = texts.dictionary[int(kinds[place] % len(texts.dictionary))].as_py()
-            found.append(
+            text = texts.dictionary[int(kinds[row] % len(texts.dictionary))].as_py()
+            evidence.append(
                 ServiceEvidence(
                     service=names[code],
                     subject=str(text),
                     strength=value,
                     own=False,
-                    detail=f"{before[place]:.0f} such lines in the reference, {since[place]:.0f} since the alarm",
+                    detail=f"{before[row]:.0f} such lines in the reference, {since[row]:.0f} since the alarm",
                 )
             )
-    return found
+    return evidence
 
 
 def _silences(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
@@ -99,9 +99,9 @@ def _silences(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
         table["time"], _codes(table["service"], names), len(names), episode, alarm_ns
     )
     expected = before * since_s / before_s
-    asked = expected >= FEWEST_EXPECTED
-    quiet = asked & (since < QUIETER * _fewest(table, names, episode, since_s))
-    if quiet.sum() * 2 > asked.sum():
+    frequent = expected >= FEWEST_EXPECTED
+    quiet = frequent & (since < QUIETER * _fewest(table, names, episode, since_s))
+    if quiet.sum() * 2 > frequent.sum():
         return []
     strength = -count_evidence(before, since, before_s, since_s)
     return [
@@ -117,34 +117,34 @@ def _silences(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
 
 
 def _error_lines(episode: EpisodeView) -> pa.Table:
-    """Return lines at level error or fatal, and of those without a level or with a warning the ones with a keyword."""
+    """Return lines at level error or fatal, and lines with a keyword that have no level or level warning."""
     table = read_table(episode, "logs", ("time", "service", "level", "message"))
     level = table["level"].cast(pa.string())
     bad = pc.is_in(level, value_set=pa.array(BAD_LEVELS, pa.string()))  # type: ignore[attr-defined]
     vague = pc.or_(pc.is_null(level), pc.equal(level, "warning")).fill_null(True)  # type: ignore[attr-defined]
-    return table.filter(pc.or_(bad, pc.and_(vague, keyword_mask(episode))))  # type: ignore[attr-defined]
+    return table.filter(pc.or_(bad, pc.and_(vague, match_keywords(episode))))  # type: ignore[attr-defined]
 
 
 def _fewest(table: pa.Table, names: list[str], episode: EpisodeView, since_s: float) -> Matrix:
-    """Return the fewest lines of each service in a stretch of the reference as long as the time since the alarm.
+    """Return the fewest lines of each service in a part of the reference as long as the time since the alarm.
 
-    A reference that holds less than three such stretches cannot tell silence from a quiet part of the work.
+    Returns 0 if the reference has fewer than three such parts, because quiet periods may be normal then.
     """
     start_ns, end_ns = episode.reference
     stretches = int((end_ns - start_ns) / 1e9 // since_s)
     if stretches < _FEWEST_STRETCHES:
         return np.zeros(len(names))
-    place = (table["time"].cast(pa.int64()).to_numpy() - start_ns) // round(since_s * 1e9)
+    stretch = (table["time"].cast(pa.int64()).to_numpy() - start_ns) // round(since_s * 1e9)
     owner = _codes(table["service"], names)
-    inside = (place >= 0) & (place < stretches) & (owner >= 0)
-    counts = np.bincount(place[inside] * len(names) + owner[inside], minlength=stretches * len(names))
+    inside = (stretch >= 0) & (stretch < stretches) & (owner >= 0)
+    counts = np.bincount(stretch[inside] * len(names) + owner[inside], minlength=stretches * len(names))
     return counts.reshape(stretches, -1).min(axis=0).astype(float)
 
 
 def _counts(
     column: pa.ChunkedArray, kind: Ints, kinds: int, episode: EpisodeView, alarm_ns: int
 ) -> tuple[Matrix, Matrix, float, float]:
-    """Count rows of each kind in the reference and since the alarm; seconds of both."""
+    """Count rows of each kind in the reference and since the alarm; also return the seconds of both."""
     times = column.cast(pa.int64()).to_numpy()
     start_ns, end_ns = episode.reference
     end_ns = min(end_ns, alarm_ns)
@@ -156,5 +156,5 @@ def _counts(
 
 
 def _codes(column: pa.ChunkedArray, names: list[str]) -> Ints:
-    found = pc.index_in(column.cast(pa.string()), value_set=pa.array(names, pa.string()))  # type: ignore[attr-defined]
-    return found.fill_null(-1).to_numpy().astype(np.int64)
+    index = pc.index_in(column.cast(pa.string()), value_set=pa.array(names, pa.string()))  # type: ignore[attr-defined]
+    return index.fill_null(-1).to_numpy().astype(np.int64)

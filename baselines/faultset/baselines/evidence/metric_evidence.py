@@ -1,4 +1,4 @@
-"""What the metrics of each service say against it, as -log10 of its probability by chance."""
+"""Evidence from metrics as -log10 of its probability by chance."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 OWN_ROLES = frozenset({"cpu", "throttling", "memory", "disk", "restarts", "state", "threads", "descriptors"})
-"""What moves where a fault is; the rest also moves in services that call it."""
+"""Roles that move in the faulty service; other roles also move in its callers."""
 UPWARDS = frozenset({"latency"})
 WEIGHTS = {"traffic": 0.25, "network": 0.5}
-"""Of roles that move with what users ask for."""
+"""Weights of roles that move with the load."""
 BLOCKS = 5
-"""The reference is cut into at least so many blocks, where it has so many samples."""
+"""Minimum number of blocks in the reference, if it has enough samples."""
 MOST_FREEDOM = 4
-"""Degrees of freedom at most: tails of real metrics are heavy, however long the reference is."""
+"""Maximum degrees of freedom, because real metrics have heavy tails."""
 STOPPED = 0.8
 SILENCE = 4.0
 _LN10 = float(np.log(10.0))
@@ -36,28 +36,28 @@ _LN10 = float(np.log(10.0))
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceEvidence:
-    """One thing that speaks against a service."""
+    """One piece of evidence against a service."""
 
     service: str
     subject: str
     strength: float
-    """Powers of ten by which chance is unlikely, given how many things of the sort were looked at."""
+    """-log10 of the probability by chance, corrected for the number of comparisons."""
     own: bool
-    """Whether it cannot be the symptom of a service that is called."""
+    """Whether it cannot be the symptom of a called service."""
     detail: str
 
 
 def metric_evidence(
     episode: EpisodeView, alarm_ns: int, rollouts: Mapping[str, Rollout] = MappingProxyType({})
 ) -> list[ServiceEvidence]:
-    """Compare the metrics since an alarm with blocks of the reference, the most surprising series of each role.
+    """Return the most surprising series of each service and role since an alarm, by blocks of the reference.
 
-    What all services show alike, such as more load, speaks against none: the median over services is taken off.
+    The median over services is subtracted, because a change of all services, such as more load, does not count.
 
     Parameters
     ----------
     rollouts
-        Service -> when its pods were replaced as planned. Metrics of the old and the new ones together say nothing.
+        Service -> time of its rollout, in which metrics of old and new pods are mixed and ignored.
     """
     gap_s = (alarm_ns - episode.reference[1]) / SECOND_NS
     windows = localization_windows(episode, alarm_ns, before=max(1, math.ceil(gap_s / episode.context.resolution_s)))
@@ -71,38 +71,41 @@ def metric_evidence(
     z = np.where(np.isin(roles, sorted(UPWARDS)), np.maximum(z, 0.0), np.abs(z))
     surprise = -(stats.t.logsf(z, freedom) + np.log(2.0)) / _LN10 - np.log10(blocks)
     gone = windows.absent[since].mean(axis=0) > 0.5
-    found = _stopped(owners, gone)
-    # settings that never change are not looked at, so that it does not matter how many there are
+    evidence = _stopped(owners, gone)
+    # Constant series are ignored, so that their number does not matter.
     everything = np.vstack([windows.reference, windows.values])
-    known = np.isfinite(everything)
-    highest, lowest = np.where(known, everything, -np.inf).max(axis=0), np.where(known, everything, np.inf).min(axis=0)
+    present = np.isfinite(everything)
+    highest, lowest = (
+        np.where(present, everything, -np.inf).max(axis=0),
+        np.where(present, everything, np.inf).min(axis=0),
+    )
     moves = (highest > lowest) & ~gone
     for role in np.unique(roles):
         best: dict[str, tuple[float, int]] = {}
         for service in np.unique(owners[roles == role]):
-            own = np.flatnonzero((owners == service) & (roles == role) & moves)
-            if len(own):
-                place = int(own[np.argmax(surprise[own])])
-                best[str(service)] = (float(surprise[place] - np.log10(len(own))), place)
+            columns = np.flatnonzero((owners == service) & (roles == role) & moves)
+            if len(columns):
+                column = int(columns[np.argmax(surprise[columns])])
+                best[str(service)] = (float(surprise[column] - np.log10(len(columns))), column)
         usual = max(0.0, float(np.median([value for value, _ in best.values()]))) if len(best) > 2 else 0.0
-        found += [
+        evidence += [
             ServiceEvidence(
                 service=service,
-                subject=windows.series[place][1],
+                subject=windows.series[column][1],
                 strength=(value - usual) * WEIGHTS.get(str(role), 1.0),
                 own=role in OWN_ROLES,
-                detail=f"{role}, {z[place]:.1f} spreads from the reference",
+                detail=f"{role}, {z[column]:.1f} spreads from the reference",
             )
-            for service, (value, place) in best.items()
+            for service, (value, column) in best.items()
             if value > usual
         ]
-    return found
+    return evidence
 
 
 def _without_rollouts(
     windows: Windows, start_ns: int, owners: npt.NDArray[np.str_], rollouts: Mapping[str, Rollout]
 ) -> Windows:
-    """Take out the steps in which a service has pods of two kinds, and the one after."""
+    """Remove the samples of services during their rollout and one step after it."""
     if not rollouts:
         return windows
     reference, values = windows.reference.copy(), windows.values.copy()
@@ -115,11 +118,10 @@ def _without_rollouts(
 
 
 def _block_deviations(windows: Windows, since: npt.NDArray[np.bool_]) -> tuple[Matrix, int, int]:
-    """Return the largest deviation of a block since the alarm, the degrees of freedom, and how many blocks there were.
+    """Return the largest deviation of a block since the alarm, the degrees of freedom, and the number of blocks.
 
-    A block is as long as the time since the alarm, or a fifth of the reference where that is shorter: what lasts is
-    compared with what lasted. What counts is the smaller of the moves from the reference and from the level right after
-    it: the reference may be of another day, with other levels.
+    A block is as long as the time since the alarm, but at most a fifth of the reference. The deviation is the smaller
+    of those from the reference and from the level right after it, because the reference may be from another day.
     """
     values = windows.values[since]
     length = max(1, min(len(values), len(windows.reference) // BLOCKS))
@@ -130,7 +132,7 @@ def _block_deviations(windows: Windows, since: npt.NDArray[np.bool_]) -> tuple[M
     z = deviations(blocks, mean, scale, present)
     between = windows.values[~since]
     if len(between):
-        # the half next to the reference is free of the fault even where the alarm comes late
+        # The half next to the reference is healthy even if the alarm is late.
         level = np.median(np.where(np.isfinite(between), between, mean)[: math.ceil(len(between) / 2)], axis=0)
         moved = deviations(blocks, level, scale, present)
         z = np.where(np.sign(z) == np.sign(moved), np.sign(z) * np.minimum(np.abs(z), np.abs(moved)), 0.0)
@@ -139,21 +141,21 @@ def _block_deviations(windows: Windows, since: npt.NDArray[np.bool_]) -> tuple[M
 
 
 def _medians(rows: Matrix, length: int) -> Matrix:
-    """Return the medians of blocks that follow each other, the last one ending with the last row."""
+    """Return the medians of consecutive blocks; the last block ends with the last row."""
     first = len(rows) % length if len(rows) > length else 0
     cut = rows[first : first + len(rows) // length * length].reshape(-1, length, rows.shape[1])
-    known = np.asarray(np.isfinite(cut).any(axis=1))
-    middle = np.nanmedian(np.where(known[:, None, :], cut, 0.0), axis=1)
-    return np.where(known, middle, np.nan)
+    measured = np.asarray(np.isfinite(cut).any(axis=1))
+    middle = np.nanmedian(np.where(measured[:, None, :], cut, 0.0), axis=1)
+    return np.where(measured, middle, np.nan)
 
 
 def _stopped(owners: npt.NDArray[np.str_], gone: npt.NDArray[np.bool_]) -> list[ServiceEvidence]:
-    """Name services whose series have stopped, unless those of most have, which is the collector's doing."""
+    """Return evidence against services whose series stopped, weaker the more services have stopped."""
     services = np.unique(owners)
     silent = [str(name) for name in services if gone[owners == name].mean() >= STOPPED]
     strength = SILENCE * (1 - len(silent) / len(services))
     return [
-        ServiceEvidence(service=name, subject="metrics", strength=strength, own=True, detail="they have stopped")
+        ServiceEvidence(service=name, subject="metrics", strength=strength, own=True, detail="series stopped")
         for name in silent
         if strength > 0
     ]

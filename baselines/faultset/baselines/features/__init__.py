@@ -1,1 +1,1 @@
-"""Features that several methods compute from an episode."""
+"""Features of an episode that several methods use."""

@@ -1,8 +1,7 @@
-"""Deviations of an episode whose healthy part is judged by other healthy samples, and limits drawn from it.
+"""Deviations of an episode with a held-out reference, and the limits that follow from it.
 
-A score that was fitted to a sample is lower there than on a new one. So every block of the reference is
-standardised, and scored, by what the other blocks say; only then is its largest score a fair limit for what
-comes after.
+A score is lower on the samples that it was fitted to than on new ones. So each block of the reference is standardised
+and scored by the other blocks. Then its largest score is a fair limit for later samples.
 """
 
 from __future__ import annotations
@@ -27,61 +26,61 @@ LEAST_SAMPLES = 2 * FOLDS
 CLIP = 100.0
 Rows = npt.NDArray[np.intp]
 Score = Callable[[Matrix, Matrix], Matrix]
-"""From normal rows [n, p] and test rows [t, p] to a score for each of these, higher is worse."""
+"""(normal rows [n, p], test rows [t, p]) -> score of each test row, higher is worse."""
 
 
-def folds(samples: int, count: int = FOLDS) -> list[tuple[Rows, Rows]]:
-    """Pairs of (rest, block): consecutive blocks of the samples, each with all others."""
+def split_folds(samples: int, count: int = FOLDS) -> list[tuple[Rows, Rows]]:
+    """Split samples into consecutive blocks; return (rest, block) for each."""
     everything = np.arange(samples)
     return [(np.setdiff1d(everything, block), block) for block in np.array_split(everything, count)]
 
 
-def held_out_deviations(reference: Matrix, series: Sequence[tuple[str, str]]) -> Matrix:
-    """Signed z of each reference sample by mean and spread of the blocks that it is not in."""
+def hold_out_deviations(reference: Matrix, series: Sequence[tuple[str, str]]) -> Matrix:
+    """Return the signed z of each reference sample, by mean and spread of the other blocks."""
     z = np.zeros(reference.shape)
-    for rest, block in folds(len(reference)):
+    for rest, block in split_folds(len(reference)):
         mean, sd = mean_and_sd(reference[rest])
-        there = np.zeros((len(block), reference.shape[1]), dtype=bool)
-        z[block] = deviations(reference[block], mean, with_metric_floor(sd, series), there)
+        present = np.zeros((len(block), reference.shape[1]), dtype=bool)
+        z[block] = deviations(reference[block], mean, with_metric_floor(sd, series), present)
     return np.clip(z, -CLIP, CLIP)
 
 
-def held_out_scores(normal: Matrix, score: Score, count: int = FOLDS) -> Matrix:
-    """Score of each normal row by a model of the blocks that it is not in."""
+def hold_out_scores(normal: Matrix, score: Score, count: int = FOLDS) -> Matrix:
+    """Return the score of each normal row by a model of the other blocks."""
     scores = np.zeros(len(normal))
-    for rest, block in folds(len(normal), count):
+    for rest, block in split_folds(len(normal), count):
         scores[block] = score(normal[rest], normal[block])
     return scores
 
 
-def own_limits(normal: Matrix, values: Matrix, least: float) -> tuple[Matrix, float]:
-    """Measure each column's deviations by the largest that it has in the reference.
+def divide_by_limits(normal: Matrix, values: Matrix, least: float) -> tuple[Matrix, float]:
+    """Divide the deviations of each column by the largest in its reference.
 
     Parameters
     ----------
     normal, values
         [n, p] and [T, p], not negative.
     least
-        What every column is allowed.
+        Smallest limit of a column.
 
     Returns
     -------
     shares
-        [T, p]; 1 is a column's own limit.
+        [T, p]; 1 is the column's limit.
     limit
-        For the largest share of a row: what blocks of the reference reach by the limits of the others, and at
+        Limit of the largest share in a row: what blocks of the reference reach relative to the other blocks, and at
         least 1.
     """
     held_out = np.zeros(len(normal))
-    for rest, block in folds(len(normal)):
+    for rest, block in split_folds(len(normal)):
         held_out[block] = (normal[block] / normal[rest].max(axis=0, initial=least)).max(axis=1, initial=0.0)
     return values / normal.max(axis=0, initial=least), reference_limit(held_out, least=1.0)
 
 
-def without_spikes(z: Matrix) -> Matrix:
-    """Each deviation with the size of the one before it where that is smaller.
+def remove_spikes(z: Matrix) -> Matrix:
+    """Limit each deviation to the size of the previous one.
 
-    >>> without_spikes(np.array([[1.0], [4.0], [-3.0], [-0.5]])).ravel().tolist()
+    >>> remove_spikes(np.array([[1.0], [4.0], [-3.0], [-0.5]])).ravel().tolist()
     [0.0, 1.0, -3.0, -0.5]
     """
     before = np.vstack([np.zeros((1, z.shape[1])), z[:-1]])
@@ -90,18 +89,18 @@ def without_spikes(z: Matrix) -> Matrix:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut:
-    """An episode's metrics as deviations, clipped at a hundred."""
+    """Metrics of an episode as deviations, clipped at 100."""
 
     windows: Windows
     normal: Matrix
-    """[n, d] signed z of the reference, each block by the others."""
+    """[n, d] signed z of the reference, each block relative to the others."""
     z: Matrix
-    """[T, d] signed z of the test window by the whole reference; 0 without a sample."""
+    """[T, d] signed z of the test window relative to the whole reference; 0 for gaps."""
 
     @property
     def lasting(self) -> HeldOut:
-        """The same without what one sample alone shows: an idle counter ticks now and then."""
-        z = without_spikes(np.vstack([self.normal, self.z]))
+        """Return the deviations without those of single samples, such as ticks of an idle counter."""
+        z = remove_spikes(np.vstack([self.normal, self.z]))
         return replace(self, normal=z[: len(self.normal)], z=z[len(self.normal) :])
 
     def detection(
@@ -113,12 +112,12 @@ class HeldOut:
         detail: str = "sigmas from the reference mean",
         consecutive: int = CONSECUTIVE,
     ) -> Detection:
-        """Answer with these scores, and with the series that deviate most when the alarm is raised.
+        """Return a detection with the series that deviate most at the alarm as evidence.
 
         Parameters
         ----------
         by_series
-            [T, d] share of each series in the score, signed; its z by default.
+            [T, d] signed share of each series in the score; its z by default.
         """
         alarm = first_alarm(self.windows.times_ns, scores > threshold, consecutive)
         evidence: tuple[Evidence, ...] = ()
@@ -132,7 +131,7 @@ class HeldOut:
 
 
 def read_held_out(episode: EpisodeView) -> HeldOut | None:
-    """Read an episode's deviations; None when there are too few samples to hold any out."""
+    """Return an episode's deviations, or None if there are too few samples to hold any out."""
     return episode.once("held out", lambda: _held_out(detection_windows(episode)))
 
 
@@ -142,7 +141,7 @@ def _held_out(windows: Windows) -> HeldOut | None:
     mean, sd = mean_and_sd(windows.reference)
     z = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)
     z = np.clip(z, -CLIP, CLIP)
-    normal = held_out_deviations(windows.reference, windows.series)
+    normal = hold_out_deviations(windows.reference, windows.series)
     for matrix in (normal, z):
         matrix.flags.writeable = False
     return HeldOut(windows=windows, normal=normal, z=z)

@@ -1,4 +1,4 @@
-"""Which services' resource metrics left their usual range, as alarms that the methods on events can take in."""
+"""Metric series that left their usual range: deviations, alarms, and queues of anomalies."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ CLIP = 100.0
 
 
 def healthy_spreads(windows: Windows, *, stopped: bool = True) -> tuple[Matrix, Matrix]:
-    """Reference and test window in healthy spreads, cut at a hundred.
+    """Return reference and test window in healthy spreads, clipped at 100.
 
     Parameters
     ----------
     stopped
-        A series that stopped stands at ten; otherwise, like any gap, at its usual level.
+        If true, a series that stopped scores 10. Otherwise its gap is filled with the usual level.
     """
     mean, sd = mean_and_sd(windows.reference)
     scale = with_metric_floor(sd, windows.series)
@@ -41,7 +41,7 @@ _MOST_EVIDENCE = 5
 
 
 def largest_deviations(z: Matrix, windows: Windows, row: int, detail: str) -> tuple[Evidence, ...]:
-    """Name the series that deviate most in one row."""
+    """Return the series that deviate most in one row as evidence."""
     order = np.argsort(-np.abs(z[row]), kind="stable")[:_MOST_EVIDENCE]
     return tuple(
         Evidence(
@@ -65,15 +65,15 @@ def rank_by_series(
     detail: str,
     reported: int = 10,
 ) -> Ranking:
-    """Give each service the score of its highest series, plus `breadth` times the mean over its series."""
+    """Rank services by the score of their highest series plus `breadth` times the mean of their series."""
     columns: dict[str, list[int]] = {}
     for column, (service, _) in enumerate(series):
         columns.setdefault(service, []).append(column)
     scores = {}
     for service in services:
         if service in columns:
-            own = score[columns[service]]
-            scores[service] = float(own.max() + breadth * own.mean())
+            values = score[columns[service]]
+            scores[service] = float(values.max() + breadth * values.mean())
     order = sorted(range(len(series)), key=lambda column: (-score[column], series[column]))[:reported]
     evidence = [
         Evidence(service=series[column][0], subject=series[column][1], score=float(score[column]), detail=detail)
@@ -89,47 +89,47 @@ ALARM_SIGMAS = 6.0
 
 @dataclass(frozen=True, kw_only=True)
 class MetricAlarm:
-    """A metric of a service that is far from what it was."""
+    """A metric of a service that left its usual range."""
 
     service: str
     metric: str
     share: float
-    """Share of the samples since the alarm that are outside."""
+    """Share of the samples since the alarm that are outside the range."""
     z: float
-    """Distance of the farthest one, in spreads."""
+    """Largest deviation in spreads."""
 
 
-def metric_alarms(
+def find_metric_alarms(
     episode: EpisodeView, alarm_ns: int, *, roles: frozenset[str] = ALARM_ROLES, sigmas: float = ALARM_SIGMAS
 ) -> list[MetricAlarm]:
-    """Find the resource metrics that left their range, farthest first; at most one for a service and role.
+    """Return resource metrics that left their range, farthest first; at most one per service and role.
 
-    A spread is at least what services differ by in the same metric: a reference of a few samples says little about
-    how much one series moves, and a busy store is not told by a second of CPU.
+    A spread is at least the difference between services in the same metric, because a few reference samples do not show
+    how much a single series moves.
     """
     windows = localization_windows(episode, alarm_ns, before=0)
     catalogue = episode.catalogue
     role_of = [catalogue.role_of(metric) for _, metric in windows.series]
-    kept = np.flatnonzero([role in roles for role in role_of])
-    if windows.empty or not len(kept):
+    chosen = np.flatnonzero([role in roles for role in role_of])
+    if windows.empty or not len(chosen):
         return []
-    series = [windows.series[column] for column in kept]
-    center, spread = mean_and_sd(windows.reference[:, kept])
+    series = [windows.series[column] for column in chosen]
+    center, spread = mean_and_sd(windows.reference[:, chosen])
     scale = np.maximum(spread, level_spread(center, series))
-    z = np.abs(deviations(windows.values[:, kept], center, scale, np.zeros_like(windows.absent[:, kept])))
+    z = np.abs(deviations(windows.values[:, chosen], center, scale, np.zeros_like(windows.absent[:, chosen])))
     farthest: dict[tuple[str, str], MetricAlarm] = {}
     for column in np.argsort(-z.max(axis=0, initial=0.0), kind="stable"):
         worst = float(z[:, column].max())
         if worst <= sigmas:
             break
         service, metric = series[column]
-        found = MetricAlarm(service=service, metric=metric, share=float((z[:, column] > sigmas).mean()), z=worst)
-        farthest.setdefault((service, role_of[kept[column]]), found)
+        alarm = MetricAlarm(service=service, metric=metric, share=float((z[:, column] > sigmas).mean()), z=worst)
+        farthest.setdefault((service, role_of[chosen[column]]), alarm)
     return list(farthest.values())
 
 
 def level_spread(center: Matrix, series: Sequence[tuple[str, str]]) -> Matrix:
-    """Standard deviation over services of the level of each column's metric."""
+    """Return the standard deviation over services of the level of each column's metric."""
     names, code = np.unique([metric for _, metric in series], return_inverse=True)
     count = np.maximum(np.bincount(code, minlength=len(names)), 1)
     mean = np.bincount(code, weights=center, minlength=len(names)) / count
@@ -147,17 +147,17 @@ _BLOCK_FLOATS = 4_000_000
 
 
 def kde_tail(reference: Matrix, values: Matrix, series: Series | None = None) -> Matrix:
-    """Two-sided tail probability of values under a kernel density estimate of the reference, column by column.
+    """Return the two-sided tail probability of values under a kernel density estimate of each column's reference.
 
-    The kernel is Gaussian with Scott's bandwidth. A gap in the values gives 1. With `series` the bandwidth follows from
-    no less than a share of the spread that a metric has over all services.
+    The kernel is Gaussian with Scott's bandwidth. Gaps get probability 1. With `series`, the spread behind the
+    bandwidth is at least a share of the metric's spread over all services.
     """
     samples = len(reference)
     if samples == 0:
         return np.ones(values.shape)
     _, sd = mean_and_sd(reference, ddof=1)
     sd = sd if series is None else with_metric_floor(sd, series)
-    # of a series that was always 0, zero is certain and all else impossible
+    # For a series that was always 0, any other value has probability 0.
     bandwidth = np.maximum(sd * samples ** (-1 / 5), np.finfo(float).tiny)
     below = np.empty(values.shape)
     rows = max(1, _BLOCK_FLOATS // max(1, reference.size))
@@ -169,9 +169,9 @@ def kde_tail(reference: Matrix, values: Matrix, series: Series | None = None) ->
 
 
 def wma_residuals(series: Matrix, window: int) -> Matrix:
-    """Distance of each value from the linearly weighted mean of the `window` values before it.
+    """Return the distance of each value from the linearly weighted mean of the previous `window` values.
 
-    The first `window` rows, which have no such mean, are NaN.
+    The first `window` rows are NaN.
     """
     residuals = np.full(series.shape, np.nan)
     if len(series) <= window:
@@ -185,7 +185,7 @@ def wma_residuals(series: Matrix, window: int) -> Matrix:
 def wma_jumps(
     reference: Matrix, values: Matrix, *, window: int, sigmas: float = WMA_SIGMAS, series: Series | None = None
 ) -> Flags:
-    """Flag jumps of reference and values, in this order of time, against the usual error of the reference."""
+    """Flag jumps in the reference and the values after it, relative to the usual error of the reference."""
     residuals = wma_residuals(np.vstack([reference, values]), window)
     healthy = residuals[window : len(reference)]
     center, _ = mean_and_sd(reference)
@@ -209,10 +209,10 @@ def kpi_flags(
     p0: float = P0,
     series: Series | None = None,
 ) -> Flags:
-    """Flag each value that the density or the moving average of its series finds implausible.
+    """Flag values that are implausible by the density or the moving average of their series.
 
-    `values` must follow the reference in time, so that the moving average can start inside it. The density
-    covers a level shift for its whole length; the moving average covers jumps within the normal range.
+    `values` must follow the reference in time, so that the moving average can start within it. The density flags a
+    level shift for its whole length. The moving average flags jumps within the normal range.
     """
     unlikely = kde_tail(reference, values, series) < p0
     jumps = wma_jumps(reference, values, window=window, series=series)[len(reference) :]
@@ -222,11 +222,11 @@ def kpi_flags(
 
 @dataclass(frozen=True, kw_only=True)
 class QueueFeatures:
-    """The anomaly queue after each step: its events are the flags of the last `window` steps."""
+    """The anomaly queue after each step, which holds the flags of the last `window` steps."""
 
     length: npt.NDArray[np.int64]
     distinct: npt.NDArray[np.int64]
-    """Flagged series in the current step alone."""
+    """Flagged series in the current step."""
     density: Matrix
     services: npt.NDArray[np.int64]
     """Services with an event in the queue."""
@@ -235,12 +235,12 @@ class QueueFeatures:
 
 
 def queue_features(flags: Flags, services: list[str], window: int = 10, *, moving: int | None = None) -> QueueFeatures:
-    """Describe the queue of anomalous (step, series) events step by step.
+    """Return features of the anomaly queue after each step.
 
     Parameters
     ----------
     moving
-        Number of series that the density is measured by; all by default.
+        Number of series by which the density is normalised; all by default.
     """
     steps, series = flags.shape
     names = sorted(set(services))
@@ -259,8 +259,8 @@ def queue_features(flags: Flags, services: list[str], window: int = 10, *, movin
     )
 
 
-def triggers(features: QueueFeatures, density_limit: float, *, least_series: int = 2) -> Flags:
-    """Steps that start a diagnosis: several series flagged at once, in a queue denser than normal."""
+def find_triggers(features: QueueFeatures, density_limit: float, *, least_series: int = 2) -> Flags:
+    """Flag steps with several flagged series and a queue that is denser than normal."""
     return np.asarray((features.distinct >= least_series) & (features.density > density_limit))
 
 
@@ -275,8 +275,7 @@ def reference_density(
     series: Series | None = None,
     moving: int | None = None,
 ) -> float:
-    """Queue density that healthy data stays below, the density of each block estimated from the other
-    blocks."""
+    """Return a quantile of the queue density in healthy data, each block flagged by the other blocks."""
     pieces = np.array_split(np.arange(len(reference)), blocks)
     if min(len(piece) for piece in pieces) == 0:
         return 0.0

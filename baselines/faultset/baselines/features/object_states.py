@@ -1,4 +1,4 @@
-"""Faulty states of Kubernetes objects: named signs in the observed state."""
+"""States of Kubernetes objects: histories, signs of trouble, and rollouts."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 SAMPLING_NS = 10 * SECOND_NS
-"""Between two looks at an object that does not change."""
+"""Interval of observations of an unchanged object."""
 _OBJECTS = ("time", "kind", "name", "service", "state")
 
 
 def read_object_states(episode: EpisodeView) -> pd.DataFrame:
-    """Return the observed states of the objects of the candidates."""
+    """Return the observed states of the candidates' objects."""
     frame = read_frame(episode, "objects", _OBJECTS)
     return frame[frame["service"].isin(episode.services)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectHistory:
-    """What one object was seen to be, in order of time."""
+    """Observed states of one object in order of time."""
 
     kind: str
     name: str
@@ -40,7 +40,7 @@ class ObjectHistory:
 
 
 def object_histories(frame: pd.DataFrame) -> Iterator[ObjectHistory]:
-    """Give the rows of an objects table object by object, sorted by kind, name and service."""
+    """Yield the history of each object, sorted by kind, name and service."""
     if frame.empty:
         return
     number = frame.groupby(["kind", "name", "service"], observed=True, sort=True).ngroup().to_numpy()
@@ -86,56 +86,55 @@ _SPECIFIED: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def specified(kind: str, state: State) -> dict[str, Any] | None:
-    """Return the part of a state that someone decided on, not that the cluster reports; None for other
-    kinds."""
+def read_specification(kind: str, state: State) -> dict[str, Any] | None:
+    """Return the fields of a state that users set, not the cluster; None for other kinds."""
     if kind not in _SPECIFIED:
         return None
     return {field: state[field] for field in _SPECIFIED[kind] if field in state}
 
 
-def signs(kind: str, state: State, known: frozenset[str] = frozenset()) -> set[str]:
-    """Name what is wrong with an object.
+def find_signs(kind: str, state: State, known: frozenset[str] = frozenset()) -> set[str]:
+    """Return the signs of trouble in an object's state.
 
     Parameters
     ----------
     known
-        Fields that the object had when it was healthy: Kubernetes leaves a count out when it is zero, so
-        that a missing one means zero there and nothing anywhere else.
+        Fields that the object had when it was healthy. Kubernetes omits counts that are zero, so one of these fields
+        counts as zero if it is missing.
     """
     reader = _READERS.get(kind)
     return reader(state, known) if reader else set()
 
 
-def restarts(state: State) -> int:
-    """Restarts of all containers of a pod."""
+def count_restarts(state: State) -> int:
+    """Return the number of restarts of all containers of a pod."""
     return sum(_number(container.get("restartCount")) or 0 for container in _containers(state))
 
 
 def _pod(state: State, known: frozenset[str]) -> set[str]:
-    found = set()
+    problems = set()
     phase = state.get("phase")
     if phase in ("Pending", "Failed", "Unknown"):
-        found.add(f"pod {phase}")
+        problems.add(f"pod {phase}")
     elif phase != "Succeeded" and state.get("ready") in (False, "False"):
-        found.add("pod not ready")
+        problems.add("pod not ready")
     for container in _containers(state):
         reason = container.get("reason")
         if reason in _BAD_WAITING:
-            found.add(str(reason))
+            problems.add(str(reason))
         if container.get("state") == "terminated" and container.get("exitCode") not in (0, None):
-            found.add("container ended with an error")
-    return found
+            problems.add("container ended with an error")
+    return problems
 
 
 def _deployment(state: State, known: frozenset[str]) -> set[str]:
-    wanted = _count(state, "replicas", known)
-    if wanted is None:
+    replicas = _count(state, "replicas", known)
+    if replicas is None:
         return set()
-    if wanted == 0:
+    if replicas == 0:
         return {"scaled to zero"}
     have = [_count(state, field, known) for field in ("readyReplicas", "availableReplicas")]
-    return {"replicas missing"} if any(count is not None and count < wanted for count in have) else set()
+    return {"replicas missing"} if any(count is not None and count < replicas for count in have) else set()
 
 
 def _endpoints(state: State, known: frozenset[str]) -> set[str]:
@@ -167,8 +166,8 @@ def _containers(state: State) -> list[Mapping[str, Any]]:
 
 
 def _count(state: State, field: str, known: frozenset[str]) -> int | None:
-    found = _number(state.get(field))
-    return 0 if found is None and field in known else found
+    number = _number(state.get(field))
+    return 0 if number is None and field in known else number
 
 
 def _number(value: object) -> int | None:
@@ -176,7 +175,7 @@ def _number(value: object) -> int | None:
 
 
 _UNSEEN_NS = 2.5 * SAMPLING_NS
-"""From when on a pod that is seen no more is gone."""
+"""A pod that was not observed for this long is gone."""
 _PROGRESS_DEADLINE_NS = 600 * SECOND_NS
 """Kubernetes' default: a rollout whose new pods are not ready by then has failed."""
 _STARTING_SIGNS = frozenset({"pod Pending", "pod not ready"})
@@ -184,7 +183,7 @@ _STARTING_SIGNS = frozenset({"pod Pending", "pod not ready"})
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout:
-    """From the first sight of the first new pod to the last one of the last old pod, or the end of the view."""
+    """Time from the first observation of a new pod to the last one of an old pod, or to the end of the view."""
 
     begin_ns: int
     end_ns: int
@@ -203,25 +202,30 @@ class _Pod:
         return self.states[-1].get("reason") == "Terminating" or end_ns - self.times_ns[-1] > _UNSEEN_NS
 
     def is_ready_at(self, end_ns: int) -> bool:
-        """Whether it is ready at the end."""
+        """Return whether the pod is ready at the end."""
         return not self.has_ended_by(end_ns) and _is_ready(self.states[-1])
 
-    def starts_without_failure(self, end_ns: int) -> bool:
-        """Whether it is ready at the end or will soon be, and nothing of it has failed."""
-        found = frozenset[str]().union(*(signs("Pod", state) for state in self.states))
+    def is_starting_well(self, end_ns: int) -> bool:
+        """Return whether the pod is ready or still starting at the end, without any failure."""
+        problems = frozenset[str]().union(*(find_signs("Pod", state) for state in self.states))
         soon = self.is_ready_at(end_ns) or end_ns - self.times_ns[0] <= _PROGRESS_DEADLINE_NS
-        return soon and not self.has_ended_by(end_ns) and found <= _STARTING_SIGNS and not restarts(self.states[-1])
+        return (
+            soon
+            and not self.has_ended_by(end_ns)
+            and problems <= _STARTING_SIGNS
+            and not count_restarts(self.states[-1])
+        )
 
     @property
     def ready_times_ns(self) -> list[int]:
-        """When it was seen to be ready."""
+        """Return the times at which the pod was ready."""
         return [time for time, state in zip(self.times_ns, self.states, strict=True) if _is_ready(state)]
 
 
 def successful_rollouts(episode: EpisodeView, alarm_ns: int) -> dict[str, Rollout]:
-    """Return the services whose pods were replaced as planned, and when; only what was not over in the healthy time.
+    """Return services whose pods were replaced successfully, if the rollout was not over in the healthy time.
 
-    That old pods served until new ones were ready tells it from the replacement of pods that failed.
+    In a successful rollout old pods serve until new ones are ready, unlike in the replacement of failed pods.
     """
     frame = read_object_states(episode)
     (start_ns, end_ns), healthy_end_ns = episode.window, min(episode.reference[1], alarm_ns)
@@ -229,9 +233,9 @@ def successful_rollouts(episode: EpisodeView, alarm_ns: int) -> dict[str, Rollou
     new: dict[str, list[_Pod]] = defaultdict(list)
     for seen in object_histories(frame[frame["kind"] == "Pod"]):
         (old if seen.times_ns[0] <= start_ns + SAMPLING_NS else new)[seen.service].append(_Pod.of(seen))
-    found = {}
+    rollouts = {}
     for service, made in new.items():
-        if not old[service] or not all(pod.starts_without_failure(end_ns) for pod in made):
+        if not old[service] or not all(pod.is_starting_well(end_ns) for pod in made):
             continue
         replaced = [pod for pod in old[service] if pod.has_ended_by(end_ns)]
         ready_ns = min((time for pod in made for time in pod.ready_times_ns), default=end_ns)
@@ -244,8 +248,8 @@ def successful_rollouts(episode: EpisodeView, alarm_ns: int) -> dict[str, Rollou
                 continue  # there are more pods than before
             last_ns = end_ns if under_way else max(pod.times_ns[-1] for pod in replaced)
             if last_ns > healthy_end_ns:
-                found[service] = Rollout(begin_ns=min(pod.times_ns[0] for pod in made), end_ns=last_ns)
-    return found
+                rollouts[service] = Rollout(begin_ns=min(pod.times_ns[0] for pod in made), end_ns=last_ns)
+    return rollouts
 
 
 def _is_ready(state: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""A few streams instead of hundreds of series: how far each kind of signal of each service is from normal."""
+"""Streams that summarise hundreds of series by service and role, and counts of rows per step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc
 
-from faultset.baselines.features.held_out import CLIP, LEAST_SAMPLES, HeldOut, held_out_deviations
+from faultset.baselines.features.held_out import CLIP, LEAST_SAMPLES, HeldOut, hold_out_deviations
 from faultset.baselines.features.windows import Windows, detection_windows
 from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
 from faultset.core.times import SECOND_NS
@@ -32,51 +32,51 @@ SIGNALS = {
     "errors": "quality",
     "saturation": "quality",
 }
-"""Five signals of the system as a whole; every other role is its state."""
+"""Role -> signal of the whole system; other roles count as state."""
 STATE = "state"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Streams:
-    """Largest |z| over the series of each stream, as log(1 + |z|)."""
+    """log(1 + largest |z|) over the series of each stream."""
 
     names: tuple[tuple[str, str], ...]
     normal: Matrix
-    """[n, p] the reference, held out."""
+    """[n, p] held-out reference."""
     values: Matrix
     """[T, p]"""
 
     @property
     def both(self) -> Matrix:
-        """[n + T, p] in order of time."""
+        """Return reference and test window [n + T, p] in order of time."""
         return np.vstack([self.normal, self.values])
 
 
-def service_roles(episode: EpisodeView, found: HeldOut) -> Streams:
-    """One stream for each service and role."""
+def stream_service_roles(episode: EpisodeView, found: HeldOut) -> Streams:
+    """Return a stream per service and role."""
     role = _role_of(episode)
     return _streams(found, lambda service, metric: (service, role(metric)))
 
 
 def services(found: HeldOut) -> Streams:
-    """One stream for each service."""
+    """Return a stream per service."""
     return _streams(found, lambda service, _: (service, ""))
 
 
-def system_signals(episode: EpisodeView, found: HeldOut) -> Streams:
-    """One stream for each of five signals, over all services."""
+def stream_signals(episode: EpisodeView, found: HeldOut) -> Streams:
+    """Return a stream per signal over all services."""
     role = _role_of(episode)
     return _streams(found, lambda service, metric: ("", SIGNALS.get(role(metric), STATE)))
 
 
 def _role_of(episode: EpisodeView) -> Callable[[str], str]:
     catalogue = episode.catalogue
-    known: dict[str, str] = {}
+    roles: dict[str, str] = {}
 
     def role(metric: str) -> str:
-        if metric not in known:
-            known[metric] = catalogue.role_of(metric)
-        return known[metric]
+        if metric not in roles:
+            roles[metric] = catalogue.role_of(metric)
+        return roles[metric]
 
     return role
 
@@ -84,8 +84,8 @@ def _role_of(episode: EpisodeView) -> Callable[[str], str]:
 def _streams(found: HeldOut, stream_of: Callable[[str, str], tuple[str, str]]) -> Streams:
     keys = [stream_of(service, metric) for service, metric in found.windows.series]
     names = sorted(set(keys))
-    place = {name: number for number, name in enumerate(names)}
-    code = np.array([place[key] for key in keys])
+    position = {name: number for number, name in enumerate(names)}
+    code = np.array([position[key] for key in keys])
     order = np.argsort(code, kind="stable")
     starts = np.searchsorted(code[order], np.arange(len(names)))
     normal, values = (
@@ -96,23 +96,23 @@ def _streams(found: HeldOut, stream_of: Callable[[str, str], tuple[str, str]]) -
 
 @dataclass(frozen=True, kw_only=True)
 class RoleVectors:
-    """log(1 + largest |z|) over the series of each role of each service; 0 where it has none."""
+    """log(1 + largest |z|) over the series of each role of each service; 0 without series."""
 
     windows: Windows
     services: tuple[str, ...]
     vectors: Matrix
-    """[n + T, S, R] in order of time: the reference, each block by the others, then what follows it."""
+    """[n + T, S, R] in order of time: the held-out reference, then the test window."""
 
     @property
     def healthy(self) -> int:
-        """Number of steps of the reference."""
+        """Return the number of steps of the reference."""
         return len(self.windows.reference)
 
 
-def role_vectors(episode: EpisodeView) -> RoleVectors | None:
-    """Read an episode's role vectors; None when there are too few healthy samples to hold any out.
+def read_role_vectors(episode: EpisodeView) -> RoleVectors | None:
+    """Return an episode's role vectors, or None if there are too few healthy samples to hold any out.
 
-    A view that ends with its reference has only healthy steps.
+    A view that ends with its reference has healthy steps only.
     """
     return episode.once("role vectors", lambda: _role_vectors(episode))
 
@@ -123,11 +123,11 @@ def _role_vectors(episode: EpisodeView) -> RoleVectors | None:
         return None
     mean, sd = mean_and_sd(windows.reference)
     later = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)
-    z = np.vstack([held_out_deviations(windows.reference, windows.series), np.clip(later, -CLIP, CLIP)])
+    z = np.vstack([hold_out_deviations(windows.reference, windows.series), np.clip(later, -CLIP, CLIP)])
     role_of = episode.catalogue.role_of
     services = sorted(set(windows.services))
-    place = {name: number for number, name in enumerate(services)}
-    code = np.array([place[s] * len(ROLES) + ROLES.index(role_of(metric)) for s, metric in windows.series])
+    position = {name: number for number, name in enumerate(services)}
+    code = np.array([position[s] * len(ROLES) + ROLES.index(role_of(metric)) for s, metric in windows.series])
     order = np.argsort(code, kind="stable")
     found, starts = np.unique(code[order], return_index=True)
     vectors = np.zeros((len(z), len(services) * len(ROLES)))
@@ -138,52 +138,52 @@ def _role_vectors(episode: EpisodeView) -> RoleVectors | None:
 
 
 def healthy_sequences(episodes: Sequence[EpisodeView]) -> list[Matrix]:
-    """Return [steps, R] of every service of every training episode; none of a service without series."""
-    read = [found for found in map(role_vectors, episodes) if found is not None]
+    """Return the role vectors [steps, R] of every service in every training episode."""
+    read = [found for found in map(read_role_vectors, episodes) if found is not None]
     return [found.vectors[:, service] for found in read for service in range(len(found.services))]
 
 
 Ints = npt.NDArray[np.int64]
 _IMPOSSIBLE = 1e-300
 RECENT = 5
-"""Steps that are looked at together: rows are rarer than samples."""
+"""Number of steps that are counted together, because rows are rarer than samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """The grid over a view; the last step may be cut short by the view's end.
+    """Grid of steps over a view; the last step may be shorter.
 
-    Steps in which the collector was away are left out, as if no time had passed: silence says nothing then.
+    Steps without any recording are skipped as if no time had passed, because silence means nothing then.
     """
 
     start_ns: int
     step_ns: int
     kept: Ints
-    """Places on the whole grid of the steps that were recorded."""
+    """Recorded steps, as positions on the whole grid."""
     healthy: int
-    """Recorded steps that lie within the reference."""
+    """Number of recorded steps within the reference."""
     view_end_ns: int
 
     @property
     def count(self) -> int:
-        """Number of recorded steps."""
+        """Return the number of recorded steps."""
         return len(self.kept)
 
     @property
     def times_ns(self) -> Ints:
-        """[T] end of each step after the reference."""
+        """Return the end [T] of each step after the reference."""
         ends = self.start_ns + self.step_ns * (self.kept[self.healthy :] + 1)
         return np.minimum(ends, self.view_end_ns)
 
     def of(self, times_ns: Ints) -> Ints:
-        """Step of each instant; -1 outside of the view."""
+        """Return the step of each instant; -1 outside of the view."""
         inside = (times_ns >= self.start_ns) & (times_ns < self.view_end_ns)
-        place = np.full(int(self.kept[-1]) + 2 if self.count else 1, -1)
-        place[self.kept] = np.arange(self.count)
-        return place[np.where(inside, np.minimum((times_ns - self.start_ns) // self.step_ns, len(place) - 1), -1)]
+        step = np.full(int(self.kept[-1]) + 2 if self.count else 1, -1)
+        step[self.kept] = np.arange(self.count)
+        return step[np.where(inside, np.minimum((times_ns - self.start_ns) // self.step_ns, len(step) - 1), -1)]
 
     def counts(self, times_ns: Ints, keys: Ints, kinds: int, weights: npt.NDArray | None = None) -> Ints:
-        """[count, kinds] rows of each key in each step; negative keys do not count."""
+        """Count rows of each key in each step, as [count, kinds]; skip negative keys."""
         step = self.of(times_ns)
         used = (step >= 0) & (keys >= 0)
         cell = step[used] * kinds + keys[used]
@@ -192,57 +192,57 @@ class Steps:
         return np.bincount(cell, weights=chosen, minlength=size).reshape(self.count, kinds).astype(np.int64)
 
 
-def steps_of(episode: EpisodeView) -> Steps:
-    """Lay the grid of an episode's metrics over its view."""
+def read_steps(episode: EpisodeView) -> Steps:
+    """Return the grid of an episode's metrics."""
     start_ns, end_ns = episode.window
     step_ns = round(episode.context.resolution_s * SECOND_NS)
-    kept = np.flatnonzero(~episode.silent_steps(step_ns))
+    recorded = np.flatnonzero(~episode.silent_steps(step_ns))
     return Steps(
         start_ns=start_ns,
         step_ns=step_ns,
-        kept=kept,
-        healthy=int(np.searchsorted(kept, (episode.reference[1] - start_ns) // step_ns)),
+        kept=recorded,
+        healthy=int(np.searchsorted(recorded, (episode.reference[1] - start_ns) // step_ns)),
         view_end_ns=end_ns,
     )
 
 
-def recent_sums(counts: Ints, steps: int = RECENT) -> Ints:
-    """[count, kinds] sum over each step and those before it, `steps` in all; fewer at the beginning."""
+def sum_recent(counts: Ints, steps: int = RECENT) -> Ints:
+    """Return sums over the last `steps` steps, as [count, kinds]; fewer steps at the beginning."""
     total = np.cumsum(counts, axis=0)
     total[steps:] -= total[:-steps].copy()
     return total
 
 
-def recent_durations(counts: Ints, steps: int = RECENT) -> Ints:
-    """[count, kinds] steps from the first to the last with a row, among each step and those before it, `steps` in all.
+def span_of_recent(counts: Ints, steps: int = RECENT) -> Ints:
+    """Return the distance between the first and last step with a row among the last `steps` steps.
 
-    >>> recent_durations(np.array([[1], [0], [0], [2], [0], [3]]), 4).ravel().tolist()
+    >>> span_of_recent(np.array([[1], [0], [0], [2], [0], [3]]), 4).ravel().tolist()
     [0, 0, 0, 3, 0, 2]
     """
-    place = np.arange(len(counts))[:, None]
-    last = np.maximum.accumulate(np.where(counts > 0, place, -1), axis=0)
-    following = np.minimum.accumulate(np.where(counts > 0, place, len(counts))[::-1], axis=0)[::-1]
-    first = following[np.maximum(place[:, 0] - steps + 1, 0)]
+    step = np.arange(len(counts))[:, None]
+    last = np.maximum.accumulate(np.where(counts > 0, step, -1), axis=0)
+    following = np.minimum.accumulate(np.where(counts > 0, step, len(counts))[::-1], axis=0)[::-1]
+    first = following[np.maximum(step[:, 0] - steps + 1, 0)]
     return np.maximum(last - first, 0)
 
 
-def silences(counts: Ints) -> Ints:
-    """Steps without a row, up to and with each step.
+def count_silent_steps(counts: Ints) -> Ints:
+    """Return the number of consecutive steps without a row, up to each step.
 
-    >>> silences(np.array([[1], [0], [0], [2]])).ravel().tolist()
+    >>> count_silent_steps(np.array([[1], [0], [0], [2]])).ravel().tolist()
     [0, 1, 2, 0]
     """
-    place = np.arange(1, len(counts) + 1)[:, None]
-    return place - np.maximum.accumulate(np.where(counts > 0, place, 0), axis=0)
+    number = np.arange(1, len(counts) + 1)[:, None]
+    return number - np.maximum.accumulate(np.where(counts > 0, number, 0), axis=0)
 
 
 def idle_share(counts: Ints) -> Matrix:
-    """[kinds] share of the steps without a row, never 0 and never 1."""
+    """Return the share of steps without a row for each kind, strictly between 0 and 1."""
     return ((counts == 0).sum(axis=0) + 0.5) / (len(counts) + 1)
 
 
 def excess_surprise(found: Ints, among: Ints, share: Matrix) -> Matrix:
-    """-log10 of the probability of so many or more among these, at the healthy share."""
+    """Return -log10 of the binomial probability of at least this many hits at the healthy share."""
     some = found > 0
     number = np.where(some, found, 1)
     tail = betainc(number, among - number + 1.0, share)

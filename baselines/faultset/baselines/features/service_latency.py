@@ -1,4 +1,4 @@
-"""Latency of each service as its callers see it, on the grid of the episode, and who calls whom."""
+"""Latency of each service as seen by its callers, on the episode's grid, and the call graph."""
 
 from __future__ import annotations
 
@@ -23,58 +23,58 @@ CLIP = 100.0
 SUSTAINED = 3
 SIGMAS = 3.0
 FROM_SPANS = (
-    "Latency is what callers' spans say, or metrics of the role latency where there are no spans; a step without calls "
-    "has the healthy mean.",
+    "Latency comes from callers' spans, or from metrics of the role latency if there are no spans; steps without calls "
+    "have the healthy mean.",
 )
-"""What every method on these latencies departs by from its paper."""
+"""Departure from the paper that all methods on these latencies share."""
 LEAST_FILLED = 0.5
 _COLUMNS = ("time", "service", "peer_service", "kind", "duration_ns", "status")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallSeries:
-    """Spans of an episode as series, one column for each candidate that is called at all."""
+    """Calls of an episode as series, with a column for each candidate that is called."""
 
     services: tuple[str, ...]
     starts_ns: npt.NDArray[np.int64]
     """[T] start of each step."""
     step_ns: int
     seconds: Matrix
-    """[T, S] mean duration of the calls that began in the step; nan without any."""
+    """[T, S] mean duration of the calls that began in the step; NaN without calls."""
     errors: Matrix
-    """[T, S] calls that failed."""
+    """[T, S] number of failed calls."""
     pairs: tuple[tuple[str, str], ...]
-    """(caller, callee) seen within the reference, sorted."""
+    """(caller, callee) pairs in the reference, sorted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceLatency:
-    """Latency in healthy spreads, for services that have one."""
+    """Latency in healthy spreads, for services with a measured latency."""
 
     services: tuple[str, ...]
     reference: Matrix
     """[n, S]"""
     values: Matrix
-    """[T, S] from two steps ahead of the alarm."""
+    """[T, S] beginning two steps before the alarm."""
 
     @property
     def all(self) -> Matrix:
-        """[n + T, S] healthy and questioned samples."""
+        """Return reference and test window [n + T, S]."""
         return np.vstack([self.reference, self.values])
 
     def column(self, service: str) -> Matrix | None:
-        """[n + T] samples of one service; None where it has no latency or the latency never moves."""
+        """Return the samples [n + T] of one service; None without a latency or if it never moves."""
         if service not in self.services:
             return None
-        found = self.all[:, self.services.index(service)]
-        return found if np.ptp(found) > 0 else None
+        samples = self.all[:, self.services.index(service)]
+        return samples if np.ptp(samples) > 0 else None
 
 
-def call_series(episode: EpisodeView) -> CallSeries:
-    """Read spans as series.
+def read_call_series(episode: EpisodeView) -> CallSeries:
+    """Read calls from spans as series.
 
-    A call counts for the service that is called. Clients' spans are taken where they name it, because they also see
-    the network and what never answers; a server's own spans otherwise.
+    A call counts for the called service. Clients' spans are used if they name it, because they include the network and
+    calls without an answer. Otherwise the service's own spans are used.
     """
     return episode.once("call series", lambda: _call_series(episode))
 
@@ -88,23 +88,23 @@ def _call_series(episode: EpisodeView) -> CallSeries:
     time = table["time"].cast("int64").to_numpy()
     kind = name_codes(table["kind"], ("client", "server"))
     peer = name_codes(table["peer_service"], services)
-    own = name_codes(table["service"], services)
+    owner = name_codes(table["service"], services)
     inside = (time >= start_ns) & (time < end_ns)
     by_client = inside & (kind == 0) & (peer >= 0)
-    by_server = inside & (kind == 1) & (own >= 0)
+    by_server = inside & (kind == 1) & (owner >= 0)
     healthy = time < episode.reference[1]
     has_client_spans = np.bincount(peer[by_client & healthy], minlength=len(services)) > 0
-    target = np.where(by_client, peer, np.where(by_server, own, -1))
-    kept = np.flatnonzero(by_client | (by_server & ~has_client_spans[np.maximum(own, 0)]))
-    cell = (time[kept] - start_ns) // step_ns * len(services) + target[kept]
+    target = np.where(by_client, peer, np.where(by_server, owner, -1))
+    rows = np.flatnonzero(by_client | (by_server & ~has_client_spans[np.maximum(owner, 0)]))
+    cell = (time[rows] - start_ns) // step_ns * len(services) + target[rows]
     size = steps * len(services)
     count = np.bincount(cell, minlength=size)
-    total = np.bincount(cell, weights=table["duration_ns"].to_numpy()[kept], minlength=size)
+    total = np.bincount(cell, weights=table["duration_ns"].to_numpy()[rows], minlength=size)
     failed = pc.equal(table["status"].cast("string"), "error").to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
-    errors = np.bincount(cell[failed[kept].astype(bool)], minlength=size)
+    errors = np.bincount(cell[failed[rows].astype(bool)], minlength=size)
     seconds = np.where(count > 0, total / np.maximum(count, 1) / SECOND_NS, np.nan)
     called = count.reshape(steps, -1).sum(axis=0) > 0
-    linked = np.unique(np.stack([own, peer])[:, by_client & healthy & (own >= 0) & (own != peer)], axis=1)
+    linked = np.unique(np.stack([owner, peer])[:, by_client & healthy & (owner >= 0) & (owner != peer)], axis=1)
     return CallSeries(
         services=tuple(name for name, keep in zip(services, called, strict=True) if keep),
         starts_ns=start_ns + step_ns * np.arange(steps),
@@ -115,34 +115,34 @@ def _call_series(episode: EpisodeView) -> CallSeries:
     )
 
 
-def call_graph(episode: EpisodeView, calls: CallSeries | None = None) -> tuple[tuple[str, str], ...]:
-    """Return the declared (caller, callee) pairs, or those of the healthy spans where none are declared."""
-    known = set(episode.services)
-    pairs = episode.calls or (calls or call_series(episode)).pairs
-    return tuple(sorted({pair for pair in pairs if known.issuperset(pair) and pair[0] != pair[1]}))
+def read_call_graph(episode: EpisodeView, calls: CallSeries | None = None) -> tuple[tuple[str, str], ...]:
+    """Return the declared (caller, callee) pairs, or those in healthy spans if none are declared."""
+    candidates = set(episode.services)
+    pairs = episode.calls or (calls or read_call_series(episode)).pairs
+    return tuple(sorted({pair for pair in pairs if candidates.issuperset(pair) and pair[0] != pair[1]}))
 
 
-def service_latency(episode: EpisodeView, alarm_ns: int, calls: CallSeries | None = None) -> ServiceLatency:
-    """Measure latencies from spans; without any, from metrics of the role latency, averaged in each service.
+def measure_latency(episode: EpisodeView, alarm_ns: int, calls: CallSeries | None = None) -> ServiceLatency:
+    """Measure latencies from spans, or from metrics of the role latency averaged over each service.
 
-    Steps without a call have the healthy mean. Services that are called in less than half of the healthy steps have
-    no latency.
+    Steps without a call get the healthy mean. Services that are called in less than half of the healthy steps are left
+    out.
     """
-    calls = calls or call_series(episode)
+    calls = calls or read_call_series(episode)
     if calls.services:
         ends = calls.starts_ns + calls.step_ns
         healthy = ends <= min(episode.reference[1], alarm_ns)
         in_test_window = ends > alarm_ns - 2 * calls.step_ns
         enough = np.isfinite(calls.seconds[healthy]).mean(axis=0) >= LEAST_FILLED if healthy.any() else [False]
-        kept = np.flatnonzero(enough)
-        services = [calls.services[column] for column in kept]
-        reference, values = calls.seconds[healthy][:, kept], calls.seconds[in_test_window][:, kept]
+        chosen = np.flatnonzero(enough)
+        services = [calls.services[column] for column in chosen]
+        reference, values = calls.seconds[healthy][:, chosen], calls.seconds[in_test_window][:, chosen]
     else:
         windows = localization_windows(episode, alarm_ns)
         role = episode.catalogue.role_of
-        kept = [column for column, (_, metric) in enumerate(windows.series) if role(metric) == "latency"]
-        services = [windows.series[column][0] for column in kept]
-        reference, values = windows.reference[:, kept], windows.values[:, kept]
+        chosen = [column for column, (_, metric) in enumerate(windows.series) if role(metric) == "latency"]
+        services = [windows.series[column][0] for column in chosen]
+        reference, values = windows.reference[:, chosen], windows.values[:, chosen]
     if not services or not len(reference) or not len(values):
         nothing = np.empty((0, 0))
         return ServiceLatency(services=(), reference=nothing, values=nothing)
@@ -158,7 +158,7 @@ def service_latency(episode: EpisodeView, alarm_ns: int, calls: CallSeries | Non
 
 
 def correlations(series: Matrix, target: Matrix) -> Matrix:
-    """Pearson's correlation of each column with the target; 0 where either is constant."""
+    """Return Pearson's correlation of each column with the target; 0 if either is constant."""
     a, size_a = _centred(series)
     b, size_b = _centred(target[:, None])
     product = size_a * size_b
@@ -166,23 +166,23 @@ def correlations(series: Matrix, target: Matrix) -> Matrix:
 
 
 def _centred(columns: Matrix) -> tuple[Matrix, Matrix]:
-    """Return columns without their mean, and their length; 0 for a column that moves by rounding errors only."""
+    """Return centred columns and their norms; 0 for a column that moves by rounding errors only."""
     away = columns - columns.mean(axis=0)
     size = np.sqrt((away**2).sum(axis=0))
     return away, np.where(size > _ROUNDING * np.sqrt((columns**2).sum(axis=0)), size, 0.0)
 
 
-def similarity_to_front(latency: ServiceLatency, front: str) -> dict[str, float]:
-    """Absolute correlation of each service's latency with the front end's; empty where that never moves."""
+def correlate_with_front(latency: ServiceLatency, front: str) -> dict[str, float]:
+    """Return each service's absolute latency correlation with the front end; empty if that never moves."""
     target = latency.column(front)
     if target is None:
         return {}
-    found = np.abs(correlations(latency.all, target))
-    return dict(zip(latency.services, found.tolist(), strict=True))
+    similarity = np.abs(correlations(latency.all, target))
+    return dict(zip(latency.services, similarity.tolist(), strict=True))
 
 
-def anomalous_services(latency: ServiceLatency, *, sigmas: float = SIGMAS) -> dict[str, float]:
-    """Services whose latency stays beyond some sigmas for three steps, with the sigmas it stays beyond."""
+def find_anomalous_services(latency: ServiceLatency, *, sigmas: float = SIGMAS) -> dict[str, float]:
+    """Return services whose latency exceeds a limit for three steps, with the sigmas that last."""
     if not latency.services:
         return {}
     lasting = sustained(latency.values, SUSTAINED).max(axis=0)
@@ -194,7 +194,7 @@ def _in_spreads(values: Matrix, mean: Matrix, sd: Matrix) -> Matrix:
 
 
 def name_codes(column: pa.ChunkedArray, names: tuple[str, ...]) -> npt.NDArray[np.int64]:
-    """Index of each entry among the names; -1 for others and for none."""
+    """Return the index of each entry among the names; -1 for nulls and other names."""
     if pa.types.is_dictionary(column.type):
         column = column.unify_dictionaries()
         parts = [
@@ -206,5 +206,5 @@ def name_codes(column: pa.ChunkedArray, names: tuple[str, ...]) -> npt.NDArray[n
 
 
 def _codes_of(values: pa.Array | pa.ChunkedArray, names: tuple[str, ...]) -> npt.NDArray[np.int64]:
-    found = pc.index_in(values.cast("string"), value_set=pa.array(names, pa.string()))  # type: ignore[attr-defined]
-    return found.fill_null(-1).to_numpy().astype(np.int64)
+    index = pc.index_in(values.cast("string"), value_set=pa.array(names, pa.string()))  # type: ignore[attr-defined]
+    return index.fill_null(-1).to_numpy().astype(np.int64)

@@ -1,7 +1,7 @@
-"""Reference and test windows of an episode's metrics, as matrices that every method can compare.
+"""Reference and test windows of an episode's metrics as matrices.
 
-Windows are counted in samples, because papers that scrape every 15 s and a platform that scrapes every
-second mean the same thing by "40 samples". The grid is `EpisodeContext.resolution_s`.
+Windows are counted in samples, so that settings of papers with a 15 s interval carry over to other intervals. The grid
+is `EpisodeContext.resolution_s`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from faultset.baselines.api.tables import read_wide
-from faultset.baselines.stats.scaling import Matrix, sustained, varies
+from faultset.baselines.stats.scaling import LEVEL, Matrix, sustained, varies
 from faultset.core.times import SECOND_NS
 from faultset.datasets.metrics.roles import Catalogue, is_health_metric
 
@@ -32,7 +32,7 @@ _SERVICE, _METRIC = 0, 1
 
 @dataclass(frozen=True, kw_only=True)
 class TimeWindow:
-    """The time in which rows are counted, with the healthy time that says how many are usual."""
+    """A time window for counting rows, and the healthy window that it is compared with."""
 
     start_ns: int
     end_ns: int
@@ -41,13 +41,13 @@ class TimeWindow:
 
     @property
     def length_ratio(self) -> float:
-        """Length in units of the healthy time."""
+        """Return the length divided by that of the healthy window."""
         return max(0, self.end_ns - self.start_ns) / max(1, self.healthy_end_ns - self.healthy_start_ns)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """Metrics of one episode on a regular grid, cut into a healthy and a test window."""
+    """Metrics of one episode on a regular grid, split into reference and test window."""
 
     series: tuple[tuple[str, str], ...]
     """(service, metric) of each column."""
@@ -55,29 +55,29 @@ class Windows:
     reference: Matrix
     """[n, d]"""
     values: Matrix
-    """[T, d] the test window; gaps of up to two steps are filled with the last value."""
+    """[T, d] test window; gaps of up to two steps are filled with the last value."""
     absent: npt.NDArray[np.bool_]
-    """[T, d] a series that the reference has without such gaps has stopped for three steps or more."""
+    """[T, d] whether the series has stopped: a gap of three steps or more, longer than usual and than by chance."""
     left_out: tuple[tuple[str, str], ...] = ()
-    """(service, metric) of series that say nothing: too few samples in the reference, or always the same value."""
+    """(service, metric) of series with too few samples in the reference, or always the same value."""
     times_ns: npt.NDArray[np.int64]
-    """[T] end of each step of `values`: everything in a row was known then. Steps without any sample are left out."""
+    """[T] end of each step of `values`; steps without any sample are left out."""
 
     @property
     def services(self) -> list[str]:
-        """Service of each column."""
+        """Return the service of each column."""
         return [service for service, _ in self.series]
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to compare."""
+        """Return whether reference or test window is empty."""
         return not self.series or len(self.reference) == 0 or len(self.values) == 0
 
 
 def detection_windows(episode: EpisodeView) -> Windows:
-    """Give a detector the reference and everything after it.
+    """Return the reference and everything after it, for detectors.
 
-    Series that have not moved are kept, because whether they will is not known yet.
+    Constant series are kept, because they may move later.
     """
     _, reference_end_ns = episode.reference
     return _windows(episode, episode.context.resolution_s, reference_end_ns, reference_end_ns, keep_still=True)
@@ -86,10 +86,9 @@ def detection_windows(episode: EpisodeView) -> Windows:
 def localization_windows(
     episode: EpisodeView, alarm_ns: int, *, before: int = 2, step_s: float | None = None
 ) -> Windows:
-    """Give a localizer the reference up to the alarm, and the view from `before` steps ahead of the alarm.
+    """Return the reference up to the alarm, and the view from `before` steps before it, for localizers.
 
-    An alarm stands after two anomalous samples, which are part of what is to be explained. Series that have the same
-    value at all times of the view, without gaps, are left out.
+    The test window includes the two samples that raised the alarm. Series without gaps that never change are left out.
     """
     _, reference_end_ns = episode.reference
     step = step_s or episode.context.resolution_s
@@ -97,10 +96,10 @@ def localization_windows(
     return _windows(episode, step, min(reference_end_ns, alarm_ns), start_ns, keep_still=False)
 
 
-def window_after(
+def cut_window_after(
     episode: EpisodeView, alarm_ns: int, step_s: float, *, before: int = 1, steps: int | None = None
 ) -> TimeWindow:
-    """Cut the time from `before` steps ahead of the alarm to `steps` after it, or to the end of the view."""
+    """Return the time from `before` steps before the alarm to `steps` after it, or to the end of the view."""
     start_ns, reference_end_ns = episode.reference
     begin_ns = alarm_ns - round(before * step_s * SECOND_NS)
     end_ns = episode.window[1]
@@ -114,8 +113,8 @@ def window_after(
     )
 
 
-def step_ends(episode: EpisodeView) -> npt.NDArray[np.int64]:
-    """Ends of the grid's steps after the reference, for a detector that needs no metrics."""
+def list_step_ends(episode: EpisodeView) -> npt.NDArray[np.int64]:
+    """Return the ends of the steps after the reference, for detectors without metrics."""
     start_ns, end_ns = episode.window
     step_ns = round(episode.context.resolution_s * SECOND_NS)
     ends = start_ns + step_ns * np.arange(1, math.ceil((end_ns - start_ns) / step_ns) + 1)
@@ -126,20 +125,22 @@ def _windows(
     episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int, *, keep_still: bool
 ) -> Windows:
     key = ("windows", step_s, reference_end_ns, values_start_ns, keep_still)
-    return episode.once(
+    windows: Windows = episode.once(
         key, lambda: _read_windows(episode, step_s, reference_end_ns, values_start_ns, keep_still=keep_still)
     )
+    episode.note_left_out(windows.left_out)
+    return windows
 
 
 def _read_windows(
     episode: EpisodeView, step_s: float, reference_end_ns: int, values_start_ns: int, *, keep_still: bool
 ) -> Windows:
     wide: Any = read_wide(episode, step_s)
-    # what stops everywhere at once is the collector, so such steps are no part of the episode
+    # If all series stop at once, the collector failed. Skip such steps.
     recorded = np.isfinite(wide.to_numpy(dtype=float)).any(axis=1)
     if not recorded.all():
         wide = wide.loc[recorded]
-    windows = cut(
+    windows = cut_windows(
         wide.iloc[:, _health_columns(wide.columns, episode.catalogue)],
         step_ns=round(step_s * SECOND_NS),
         reference_end_ns=reference_end_ns,
@@ -155,19 +156,19 @@ def _read_windows(
 
 
 def _health_columns(columns: pd.Index, catalogue: Catalogue) -> npt.NDArray[np.intp]:
-    """Return the positions of the columns that can be a sign of health; asks once for each metric, not each column."""
+    """Return the positions of columns whose metric can be a sign of health."""
     codes, metrics = _coded(columns, _METRIC)
     healthy = [is_health_metric(metric, catalogue.role_of(metric)) for metric in metrics]
     return np.flatnonzero(np.array(healthy, dtype=bool)[codes])
 
 
 def _coded(columns: pd.Index, level: int) -> tuple[npt.NDArray[np.intp], list[str]]:
-    """Return a code for each column, and the names that the codes stand for."""
+    """Return a code for each column, and the name of each code."""
     index: Any = columns
     return np.asarray(index.codes[level], dtype=np.intp), [str(name) for name in index.levels[level]]
 
 
-def cut(
+def cut_windows(
     wide: pd.DataFrame,
     *,
     step_ns: int,
@@ -177,11 +178,10 @@ def cut(
     most_missing: float = MOST_MISSING,
     keep_still: bool = True,
 ) -> Windows:
-    """Cut a wide frame, whose index holds the start of each step, into reference and test window.
+    """Split a wide frame, indexed by the start of each step, into reference and test window.
 
-    Rows that are not wholly before `reference_end_ns` do not count as healthy. Series with more than
-    `most_missing` of the reference missing are dropped, and those that never move unless `keep_still`; columns are
-    sorted, so that their order cannot matter.
+    Rows that end after `reference_end_ns` are not healthy. Series are dropped if more than `most_missing` of their
+    reference is missing, or if they never move and `keep_still` is false. Columns are sorted.
     """
     starts = np.asarray(wide.index.as_unit("ns").asi8)  # type: ignore[attr-defined]
     healthy = starts + step_ns <= reference_end_ns
@@ -194,32 +194,45 @@ def cut(
     )
     raw = wide.to_numpy(dtype=float)[:, [position for _, _, position in columns]]
     present = np.isfinite(raw)
-    kept = present[healthy].mean(axis=0) >= 1 - most_missing if healthy.any() else np.zeros(len(columns), bool)
+    chance_gap = _longest_chance_gap(present[healthy])
+    usable = present[healthy].mean(axis=0) >= 1 - most_missing if healthy.any() else np.zeros(len(columns), bool)
     if not keep_still:
-        kept &= ~_is_still(raw, present)
-    if not kept.all():
-        raw, present = raw[:, kept], present[:, kept]
+        usable &= ~_is_still(raw, present)
+    if not usable.all():
+        raw, present = raw[:, usable], present[:, usable]
     filled, absent = raw, np.zeros(raw.shape, dtype=bool)
     if not present.all():
         rows = np.arange(len(present))[:, None]
         last = np.maximum.accumulate(np.where(present, rows, -1), axis=0)
         gap = rows - last
-        known = (last >= 0) & (gap <= FILL_STEPS)
-        filled = np.where(known, np.take_along_axis(raw, np.maximum(last, 0), axis=0), np.nan)
-        absent = gap > np.maximum(gap[healthy].max(axis=0, initial=0), FILL_STEPS)
+        fillable = (last >= 0) & (gap <= FILL_STEPS)
+        filled = np.where(fillable, np.take_along_axis(raw, np.maximum(last, 0), axis=0), np.nan)
+        absent = gap > np.maximum(gap[healthy].max(axis=0, initial=0), max(FILL_STEPS, chance_gap))
     return Windows(
-        series=tuple((service, metric) for (service, metric, _), keep in zip(columns, kept, strict=True) if keep),
+        series=tuple((service, metric) for (service, metric, _), keep in zip(columns, usable, strict=True) if keep),
         step_ns=step_ns,
         reference=filled[healthy],
         values=filled[in_test_window],
         absent=absent[in_test_window],
-        left_out=tuple((service, metric) for (service, metric, _), keep in zip(columns, kept, strict=True) if not keep),
+        left_out=tuple(
+            (service, metric) for (service, metric, _), keep in zip(columns, usable, strict=True) if not keep
+        ),
         times_ns=starts[in_test_window] + step_ns,
     )
 
 
+def _longest_chance_gap(present: npt.NDArray[np.bool_]) -> float:
+    """Return the longest gap that random loss of samples explains, at the median loss of all series.
+
+    At a given step, any of the series has a longer gap with probability `LEVEL`.
+    """
+    started = np.logical_or.accumulate(present, axis=0).sum(axis=0)
+    loss = float(np.median(1 - present.sum(axis=0)[started > 0] / started[started > 0])) if started.any() else 0.0
+    return math.log(len(started) / LEVEL) / -math.log(loss) if loss > 0 else 0.0
+
+
 def _is_still(raw: Matrix, present: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return which columns have one value in all rows; one that is away for longer than is filled may have stopped."""
+    """Return which columns are constant and have no gap that is too long to be filled."""
     still = ~varies(raw)
     missing = ~present[:, still]
     for _ in range(FILL_STEPS):
@@ -232,7 +245,7 @@ SUSTAINED = 3
 
 
 def most_deviating(episode: EpisodeView, windows: Windows, since: Matrix, *, per_service: int) -> list[int]:
-    """Choose, for each service, the series that deviate longest and most, each of another role.
+    """Return the series of each service with the largest lasting deviations, each of a different role.
 
     Parameters
     ----------
@@ -242,7 +255,7 @@ def most_deviating(episode: EpisodeView, windows: Windows, since: Matrix, *, per
     Returns
     -------
     list of int
-        Columns in order; series that never moved are not among them.
+        Columns in order, without series that never moved.
     """
     lasting = sustained(since, min(SUSTAINED, len(since))).max(axis=0)
     role = episode.catalogue.role_of

@@ -1,1 +1,1 @@
-"""Log lines: templates, masks, sequences and scores."""
+"""Templates and anomaly scores of log lines."""

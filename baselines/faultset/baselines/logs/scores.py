@@ -1,4 +1,4 @@
-"""Log lines of an episode as anomaly scores per bin, for the whole system and for each service."""
+"""Anomaly scores of log lines per time bin, for the system and for each service."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Ints = npt.NDArray[np.int64]
 
 
 class NextTemplate:
-    """Predict the next log template from the last few, with shorter memory where the longer has seen nothing.
+    """Predict the next log template from the last few; unseen contexts fall back to shorter ones.
 
     Parameters
     ----------
     order
-        Templates that are looked back on, at most.
+        Largest number of previous templates in a context.
     top
-        Candidates that count as predicted; at most half of the known templates, so that not everything does.
+        Number of candidates that count as predicted.
     halve
-        Whether `top` is so limited.
+        Whether to limit `top` to half of the known templates.
     """
 
     def __init__(self, *, order: int = 3, top: int = 9, halve: bool = True) -> None:
@@ -59,9 +59,9 @@ class NextTemplate:
         return self
 
     def misses(self, templates: Sequence[int], after: Sequence[int] | None = None) -> npt.NDArray[np.bool_]:
-        """Tell which templates were not expected; the sequence follows on `after`, or on what was learned.
+        """Return which templates were unexpected; the sequence continues `after` or the training sequence.
 
-        A line after a context that was never seen, at any length, is unexpected too.
+        Lines after an unseen context are unexpected.
         """
         before = tuple(self.last_ if after is None else after)
         sequence = [*before, *templates]
@@ -86,9 +86,9 @@ def parameter_anomalies(
     *,
     sigmas: float = 3.0,
 ) -> tuple[npt.NDArray[np.bool_], bool]:
-    """Tell which lines carry a parameter, or come after a pause, far from what their template had when healthy.
+    """Return which lines have an unusual parameter or pause for their template, by healthy lines.
 
-    Returns the verdict per line, and whether any line has a numeric parameter at all.
+    Also returns whether any line has a numeric parameter.
     """
     counts = np.array([len(found) for found in numbers], dtype=np.int64)
     anomalous = np.zeros(len(templates), dtype=bool)
@@ -110,19 +110,19 @@ def parameter_anomalies(
 
 
 def binned_share(bins: Ints, verdicts: npt.NDArray[np.bool_], count: int) -> Matrix:
-    """Share of true verdicts among the lines of each bin; 0 for an empty bin."""
+    """Return the share of true verdicts among the lines of each bin; 0 for empty bins."""
     lines = np.bincount(bins, minlength=count)[:count]
     return np.bincount(bins, weights=verdicts, minlength=count)[:count] / np.maximum(lines, 1)
 
 
 def combined_score(template_share: Matrix, parameter_share: Matrix, weight: float = 0.5) -> Matrix:
-    """Anomaly score of a bin from its share of unexpected templates and of odd parameters."""
+    """Return the weighted mean of the shares of unexpected templates and unusual parameters."""
     return weight * template_share + (1 - weight) * parameter_share
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogLines:
-    """Lines of an episode in order of time."""
+    """Log lines of an episode ordered by time."""
 
     names: tuple[str, ...]
     """Services that wrote lines, sorted."""
@@ -133,7 +133,7 @@ class LogLines:
 
 
 def read_log_lines(episode: EpisodeView, start_ns: int, end_ns: int) -> LogLines:
-    """Read the lines of `[start_ns, end_ns)` that belong to a candidate service."""
+    """Read the lines of candidates in `[start_ns, end_ns)`."""
     table = read_table(episode, "logs", ("time", "service", "message"))
     return log_lines(table, episode.services, start_ns, end_ns)
 
@@ -145,7 +145,7 @@ def log_lines(table: pa.Table, services: tuple[str, ...], start_ns: int, end_ns:
     owner = pc.index_in(table["service"].cast("string"), value_set=_strings(names))  # type: ignore[attr-defined]
     code = owner.fill_null(-1).to_numpy().astype(np.int64)
     chosen = np.flatnonzero((times >= start_ns) & (times < end_ns) & (code >= 0))
-    # Lines of one instant keep the order in which the table holds them, service by service.
+    # Lines with equal times keep their order in the table, per service.
     chosen = chosen[np.lexsort([chosen, code[chosen], times[chosen]])]
     return LogLines(
         names=names,
@@ -170,16 +170,15 @@ class LogScores:
     own: dict[str, Matrix]
     """[bins] per service that wrote lines."""
     unexpected_lines: tuple[tuple[str, str, int], ...]
-    """(service, template, count) of lines that were unexpected after the healthy part, most frequent
-    first."""
+    """(service, template, count) of unexpected lines after the healthy part, most frequent first."""
 
 
 def score_logs(
     lines: LogLines, *, healthy_end_ns: int, start_ns: int, step_ns: int, bins: int, weight: float = 0.5
 ) -> LogScores:
-    """Learn from lines before `healthy_end_ns` and score bins of `step_ns` from `start_ns` on.
+    """Learn from lines before `healthy_end_ns`, and score bins of `step_ns` that begin at `start_ns`.
 
-    The sequence of each service is learned and judged by itself; services are pooled within a bin.
+    Each service has its own sequence model.
     """
     drain = Drain()
     found, numbers = drain.add_all(lines.messages)
@@ -213,7 +212,7 @@ def score_logs(
 
 
 def unexpected_line_evidence(scores: LogScores, reported: int = 5) -> list[Evidence]:
-    """Name the unexpected lines that came most often."""
+    """Return the most frequent unexpected lines as evidence."""
     return [
         Evidence(service=service, subject=template, score=float(count), detail="unexpected log lines")
         for service, template, count in scores.unexpected_lines[:reported]

@@ -1,4 +1,4 @@
-"""Log lines as numbers: when, from whom, by which template. Made once per table."""
+"""Templates, shapes and counts of log lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from faultset.baselines.features.windows import TimeWindow
     from faultset.datasets.views import EpisodeView
 
-# One pass over a line finds all that varies; only what the group catches is a number that means something.
+# Matches everything variable in a line; the group captures only numbers that are parameters.
 _VARIABLE = re.compile(
     r"""
       \d{1,3}(?:\.\d{1,3}){3}(?::\d+)?                                     # address, with port
@@ -36,9 +36,9 @@ _VARIABLE = re.compile(
 
 
 def split_variables(message: str) -> tuple[str, list[float]]:
-    """Separate what is constant in a message from its numeric parameters.
+    """Split a message into its constant text and its numeric parameters.
 
-    Addresses and ids become wildcards like numbers do, but are no parameters.
+    Addresses and ids become wildcards too, but do not count as parameters.
 
     >>> split_variables("dial 10.0.0.7:6379 took 12.5ms after 3 tries, id 4bf92f3577b34da6")
     ('dial <*> took <*>ms after <*> tries, id <*>', [12.5, 3.0])
@@ -54,13 +54,13 @@ class Template:
     """Messages that differ only where the template has a wildcard."""
 
     id: int
-    """Stable, unlike the words, which change as wildcards appear."""
+    """Stable, unlike the words, which may become wildcards."""
     words: list[str]
     count: int = 1
 
     @property
     def text(self) -> str:
-        """The template as people read it."""
+        """Return the template as text."""
         return " ".join(self.words)
 
 
@@ -71,17 +71,17 @@ class _Leaf:
 
 
 class Drain:
-    """Group messages into templates as they come.
+    """Group messages into templates online (He, Zhu, Zheng, Lyu, ICWS 2017).
 
     Parameters
     ----------
     depth
-        Levels of the tree, counting the root, the level of message lengths and the leaves: with 4, messages
-        of one length are told apart by their first word before they are compared in full.
+        Levels of the tree, including the root, the message length and the leaves. With 4, messages of equal length
+        split by their first word.
     similarity
-        Share of words that must agree with a template; a wildcard agrees with nothing.
+        Share of words that must equal those of a template; wildcards never do.
     max_children
-        Branches per node; further words share one branch.
+        Largest number of branches per node; further words share one branch.
     """
 
     def __init__(self, *, depth: int = 4, similarity: float = 0.4, max_children: int = 100) -> None:
@@ -94,11 +94,11 @@ class Drain:
         self._seen: dict[str, tuple[_Leaf, int, Template]] = {}
 
     def add(self, masked: str) -> int:
-        """Find or make the template of a message without its variables and return the template's id."""
+        """Return the id of the template of a masked message, and add the template if it is new."""
         cached = self._seen.get(masked)
         if cached is not None:
             leaf, changes, template = cached
-            # As long as its leaf is what it was, the search would end where it ended before.
+            # With an unchanged leaf, the search would give the same template.
             if leaf.changes == changes:
                 template.count += 1
                 return template.id
@@ -157,7 +157,7 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 def log_excess(found: Mapping[Name, float], reference: Mapping[Name, float], length_ratio: float) -> dict[Name, float]:
-    """Lines beyond what the reference, scaled by the ratio of window lengths, leads to expect.
+    """Return the counts beyond those of the reference, scaled by the ratio of window lengths.
 
     >>> log_excess({"cart": 2, "front": 1}, {"front": 1}, 0.5)
     {'cart': 2.0, 'front': 0.5}
@@ -165,13 +165,13 @@ def log_excess(found: Mapping[Name, float], reference: Mapping[Name, float], len
     return {name: max(0.0, count - length_ratio * reference.get(name, 0.0)) for name, count in found.items()}
 
 
-def error_lines(episode: EpisodeView, *, levels: bool = True) -> pa.Table:
-    """Return the lines with a keyword, and with `levels` those at level error or fatal: time, service, pod, message."""
+def select_error_lines(episode: EpisodeView, *, levels: bool = True) -> pa.Table:
+    """Return the lines with a keyword, and with `levels` also those at level error or fatal."""
     columns = ("time", "service", "pod", "message")
 
     def make() -> pa.Table:
         logs = read_table(episode, "logs", (*columns, "level") if levels else columns)
-        hit = keyword_mask(episode)
+        hit = match_keywords(episode)
         if levels:
             level = logs["level"].cast("string")
             for bad in BAD_LEVELS:
@@ -181,8 +181,8 @@ def error_lines(episode: EpisodeView, *, levels: bool = True) -> pa.Table:
     return episode.once(("error lines", levels), make)
 
 
-def keyword_mask(episode: EpisodeView) -> pa.ChunkedArray:
-    """Tell which lines of an episode have a keyword in their text."""
+def match_keywords(episode: EpisodeView) -> pa.ChunkedArray:
+    """Return which lines of an episode contain a keyword."""
 
     def make() -> pa.ChunkedArray:
         messages = read_table(episode, "logs", ("message",))["message"]
@@ -192,7 +192,7 @@ def keyword_mask(episode: EpisodeView) -> pa.ChunkedArray:
 
 
 def error_line_excess(lines: pa.Table, time_window: TimeWindow) -> dict[str, float]:
-    """Count error lines per service in a time window, beyond what its healthy part had."""
+    """Count error lines per service in a time window, beyond the rate in its healthy part."""
     return log_excess(*error_line_counts(lines, time_window), time_window.length_ratio)
 
 
@@ -231,7 +231,7 @@ class ShapeCounts:
     """Lines of candidate services on a grid over the view."""
 
     shapes: tuple[tuple[str, str], ...]
-    """(service, beginning of the line with numbers masked) of each column."""
+    """(service, beginning of the line with masked numbers) of each column."""
     ends_ns: np.ndarray
     """[T] end of each step."""
     counts: Matrix
@@ -239,7 +239,7 @@ class ShapeCounts:
 
 
 def shape_of(beginning: str, length: int) -> str:
-    """First words of a line with numbers and hexadecimal ids masked; a word that may be cut off is dropped.
+    """Return the beginning of a line with masked numbers and ids, without a truncated last word.
 
     >>> shape_of("server.go:124 > in Nearby id=ad32e2", 35)
     'server.go:<*> > in Nearby'
@@ -250,8 +250,8 @@ def shape_of(beginning: str, length: int) -> str:
     return masked(beginning if whole else beginning.rpartition(" ")[0] or beginning)
 
 
-def shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
-    """Count lines by service, shape and step; the rarest shapes are left out where there are thousands."""
+def count_shapes(episode: EpisodeView, step_s: float) -> ShapeCounts:
+    """Count lines by service, shape and step; keep the most frequent shapes only."""
     return episode.once(("shape counts", step_s), lambda: _shape_counts(episode, step_s))
 
 
@@ -267,11 +267,11 @@ def _shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
     coded, length = _beginnings(table["message"])
     texts, code = np.unique([shape_of(text, length) for text in coded.dictionary.to_pylist()], return_inverse=True)
     shape = code[coded.indices.to_numpy(zero_copy_only=False)] if len(texts) else np.empty(0, dtype=np.int64)
-    kept = (time >= start_ns) & (time < end_ns) & (owner >= 0)
-    column = owner[kept] * max(1, len(texts)) + shape[kept]
+    rows = (time >= start_ns) & (time < end_ns) & (owner >= 0)
+    column = owner[rows] * max(1, len(texts)) + shape[rows]
     columns, _, place = distinct(column)
     lines = np.bincount(place, minlength=len(columns))
-    row = (time[kept] - start_ns) // step_ns
+    row = (time[rows] - start_ns) // step_ns
     counts = np.bincount(row * len(columns) + place, minlength=steps * len(columns)).reshape(steps, -1)
     frequent = np.sort(np.argsort(-lines, kind="stable")[:MOST_SHAPES])
     return ShapeCounts(
@@ -284,7 +284,7 @@ def _shape_counts(episode: EpisodeView, step_s: float) -> ShapeCounts:
 
 
 def _beginnings(messages: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
-    """Cut lines short enough that they repeat: masking numbers in every line anew would cost too much."""
+    """Shorten lines until they repeat, because masking every line separately takes too long."""
     probe = messages.take(np.arange(0, len(messages), max(1, len(messages) // PROBED)))
     length = BEGINNINGS[-1]
     for longer in BEGINNINGS:
@@ -302,19 +302,19 @@ def _coded(messages: pa.ChunkedArray, length: int) -> pa.DictionaryArray:
 
 @dataclass(frozen=True, kw_only=True)
 class TemplateLines:
-    """Lines of candidate services in order of time."""
+    """Log lines of candidates ordered by time."""
 
     times_ns: Ints
     services: Ints
-    """Place in the sorted candidates."""
+    """Index into the sorted candidates."""
     templates: Ints
-    """Template numbers, in the order of their first line."""
+    """Template of each line, numbered by first appearance."""
     texts: tuple[str, ...]
     """Text of each template."""
 
 
 def read_template_lines(episode: EpisodeView) -> TemplateLines:
-    """Read an episode's lines and find their templates."""
+    """Read an episode's lines with their templates."""
 
     def make() -> TemplateLines:
         return template_lines(read_table(episode, "logs", ("time", "service", "message")), episode.services)
@@ -323,10 +323,10 @@ def read_template_lines(episode: EpisodeView) -> TemplateLines:
 
 
 def template_lines(table: pa.Table, services: tuple[str, ...]) -> TemplateLines:
-    """Find the template of each line of a logs table.
+    """Return the lines of a logs table with their templates.
 
-    Numbers and ids are masked first, which leaves few texts; Drain groups these in the order in which they first
-    appear, so that a template does not depend on later lines.
+    Numbers and ids are masked first. Drain then groups the distinct texts by first appearance, so that templates do not
+    depend on later lines.
     """
     owner = pc.index_in(table["service"].cast(pa.string()), value_set=pa.array(sorted(services), pa.string()))  # type: ignore[attr-defined]
     code = owner.fill_null(-1).to_numpy().astype(np.int64)

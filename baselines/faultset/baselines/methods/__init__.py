@@ -1,1 +1,1 @@
-"""The methods themselves, one family in a folder."""
+"""Detection, localization and diagnosis methods."""

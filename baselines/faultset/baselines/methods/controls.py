@@ -1,4 +1,4 @@
-"""Controls that ignore the evidence: constant answers, random answers, the clock, and label frequencies."""
+"""Controls that ignore the evidence or use a single trivial sign."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from faultset.baselines.api.contract import Detection, Evidence, Labelled, Ranking, Untrained
+from faultset.baselines.api.contract import Detection, Diagnosis, Evidence, Labelled, Ranking, Registered, Untrained
 from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import NOTHING, OWN_AND_PUBLISHED
 from faultset.baselines.features.metric_alarms import rank_by_series
-from faultset.baselines.features.windows import localization_windows, step_ends, window_after
-from faultset.baselines.logs.templates import counts_by, error_line_excess, error_lines, log_excess
+from faultset.baselines.features.windows import cut_window_after, list_step_ends, localization_windows
+from faultset.baselines.logs.templates import counts_by, error_line_excess, log_excess, select_error_lines
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 BASELINE_REFERENCE = 0.8
-"""Share of the healthy phase that every view gives as its reference; the mean onset is at the phase's end."""
+"""Share of the healthy phase that is the reference of a view; the mean onset is at the end of the phase."""
 
 
 @baseline(
@@ -35,11 +35,11 @@ BASELINE_REFERENCE = 0.8
     complexity="O(1)",
 )
 class AlwaysYes(Untrained):
-    """Control: alarm as soon as the reference ends, in every episode."""
+    """Control: raise an alarm in every episode, as soon as the reference ends."""
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Say yes."""
-        times = step_ends(episode)
+        """Raise an alarm at the first sample."""
+        times = list_step_ends(episode)
         return Detection.from_scores(times, np.ones(len(times)), 0.5, consecutive=1)
 
 
@@ -55,11 +55,11 @@ class AlwaysYes(Untrained):
     complexity="O(1)",
 )
 class AlwaysNo(Untrained):
-    """Control: never alarm."""
+    """Control: never raise an alarm."""
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Say no."""
-        times = step_ends(episode)
+        """Raise no alarm."""
+        times = list_step_ends(episode)
         return Detection.from_scores(times, np.zeros(len(times)), 0.5)
 
 
@@ -76,12 +76,12 @@ class AlwaysNo(Untrained):
     complexity="O(T)",
 )
 class RandomDetector(Untrained):
-    """Control: toss a coin, and if it says yes alarm at a random instant.
+    """Control: raise an alarm at a random time, with some probability.
 
     Parameters
     ----------
     probability
-        Of an alarm.
+        Probability of an alarm.
     """
 
     def __init__(self, *, probability: float = 0.5, seed: int = 0) -> None:
@@ -89,9 +89,9 @@ class RandomDetector(Untrained):
         self.seed = seed
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Draw an answer."""
+        """Draw whether and when to raise an alarm."""
         rng = episode_rng(self.seed, episode.episode)
-        times = step_ends(episode)
+        times = list_step_ends(episode)
         scores = rng.uniform(0.0, 0.5, len(times))
         first = int(rng.integers(max(1, len(times) - 1)))
         if rng.random() < self.probability:
@@ -111,29 +111,24 @@ class RandomDetector(Untrained):
     speed="instant",
     complexity="O(T)",
 )
-class Clock:
-    """Control: alarm at the best constant instant.
+class Clock(Registered):
+    """Control: raise an alarm at the best constant time.
 
-    That is the latest onset of the training episodes, as a share of the view: the earliest instant at which every
-    alarm would have been a true one there. Without any onset it is the end of the healthy phase, of which the
-    reference is a declared share. What a detector finds and how fast has to be read beside this.
+    This is the latest onset in the training episodes, as a share of the view, so that every alarm would have been true
+    there. Without any onset it is the end of the healthy phase, which follows from the length of the reference.
 
     Parameters
     ----------
     share
-        The instant as a share of the view's length, instead of the learned one.
+        Time of the alarm as a share of the view, instead of the learned one.
     """
-
-    name: str
-    needs: frozenset[str]
-    tables: tuple[str, ...]
 
     def __init__(self, *, share: float | None = None) -> None:
         self.share = share
         self.onset_: float | None = None
 
     def fit(self, training: Sequence[Labelled]) -> Self:
-        """Learn the latest onset from the episodes that have one."""
+        """Learn the latest onset of the training episodes."""
         shares = []
         for item in training:
             if item.onset_ns is not None:
@@ -143,12 +138,12 @@ class Clock:
         return self
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Alarm at that instant."""
+        """Raise an alarm at the learned time."""
         start_ns, end_ns = episode.window
         share = self.share if self.share is not None else self.onset_
         if share is None:
             share = (episode.reference[1] - start_ns) / BASELINE_REFERENCE / (end_ns - start_ns)
-        times = step_ends(episode)
+        times = list_step_ends(episode)
         past = times >= start_ns + round(share * (end_ns - start_ns))
         return Detection.from_scores(times, past.astype(float), 0.5, consecutive=1)
 
@@ -166,7 +161,7 @@ class Clock:
     complexity="O(V)",
 )
 class RandomRanking(Untrained):
-    """Control: put the candidates in a random order."""
+    """Control: rank the candidates at random."""
 
     def __init__(self, *, seed: int = 0) -> None:
         self.seed = seed
@@ -190,23 +185,19 @@ class RandomRanking(Untrained):
     speed="instant",
     complexity="O(V)",
 )
-class MostFrequent:
-    """Control: blame the service that was at fault most often in the training episodes; abstain without any."""
-
-    name: str
-    needs: frozenset[str]
-    tables: tuple[str, ...]
+class MostFrequent(Registered):
+    """Control: rank services by how often they were faulty in training; abstain without training faults."""
 
     def __init__(self) -> None:
         self.counts_: dict[str, int] = {}
 
     def fit(self, training: Sequence[Labelled]) -> Self:
-        """Count how often each service was at fault."""
+        """Count how often each service was faulty."""
         self.counts_ = dict(sorted(Counter(cause for item in training for cause in item.causes).items()))
         return self
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by how often they were the cause."""
+        """Rank services by number of training faults."""
         return Ranking.of(self.counts_, episode.services)
 
 
@@ -222,13 +213,13 @@ class MostFrequent:
     complexity="O(S·T)",
 )
 class SeriesStopped(Untrained):
-    """Control: blame the service whose series have no samples any more.
+    """Control: rank services by the share of their series that stopped.
 
-    The score is the mean over its series of the share of steps since the alarm in which they are absent.
+    The score is the mean share of steps since the alarm in which a series is absent.
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by how much of their telemetry is gone."""
+        """Rank services by their share of absent samples."""
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
@@ -251,20 +242,66 @@ class SeriesStopped(Untrained):
     complexity="O(L)",
 )
 class LoudestLog(Untrained):
-    """Control: blame the service with most error lines since the alarm.
+    """Control: rank services by error lines since the alarm, beyond the usual rate.
 
-    An error line is a line at level error or fatal, or with a word like "failed"; the usual rate is subtracted.
+    An error line has level error or fatal, or a word such as "failed".
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by error lines."""
-        time_window = window_after(episode, alarm_ns, episode.context.resolution_s)
-        lines = error_lines(episode)
+        time_window = cut_window_after(episode, alarm_ns, episode.context.resolution_s)
+        lines = select_error_lines(episode)
         counts = error_line_excess(lines, time_window)
         by_pod = log_excess(*counts_by(lines, time_window, ("service", "pod")), time_window.length_ratio)
         pods = {(service, pod): count for (service, pod), count in by_pod.items()}
         evidence = [
-            Evidence(service=name, subject="log lines", score=count, detail="error lines beyond the usual")
+            Evidence(service=name, subject="log lines", score=count, detail="error lines beyond the usual rate")
             for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         ]
         return Ranking.of(counts, episode.services, evidence, pods=pods)
+
+
+Pair = tuple[str | None, str | None]
+"""(system level, fault type)"""
+
+
+def fault_pair(item: Labelled) -> Pair | None:
+    """Return level and type of a training fault; None without a fault, or if both are unknown."""
+    if item.fault_type is None and item.system_level is None:
+        return None
+    return item.system_level, item.fault_type
+
+
+@baseline(
+    "constant-pair",
+    title="Constant pair",
+    task="rca",
+    paper="None; a control",
+    kind="control",
+    developed_on=NOTHING,
+    tables=(),
+    needs=("labels",),
+    speed="instant",
+    complexity="O(1)",
+)
+class ConstantPair(Registered):
+    """Control: answer with the most frequent pair of the training episodes."""
+
+    def __init__(self) -> None:
+        self.pair_: Pair | None = None
+        self.share_ = 0.0
+
+    def fit(self, training: Sequence[Labelled]) -> Self:
+        """Count the pairs of level and type."""
+        counts = Counter(pair for pair in map(fault_pair, training) if pair is not None)
+        self.pair_, self.share_ = None, 0.0
+        if counts:
+            self.pair_ = min(counts, key=lambda pair: (-counts[pair], str(pair)))
+            self.share_ = counts[self.pair_] / counts.total()
+        return self
+
+    def diagnose(self, episode: EpisodeView, alarm_ns: int) -> Diagnosis:
+        """Return the most frequent pair."""
+        if self.pair_ is None:
+            return Diagnosis.abstain()
+        return Diagnosis(system_level=self.pair_[0], fault_type=self.pair_[1], confidence=self.share_)

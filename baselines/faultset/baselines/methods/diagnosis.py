@@ -1,12 +1,12 @@
-"""What a fault looks like, in numbers that mean the same in every application.
+"""Diagnosers that compare signatures of faults, which are independent of the application.
 
-A signature has no names of services, operations or log templates: what it says of a service is said of the one that
-deviates most, and of all others together.
+A signature contains no names of services, operations or log templates. It describes the service that deviates most (the
+suspect) and all others together.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -15,16 +15,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.baselines.api.contract import Diagnosis, Evidence, Labelled
+from faultset.baselines.api.contract import Diagnosis, Evidence, Labelled, Registered
 from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import NOTHING, OWN
+from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.api.tables import parse_state, read_frame, read_table
-from faultset.baselines.features.object_states import object_histories, read_object_states, specified
+from faultset.baselines.features.object_states import object_histories, read_object_states, read_specification
 from faultset.baselines.features.windows import TimeWindow, localization_windows
-from faultset.baselines.logs.templates import error_lines
+from faultset.baselines.logs.templates import select_error_lines
+from faultset.baselines.methods.controls import Pair, fault_pair
 from faultset.baselines.methods.rules.state_rules import KubernetesState
 from faultset.baselines.stats.scaling import ABSENT_Z, Matrix, deviations, median_and_mad, with_metric_floor
-from faultset.baselines.traces.spans import invocations, read_spans
+from faultset.baselines.traces.spans import read_spans
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 TABLES_READ = ("metrics", "spans", "logs", "events", "objects")
 FAR = 6.0
 MOST_Z = 50.0
-# What error lines are about, in the words that clients, drivers and runtimes of any language use.
+# Topics of error lines, by words that clients, drivers and runtimes of all languages use.
 TOPICS: Mapping[str, str] = {
     "access": r"auth|not allowed|permission|denied|credential|password|forbidden|NOPERM|WRONGPASS|NOAUTH",
     "absent": r"not found|no such|unknown|missing|does not exist|not registered|NoSuch|undefined",
@@ -45,23 +46,23 @@ TOPICS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """Features of one episode; what is not named is 0."""
+    """Features of one episode; missing ones are 0."""
 
     features: Mapping[str, float]
     suspect: str | None
-    """Service that deviates most, for the evidence only."""
+    """Service that deviates most; used in the evidence only."""
 
 
-def signature(episode: EpisodeView) -> Signature | None:
-    """Describe how an episode differs from its reference; None when no table has a row to go by.
+def describe_fault(episode: EpisodeView) -> Signature | None:
+    """Return how an episode differs from its reference, or None if all tables are empty.
 
-    The time of the alarm is not used, since a training episode comes without one: everything after the reference is
-    looked at, and levels are taken from the second half of it, which is the fault's in all but odd cases.
+    Training episodes have no alarm, so its time is not used. Features cover everything after the reference. Levels come
+    from its second half, which is almost always after the onset.
     """
-    return episode.once("signature", lambda: _signature(episode))
+    return episode.once("signature", lambda: _describe_fault(episode))
 
 
-def _signature(episode: EpisodeView) -> Signature | None:
+def _describe_fault(episode: EpisodeView) -> Signature | None:
     start_ns, end_ns = episode.window
     healthy_end_ns = episode.reference[1]
     late_ns = healthy_end_ns + (end_ns - healthy_end_ns) // 2
@@ -84,7 +85,7 @@ def _signature(episode: EpisodeView) -> Signature | None:
 
 
 def _metrics(episode: EpisodeView, late_ns: int, weights: dict[str, float]) -> dict[str, float] | None:
-    """Per role: the largest deviation of the suspect with its sign, and how far the others moved."""
+    """Return per role the suspect's largest signed deviation, and the shares of other services that moved."""
     windows = localization_windows(episode, episode.reference[1], before=0)
     if windows.empty:
         return None
@@ -107,40 +108,40 @@ def _metrics(episode: EpisodeView, late_ns: int, weights: dict[str, float]) -> d
         weights[name] += value
     suspect = min(range(len(names)), key=lambda code: (-weights[names[code]], names[code]))
     others = np.delete(table, suspect, axis=0)
-    found = {"series gone, suspect": float(missing[suspect]), "series gone": float((missing > 0.5).mean())}
+    features = {"series gone, suspect": float(missing[suspect]), "series gone": float((missing > 0.5).mean())}
     for column, name in enumerate(roles.tolist()):
-        found[f"{name}, suspect"] = float(np.sign(table[suspect, column]) * np.log1p(abs(table[suspect, column])))
+        features[f"{name}, suspect"] = float(np.sign(table[suspect, column]) * np.log1p(abs(table[suspect, column])))
         if len(others):
-            found[f"{name}, share of the others that rise"] = float((others[:, column] > FAR).mean())
-            found[f"{name}, share of the others that fall"] = float((others[:, column] < -FAR).mean())
-    return found
+            features[f"{name}, share of the others that rise"] = float((others[:, column] > FAR).mean())
+            features[f"{name}, share of the others that fall"] = float((others[:, column] < -FAR).mean())
+    return features
 
 
 def _objects(episode: EpisodeView, healthy_end_ns: int, weights: dict[str, float]) -> dict[str, float] | None:
-    """Signs of trouble that Kubernetes reports, and which kinds of fields someone changed."""
+    """Return signs of trouble in Kubernetes objects, and changed fields of specifications."""
     frame = read_object_states(episode)
     if frame.empty:
         return None
-    found: dict[str, float] = defaultdict(float)
+    features: dict[str, float] = defaultdict(float)
     for item in KubernetesState().localize(episode, healthy_end_ns).evidence:
         amount = np.log1p(item.score) if item.detail == "restarts" else item.score
-        found[f"object: {item.detail}"] = max(found[f"object: {item.detail}"], float(amount))
+        features[f"object: {item.detail}"] = max(features[f"object: {item.detail}"], float(amount))
         weights[item.service] += 3.0 * item.score
     for seen in object_histories(frame):
-        before, after = (specified(seen.kind, parse_state(seen.texts[place])) for place in (0, -1))
+        before, after = (read_specification(seen.kind, parse_state(seen.texts[place])) for place in (0, -1))
         if before is not None and after is not None:
             for field in before.keys() | after.keys():
                 if before.get(field) != after.get(field):
-                    found[f"changed: {seen.kind} {field}"] = 1.0
+                    features[f"changed: {seen.kind} {field}"] = 1.0
         if seen.times_ns[0] > healthy_end_ns and seen.kind != "Pod":
-            found[f"made: {seen.kind}"] = 1.0
-    return dict(found)
+            features[f"made: {seen.kind}"] = 1.0
+    return dict(features)
 
 
 def _spans(episode: EpisodeView, healthy_end_ns: int, late_ns: int) -> dict[str, float] | None:
-    """Errors, missing answers and slowness of calls between services, over all and of the worst one called."""
+    """Return failed, unanswered and slow calls, overall and for the worst called service."""
     spans = read_spans(episode)
-    calls = invocations(spans)
+    calls = spans.calls
     before = spans.end_ns[calls.row] < healthy_end_ns
     since = spans.start_ns[calls.row] >= late_ns
     if not before.any() or not since.any():
@@ -176,29 +177,29 @@ def _spans(episode: EpisodeView, healthy_end_ns: int, late_ns: int) -> dict[str,
 
 
 def _logs(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] | None:
-    """How much more is logged and complained, about what, and by how many services."""
+    """Return the increase of lines and error lines, their topics, and the number of services that write them."""
     times = read_table(episode, "logs", ("time",))["time"].cast("int64").to_numpy()
     since, before = _inside(times, time_window)
     if not since.any() and not before.any():
         return None
     expected = before.sum() * time_window.length_ratio
-    found = {"lines more": float(np.log((since.sum() + 1) / (expected + 1)))}
-    bad = error_lines(episode)
+    features = {"lines more": float(np.log((since.sum() + 1) / (expected + 1)))}
+    bad = select_error_lines(episode)
     bad_since, bad_before = _inside(bad["time"].cast("int64").to_numpy(), time_window)
     excess = bad_since.sum() - bad_before.sum() * time_window.length_ratio
-    found["error lines"] = float(np.log1p(max(0.0, excess)))
+    features["error lines"] = float(np.log1p(max(0.0, excess)))
     for topic, words in TOPICS.items():
         hit = pc.match_substring_regex(bad["message"], words, ignore_case=True)  # type: ignore[attr-defined]
         hits = hit.fill_null(False).to_numpy()
         more = hits[bad_since].sum() - hits[bad_before].sum() * time_window.length_ratio
-        found[f"error lines of {topic}"] = float(max(0.0, more) / max(1.0, excess))
+        features[f"error lines of {topic}"] = float(max(0.0, more) / max(1.0, excess))
     writers = bad["service"].filter(pa.array(bad_since)).drop_null()
-    found["complaining services"] = len(writers.unique()) / max(1, len(episode.services))
-    return found
+    features["complaining services"] = len(writers.unique()) / max(1, len(episode.services))
+    return features
 
 
 def _events(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] | None:
-    """How often each reason came up among the cluster's events, beyond what the reference had."""
+    """Return how often each reason occurs among the cluster's events, beyond the rate in the reference."""
     frame = read_frame(episode, "events", ("time", "reason", "service"))
     if frame.empty:
         return None
@@ -217,75 +218,31 @@ def _inside(times: np.ndarray, time_window: TimeWindow) -> tuple[np.ndarray, np.
     return since, before
 
 
-Pair = tuple[str | None, str | None]
 _COMPLEXITY = "O(S·T + N + L + O), as much for each training episode"
-_OWN = "None; signatures of deviations by role, as operators' runbooks have them"
+_OWN = "None; signatures of deviations by role, as in runbooks"
 
 
-@baseline(
-    "constant-pair",
-    title="Constant pair",
-    task="rca",
-    paper="None; a control",
-    kind="control",
-    developed_on=NOTHING,
-    tables=(),
-    needs=("labels",),
-    speed="instant",
-    complexity="O(1)",
-)
-class ConstantPair:
-    """Control: answer with the pair that is most frequent in the training episodes."""
-
-    name: str
-    needs: frozenset[str]
-    tables: tuple[str, ...]
-
-    def __init__(self) -> None:
-        self.pair_: Pair | None = None
-        self.share_ = 0.0
+class _SignatureDiagnoser(Registered):
+    """Base class of diagnosers on signatures of training faults with a common scale."""
 
     def fit(self, training: Sequence[Labelled]) -> Self:
-        """Count pairs."""
-        counts = Counter(pair for pair in map(_pair, training) if pair is not None)
-        self.pair_, self.share_ = None, 0.0
-        if counts:
-            self.pair_ = min(counts, key=lambda pair: (-counts[pair], str(pair)))
-            self.share_ = counts[self.pair_] / counts.total()
-        return self
-
-    def diagnose(self, episode: EpisodeView, alarm_ns: int) -> Diagnosis:
-        """Return the most frequent pair."""
-        if self.pair_ is None:
-            return Diagnosis.abstain()
-        return Diagnosis(system_level=self.pair_[0], fault_type=self.pair_[1], confidence=self.share_)
-
-
-class _SignatureDiagnoser:
-    """What both diagnosers share: signatures of the training faults, on a common scale."""
-
-    name: str
-    needs: frozenset[str]
-    tables: tuple[str, ...]
-
-    def fit(self, training: Sequence[Labelled]) -> Self:
-        """Take the signatures of the faults; episodes without a fault only say what is usual."""
-        known = [(signature(item.view), _pair(item)) for item in training]
-        found = [(shown, pair) for shown, pair in known if shown is not None]
-        self.names_ = tuple(sorted({name for shown, _ in found for name in shown.features}))
-        self.pairs_ = [pair for _, pair in found if pair is not None]
+        """Learn from signatures of training faults; episodes without a fault only contribute to the scale."""
+        examples = [(describe_fault(item.view), fault_pair(item)) for item in training]
+        described = [(shown, pair) for shown, pair in examples if shown is not None]
+        self.names_ = tuple(sorted({name for shown, _ in described for name in shown.features}))
+        self.pairs_ = [pair for _, pair in described if pair is not None]
         self.classes_ = sorted(set(self.pairs_), key=str)
-        every = self._matrix([shown for shown, _ in found])
+        every = self._matrix([shown for shown, _ in described])
         self.scale_ = np.maximum(np.sqrt((every**2).mean(axis=0)), 1e-6) if len(every) else np.ones(len(self.names_))
-        self.training_matrix_ = self._matrix([shown for shown, pair in found if pair is not None]) / self.scale_
+        self.training_matrix_ = self._matrix([shown for shown, pair in described if pair is not None]) / self.scale_
         self._learn()
         return self
 
     def diagnose(self, episode: EpisodeView, alarm_ns: int) -> Diagnosis:
-        """Compare the episode's signature with those of the training faults."""
+        """Compare the episode's signature with those of training faults."""
         if not getattr(self, "pairs_", None):
             return Diagnosis.abstain()
-        shown = signature(episode)
+        shown = describe_fault(episode)
         if shown is None:
             return Diagnosis.abstain()
         row = (self._matrix([shown]) / self.scale_)[0]
@@ -320,18 +277,18 @@ class _SignatureDiagnoser:
     needs=("labels",),
     speed="instant",
     complexity=_COMPLEXITY,
-    departures=("The time of the alarm is not used, because training episodes come without one.",),
+    departures=("The time of the alarm is not used, because training episodes have none.",),
 )
 class NearestSignature(_SignatureDiagnoser):
-    """Answer with the pair whose faults in the training episodes look most like this one.
+    """Answer with the pair whose training faults are most similar.
 
-    Features are divided by their root mean square; likeness is the cosine, so that it is the kind of deviation that
-    counts, not its size. The nearest faults vote with their likeness.
+    Features are divided by their root mean square. The similarity is the cosine, which ignores the size of the fault.
+    The nearest faults vote with their similarity.
 
     Parameters
     ----------
     neighbours
-        Training faults that vote.
+        Number of training faults that vote.
 
     References
     ----------
@@ -350,11 +307,11 @@ class NearestSignature(_SignatureDiagnoser):
         for number in nearest.tolist():
             pair = self.pairs_[number]
             votes[pair] = votes.get(pair, 0.0) + max(0.0, float(likeness[number])) + 1e-9
-        pair = min(votes, key=lambda one: (-votes[one], str(one)))
+        pair = min(votes, key=lambda candidate: (-votes[candidate], str(candidate)))
         match = next(number for number in nearest.tolist() if self.pairs_[number] == pair)
         common = squashed * training[match]
         reported = [
-            (self.names_[column], "also in a training episode of the kind")
+            (self.names_[column], "also in a similar training fault")
             for column in np.argsort(-common, kind="stable")[:5]
             if common[column] > 0
         ]
@@ -362,7 +319,7 @@ class NearestSignature(_SignatureDiagnoser):
 
 
 class _Trees(_SignatureDiagnoser):
-    """Trees on signatures; the scale does not matter to them."""
+    """Base class of diagnosers with decision trees on signatures."""
 
     def __init__(self, *, seed: int = 0) -> None:
         self.seed = seed
@@ -374,11 +331,11 @@ class _Trees(_SignatureDiagnoser):
         self.model_ = self._model()
         if self.pairs_:
             self.model_.fit(self.training_matrix_, [self.classes_.index(pair) for pair in self.pairs_])
-            # a forest adds them up anew whenever it is asked
+            # A forest recomputes them on every access.
             self.importances_ = self.model_.feature_importances_
 
     def _shares(self, row: Matrix) -> Matrix:
-        """Return the probability of each class."""
+        """Return class probabilities."""
         return self.model_.predict_proba(row[None])[0]
 
     def _answer(self, row: Matrix) -> tuple[Pair, float, list[tuple[str, str]]]:
@@ -386,7 +343,7 @@ class _Trees(_SignatureDiagnoser):
         best = int(shares.argmax())
         weight = self.importances_ * np.abs(row)
         reported = [
-            (self.names_[column], "told the classes apart in training")
+            (self.names_[column], "important in training")
             for column in np.argsort(-weight, kind="stable")[:5]
             if weight[column] > 0
         ]
@@ -405,15 +362,15 @@ class _Trees(_SignatureDiagnoser):
     stochastic=True,
     speed="instant",
     complexity=_COMPLEXITY,
-    departures=("The time of the alarm is not used, because training episodes come without one.",),
+    departures=("The time of the alarm is not used, because training episodes have none.",),
 )
 class RCATree(_Trees):
-    """Answer with the leaf of a small decision tree that the episode's signature falls into.
+    """Answer with a small decision tree on the episode's signature.
 
     Parameters
     ----------
     seed
-        Decides between splits that are equally good.
+        Breaks ties between equally good splits.
 
     References
     ----------
@@ -438,15 +395,15 @@ class RCATree(_Trees):
     stochastic=True,
     speed="instant",
     complexity=_COMPLEXITY,
-    departures=("The time of the alarm is not used, because training episodes come without one.",),
+    departures=("The time of the alarm is not used, because training episodes have none.",),
 )
 class RCAForest(_Trees):
-    """Answer with the vote of a hundred random trees on the episode's signature.
+    """Answer with the vote of 100 random trees on the episode's signature.
 
     Parameters
     ----------
     seed
-        Of the trees.
+        Seed of the trees.
 
     References
     ----------
@@ -459,14 +416,7 @@ class RCAForest(_Trees):
         return ExtraTreesClassifier(n_estimators=100, class_weight="balanced", random_state=self.seed)
 
     def _shares(self, row: Matrix) -> Matrix:
-        # as `predict_proba` does, without what that does around each tree
-        one = row[None].astype(np.float32)
+        # Equals `predict_proba`, without its overhead per tree.
+        single = row[None].astype(np.float32)
         trees = self.model_.estimators_
-        return np.sum([tree.tree_.predict(one)[0] for tree in trees], axis=0) / len(trees)
-
-
-def _pair(item: Labelled) -> Pair | None:
-    """Level and type of a training episode; None without a fault or where both are unknown."""
-    if item.fault_type is None and item.system_level is None:
-        return None
-    return item.system_level, item.fault_type
+        return np.sum([tree.tree_.predict(single)[0] for tree in trees], axis=0) / len(trees)

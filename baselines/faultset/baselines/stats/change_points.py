@@ -1,4 +1,4 @@
-"""Find change points, and limits from the tail of a distribution."""
+"""Change points of a series, and limits from the tail of a distribution."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ NEGLIGIBLE = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class RunLengths:
-    """What is known after each sample about how many samples the present run has."""
+    """Distribution of the length of the current run after each sample."""
 
     probability: Matrix
-    """[T, T + 1] row t, column r: probability that the run has r samples once t + 1 samples were seen."""
+    """[T, T + 1] row t, column r: probability that the run has r samples after t + 1 samples."""
 
     @property
     def most_likely(self) -> npt.NDArray[np.int64]:
-        """[T] length of the most probable run."""
+        """Return the most probable run length after each sample."""
         return np.asarray(self.probability.argmax(axis=1), dtype=np.int64)
 
     def begun_since(self, first: int) -> Matrix:
-        """[T] probability that the run holds a sample and began at sample `first` or later."""
+        """Return [T] the probability that the current run is not empty and began at sample `first` or later."""
         cumulated = np.cumsum(self.probability[:, 1:], axis=1)
         longest = np.arange(len(cumulated)) - first
         taken = cumulated[np.arange(len(cumulated)), np.maximum(longest, 0)]
@@ -35,7 +35,7 @@ class RunLengths:
 
 
 def run_lengths(samples: Matrix, *, hazard: float = HAZARD) -> RunLengths:
-    """Follow the run length through the samples; each row of the answer depends on samples up to it only.
+    """Return the distribution of the run length after each sample, without looking ahead.
 
     Parameters
     ----------
@@ -46,8 +46,8 @@ def run_lengths(samples: Matrix, *, hazard: float = HAZARD) -> RunLengths:
 
     Notes
     -----
-    Runs with a probability below 1e-12 are dropped, so that time is O(T·R·d²) for R runs that are still possible,
-    at most T of them. Inverse scatter matrices are updated by rank one.
+    Runs with a probability below 1e-12 are dropped. The cost is O(T·R·d²) for R ≤ T remaining runs. Inverse scatter
+    matrices get rank-one updates.
 
     References
     ----------
@@ -85,21 +85,12 @@ def run_lengths(samples: Matrix, *, hazard: float = HAZARD) -> RunLengths:
         probability[row, length[keep]] = weight[keep] / weight[keep].sum()
         weight = weight[keep] / weight[keep].sum()
         length = length[keep]
-        # The new run has the prior; the others carry on.
+        # The new run starts from the prior.
         survivors = keep[1:]
         mean = np.concatenate([np.zeros((1, dims)), mean[survivors]])
         inverse = np.concatenate([np.eye(dims)[None], inverse[survivors]])
         log_det = np.concatenate([[0.0], (log_det + np.log(widened))[survivors]])
     return RunLengths(probability=probability)
-
-
-def change_points(most_likely: npt.NDArray[np.int64]) -> list[int]:
-    """Samples after which the most likely run length moved by anything but one step, as BARO reads it.
-
-    >>> change_points(np.array([1, 2, 3, 1, 2]))
-    [3]
-    """
-    return [int(row) + 1 for row in np.flatnonzero(np.abs(np.diff(most_likely)) > 1)]
 
 
 LEAST_EXCESSES = 10
@@ -109,10 +100,10 @@ _LEAST_GAMMA = 1e-8
 
 
 def fit_pareto(excesses: Matrix) -> tuple[float, float]:
-    """Shape gamma and scale sigma of positive excesses by maximum likelihood.
+    """Return the maximum-likelihood shape gamma and scale sigma of positive excesses.
 
-    Grimshaw's reduction leaves one unknown, theta = gamma / sigma; the likelihood along it is searched on a grid
-    that zooms in, which also finds a maximum at the border. The exponential law, gamma = 0, is always a candidate.
+    Grimshaw's reduction leaves one unknown, theta = gamma / sigma. A grid search with zoom maximises the likelihood and
+    also handles a maximum at the border. The exponential law (gamma = 0) is always a candidate.
     """
     count = len(excesses)
     mean = float(excesses.mean()) if count else 0.0
@@ -120,26 +111,26 @@ def fit_pareto(excesses: Matrix) -> tuple[float, float]:
         return 0.0, max(mean, 1e-12)
     unit = excesses / mean
     top = float(unit.max())
-    # gamma below -1/2 has no regular likelihood; beyond 1 the law has no mean.
+    # Below gamma = -1/2 the likelihood is not regular; above 1 the mean does not exist.
     candidates = np.concatenate([-np.geomspace(1e-4, 0.98, _GRID)[::-1] / top, np.geomspace(1e-4, 50.0, _GRID)])
-    found = (-np.inf, 0.0, 1.0)
+    fit = (-np.inf, 0.0, 1.0)
     for _ in range(_ZOOMS):
         gammas = np.log1p(np.multiply.outer(candidates, unit)).mean(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             likelihood = -np.log(gammas / candidates) - gammas - 1
         likelihood[(gammas < -0.5) | ~np.isfinite(likelihood)] = -np.inf
         best = int(likelihood.argmax())
-        found = (float(likelihood[best]), float(gammas[best]), float(gammas[best] / candidates[best]))
+        fit = (float(likelihood[best]), float(gammas[best]), float(gammas[best] / candidates[best]))
         left, right = candidates[max(best - 1, 0)], candidates[min(best + 1, len(candidates) - 1)]
         candidates = np.linspace(left, right, 9)
         candidates = candidates[np.abs(candidates) > 1e-12]
-    if found[0] <= -1.0 or abs(found[1]) < _LEAST_GAMMA:
+    if fit[0] <= -1.0 or abs(fit[1]) < _LEAST_GAMMA:
         return 0.0, mean
-    return found[1], found[2] * mean
+    return fit[1], fit[2] * mean
 
 
 def tail_quantile(level: float, threshold: float, gamma: float, sigma: float, samples: int, excesses: int) -> float:
-    """Value that one of `samples` exceeds with probability `level`, from a Pareto tail above `threshold`.
+    """Return the value that a sample exceeds with probability `level`, from a Pareto tail above `threshold`.
 
     >>> round(tail_quantile(1e-3, 10, 0.1, 2, 1000, 20), 4), round(tail_quantile(1e-3, 10, 0.0, 2, 1000, 20), 4)
     (16.9857, 15.9915)
@@ -152,18 +143,18 @@ def tail_quantile(level: float, threshold: float, gamma: float, sigma: float, sa
 
 @dataclass
 class Spot:
-    """A limit on a stream of magnitudes that learns from what stays below it.
+    """Limit on a stream of magnitudes that learns from values below it.
 
     Parameters
     ----------
     level
-        Probability that a healthy value passes the limit.
+        Probability that a healthy value exceeds the limit.
     otherwise
-        Limit as long as there are too few excesses to fit anything to.
+        Limit while there are too few excesses to fit a tail.
     initial
-        Quantile of the first values above which the tail begins.
+        Quantile of the first values at which the tail begins.
     growth
-        Share by which the number of excesses must grow before the tail is fitted anew.
+        Relative growth in the number of excesses that triggers a new fit.
     """
 
     level: float
@@ -172,7 +163,7 @@ class Spot:
     growth: float = 0.05
 
     def start(self, values: Matrix) -> Spot:
-        """Fit to values that are known to be healthy."""
+        """Fit the tail to healthy values."""
         self.samples = len(values)
         self.tail_begins = float(np.quantile(values, self.initial)) if len(values) else 0.0
         self._excesses = values[values > self.tail_begins] - self.tail_begins
@@ -181,15 +172,15 @@ class Spot:
 
     @property
     def limit(self) -> float:
-        """Value beyond which an observation is extreme."""
+        """Return the value above which an observation is extreme."""
         count = len(self._excesses)
         if count < LEAST_EXCESSES:
             return self.otherwise
-        found = tail_quantile(self.level, self.tail_begins, self.gamma, self.sigma, self.samples, count)
-        return max(self.tail_begins, found)
+        quantile = tail_quantile(self.level, self.tail_begins, self.gamma, self.sigma, self.samples, count)
+        return max(self.tail_begins, quantile)
 
     def learn(self, values: Matrix) -> None:
-        """Take in values; those beyond the limit are anomalies and teach nothing."""
+        """Learn from the values that do not exceed the limit."""
         ordinary = values[values <= self.limit]
         self.samples += len(ordinary)
         excesses = ordinary[ordinary > self.tail_begins] - self.tail_begins

@@ -1,4 +1,4 @@
-"""Measure dependence: energy distances, independence tests, mutual information and lagged links."""
+"""Measures of dependence: energy distances, independence tests, mutual information and lagged links."""
 
 from __future__ import annotations
 
@@ -12,34 +12,13 @@ from scipy.special import chdtrc, digamma, ndtr
 from faultset.baselines.stats.scaling import Matrix
 
 
-def energy_distances(first: Matrix, second: Matrix) -> Matrix:
-    """Squared energy distance of each column: 2 E|X-Y| - E|X-X'| - E|Y-Y'|.
-
-    Parameters
-    ----------
-    first, second
-        [n, d] and [m, d] finite values.
-
-    Notes
-    -----
-    On a line it is twice the integral of the squared difference of the two distribution functions, which needs a
-    sort instead of all pairs.
-
-    Examples
-    --------
-    >>> energy_distances(np.zeros((3, 1)), np.ones((2, 1)))
-    array([2.])
-    """
-    return ranked_samples(first, second).distances
-
-
 @dataclass(frozen=True, kw_only=True)
 class RankedSamples:
-    """Two samples of many series, with the values of both in one order."""
+    """Two samples of many series, sorted together."""
 
     first: int
     second: int
-    """Values of each series in either sample."""
+    """Number of values in each sample."""
     gaps: Matrix
     """[first + second - 1, d] from each value to the next."""
     distances: Matrix
@@ -47,7 +26,16 @@ class RankedSamples:
 
 
 def ranked_samples(first: Matrix, second: Matrix) -> RankedSamples:
-    """Sort two samples together, series by series."""
+    """Sort two samples together, and compute the energy distance of each series.
+
+    The squared distance 2 E|X-Y| - E|X-X'| - E|Y-Y'| is twice the integral of the squared difference of the
+    distribution functions, which a sort computes without visiting all pairs.
+
+    Examples
+    --------
+    >>> ranked_samples(np.zeros((3, 1)), np.ones((2, 1))).distances
+    array([2.])
+    """
     pooled = np.vstack([first, second])
     order = np.argsort(pooled, axis=0, kind="stable")
     gaps = np.diff(np.take_along_axis(pooled, order, axis=0), axis=0)
@@ -57,12 +45,12 @@ def ranked_samples(first: Matrix, second: Matrix) -> RankedSamples:
 
 
 def permutation_p_values(samples: RankedSamples, *, draws: int = 499, rng: np.random.Generator) -> Matrix:
-    """Share of random labellings that reach the energy distance of each column, at least 1 / (draws + 1).
+    """Return the share of random labellings that reach the energy distance of each column.
 
     Notes
     -----
-    Whichever sample is the k-th smallest, a random labelling gives it either label with the same probability. So
-    labels are drawn for ranks, once for all series, and the permuted distances are one matrix product.
+    The smallest p-value is 1 / (draws + 1). Labels are drawn for ranks, once for all series, so that the permuted
+    distances are one matrix product.
     """
     n, m = samples.first, samples.second
     drawn = rng.permuted(np.tile(np.arange(n + m) < n, (draws, 1)), axis=1)
@@ -72,7 +60,7 @@ def permutation_p_values(samples: RankedSamples, *, draws: int = 499, rng: np.ra
 
 
 def _balance(labels: np.ndarray, n: int, m: int) -> Matrix:
-    """Difference of the two distribution functions after each rank, which are the rows of the labels."""
+    """Return the difference of the two distribution functions after each rank (row of labels)."""
     return np.cumsum(np.where(labels, 1 / n, -1 / m), axis=0)
 
 
@@ -80,10 +68,10 @@ Codes = npt.NDArray[np.int64]
 
 
 def kmeans_bins(series: Matrix, *, bins: int = 5, rounds: int = 100) -> Codes:
-    """Sort the values of each column into bins around centres that k-means finds on the line.
+    """Assign the values of each column to bins by one-dimensional k-means.
 
-    Centres begin in the middle of equal bins over the range, as in scikit-learn's `KBinsDiscretizer`, but all
-    columns are done at once. A constant column has one bin.
+    The initial centres are those of equal bins over the range, as in scikit-learn's `KBinsDiscretizer`. A constant
+    column has one bin.
     """
     low, high = series.min(axis=0), series.max(axis=0)
     edges = low + (high - low) * (np.arange(bins)[:, None] + 0.5) / bins
@@ -105,12 +93,12 @@ def kmeans_bins(series: Matrix, *, bins: int = 5, rounds: int = 100) -> Codes:
 
 
 def chi_square(x: Codes, y: Codes, given: Sequence[Codes] = ()) -> tuple[float, float]:
-    """Test whether x and y are independent within each combination of the given codes.
+    """Test whether x and y are independent within each combination of the conditioning codes.
 
     Returns
     -------
     p, statistic
-        Degrees of freedom count only values that occur within a combination; without any, p is 1.
+        Degrees of freedom count values that occur within a combination; p is 1 if there are none.
     """
     stratum = np.zeros(len(x), dtype=np.int64)
     for code in given:
@@ -128,7 +116,7 @@ def chi_square(x: Codes, y: Codes, given: Sequence[Codes] = ()) -> tuple[float, 
 
 
 def partial_correlation(x: Matrix, y: Matrix, given: Matrix) -> float:
-    """Correlation of what is left of x and of y after regression on the given columns; 0 where nothing is left.
+    """Return the correlation of the residuals of x and y after regression on other columns; 0 without residuals.
 
     Parameters
     ----------
@@ -141,7 +129,7 @@ def partial_correlation(x: Matrix, y: Matrix, given: Matrix) -> float:
     before = np.column_stack([np.ones(len(both)), given])
     rest = both - before @ np.linalg.lstsq(before, both, rcond=None)[0]
     squares = (rest**2).sum(axis=0)
-    # Rounding leaves something even of a constant.
+    # Rounding errors leave residuals of a constant.
     least = 1e-10 * ((both - both.mean(axis=0)) ** 2).sum(axis=0) + 1e-24 * (both**2).sum(axis=0)
     if (squares <= least).any():
         return 0.0
@@ -149,7 +137,7 @@ def partial_correlation(x: Matrix, y: Matrix, given: Matrix) -> float:
 
 
 def correlation_p_value(correlation: Matrix | float, samples: int, given: int = 0) -> Matrix:
-    """Two-sided p-value of partial correlations by Fisher's z; 1 where there are too few samples.
+    """Return the two-sided p-value of partial correlations by Fisher's z; 1 for too few samples.
 
     >>> float(correlation_p_value(0.5, 28).round(4))
     0.006
@@ -165,7 +153,7 @@ _BLOCK_FLOATS = 2_000_000
 
 
 def knn_information(series: Matrix, target: Matrix, *, neighbours: int = 3) -> Matrix:
-    """Estimate the information that each series shares with its target.
+    """Estimate the mutual information of each series and its target.
 
     Parameters
     ----------
@@ -174,7 +162,7 @@ def knn_information(series: Matrix, target: Matrix, *, neighbours: int = 3) -> M
     target
         [n] one target for all, or [d, n] one for each.
     neighbours
-        Size of the neighbourhood; below 1 or not below n there is no estimate and the result is 0.
+        Size of the neighbourhood. The result is 0 unless it is at least 1 and below n.
 
     References
     ----------
@@ -194,30 +182,13 @@ def knn_information(series: Matrix, target: Matrix, *, neighbours: int = 3) -> M
         dx = _distances(x[piece])
         dy = _distances(y[piece]) if near_y is None else near_y
         joint = np.maximum(dx, dy)
-        # Index 0 of the sorted distances is the sample itself; the radius lies just inside the last neighbour.
+        # Index 0 is the sample itself. The radius excludes the last neighbour.
         radius = np.partition(joint, neighbours, axis=2)[:, :, neighbours, None]
         radius = np.nextafter(radius, 0)
         within_x = (dx <= radius).sum(axis=2)
         within_y = (dy <= radius).sum(axis=2)
         result[piece] = -(digamma(within_x) + digamma(within_y)).mean(axis=1)
     return np.maximum(result + digamma(samples) + digamma(neighbours), 0.0)
-
-
-def binned_information(series: Matrix, target: Matrix) -> Matrix:
-    """Plug-in information after cutting every series in two at the middle of its range.
-
-    Coarse, but exact to compute by hand; a constant series shares nothing.
-    """
-    a = series > (series.min(axis=1, keepdims=True) + series.max(axis=1, keepdims=True)) / 2
-    b = np.asarray(target > (target.min() + target.max()) / 2)
-    result = np.zeros(len(series))
-    for in_a in (False, True):
-        for in_b in (False, True):
-            both = ((a == in_a) & (b == in_b)).mean(axis=1)
-            apart = (a == in_a).mean(axis=1) * (b == in_b).mean()
-            some = both > 0
-            result[some] += both[some] * np.log(both[some] / apart[some])
-    return np.maximum(result, 0.0)
 
 
 def _unit_spread(series: Matrix) -> Matrix:
@@ -240,13 +211,13 @@ class LaggedLinks:
     """Result of a search among k series."""
 
     causes: tuple[tuple[Lagged, ...], ...]
-    """The few strongest lagged causes of each series, strongest first; conditions of later tests."""
+    """Strongest lagged causes of each series, strongest first; used as conditions of tests."""
     links: frozenset[tuple[int, int]]
-    """(cause, effect); links within one step have no direction and stand both ways."""
+    """(cause, effect); links within one step have no direction and appear both ways."""
 
 
 def lagged_links(series: Matrix, *, lags: int, candidate_level: float = 0.1, link_level: float = 0.001) -> LaggedLinks:
-    """Search for links.
+    """Search for lagged links by partial correlation.
 
     Parameters
     ----------
@@ -255,12 +226,12 @@ def lagged_links(series: Matrix, *, lags: int, candidate_level: float = 0.1, lin
     lags
         Longest delay in steps.
     candidate_level, link_level
-        Largest p-value with which a candidate, and a link, is kept.
+        Largest p-value of a candidate and of a link.
 
     Notes
     -----
-    Time is O(k²·lags·n) for the candidates and O(k²) regressions on at most 2·MOST_CAUSES columns. The candidates of
-    a series are thinned given at most `MOST_CAUSES` of the strongest, and only those are tested as delayed links.
+    The cost is O(k²·lags·n) for the candidates, plus O(k²) regressions on at most 2·MOST_CAUSES columns. Candidates are
+    tested given up to `MOST_CAUSES` of the strongest, and only those that remain are tested as delayed links.
 
     References
     ----------
@@ -274,22 +245,22 @@ def lagged_links(series: Matrix, *, lags: int, candidate_level: float = 0.1, lin
     links: set[tuple[int, int]] = set()
     for effect in range(count):
         for cause, lag in causes[effect]:
-            given = [other for other in causes[effect] if other != (cause, lag)]
-            given += [(other, lag + earlier) for other, earlier in causes[cause]]
-            if cause != effect and link_p_value(series, (cause, lag), effect, given, 2 * lags) <= link_level:
+            conditions = [other for other in causes[effect] if other != (cause, lag)]
+            conditions += [(other, lag + earlier) for other, earlier in causes[cause]]
+            if cause != effect and link_p_value(series, (cause, lag), effect, conditions, 2 * lags) <= link_level:
                 links.add((cause, effect))
         for other in range(effect):
-            given = [*causes[effect], *causes[other]]
-            if link_p_value(series, (other, 0), effect, given, 2 * lags) <= link_level:
+            conditions = [*causes[effect], *causes[other]]
+            if link_p_value(series, (other, 0), effect, conditions, 2 * lags) <= link_level:
                 links |= {(other, effect), (effect, other)}
     return LaggedLinks(causes=causes, links=frozenset(links))
 
 
 def link_p_value(series: Matrix, cause: Lagged, effect: int, given: list[Lagged], earliest: int) -> float:
-    """Two-sided p-value of the partial correlation of a delayed cause and an effect."""
+    """Return the two-sided p-value of the partial correlation of a delayed cause and an effect."""
     conditions = _shifted(series, sorted(set(given) - {cause, (effect, 0)}), earliest)
-    found = partial_correlation(_shifted(series, [cause], earliest)[:, 0], series[earliest:, effect], conditions)
-    return float(correlation_p_value(found, len(conditions), conditions.shape[1]))
+    correlation = partial_correlation(_shifted(series, [cause], earliest)[:, 0], series[earliest:, effect], conditions)
+    return float(correlation_p_value(correlation, len(conditions), conditions.shape[1]))
 
 
 def _candidates(series: Matrix, target: int, lags: int, level: float) -> tuple[Lagged, ...]:
@@ -300,14 +271,14 @@ def _candidates(series: Matrix, target: int, lags: int, level: float) -> tuple[L
     near = [int(place) for place in np.flatnonzero(correlation_p_value(strength, len(y)) <= level)]
     for size in range(1, MOST_CAUSES + 1):
         near.sort(key=lambda place: (-strength[place], names[place]))
-        kept: list[int] = []
+        dependent: list[int] = []
         for place in near[: MOST_CAUSES * 4]:
-            given = [other for other in near if other != place][:size]
-            found = abs(partial_correlation(delayed[:, place], y, delayed[:, given]))
-            strength[place] = min(strength[place], found)
-            if correlation_p_value(found, len(y), len(given)) <= level:
-                kept.append(place)
-        near = kept
+            conditions = [other for other in near if other != place][:size]
+            correlation = abs(partial_correlation(delayed[:, place], y, delayed[:, conditions]))
+            strength[place] = min(strength[place], correlation)
+            if correlation_p_value(correlation, len(y), len(conditions)) <= level:
+                dependent.append(place)
+        near = dependent
     near.sort(key=lambda place: (-strength[place], names[place]))
     return tuple(names[place] for place in near[:MOST_CAUSES])
 

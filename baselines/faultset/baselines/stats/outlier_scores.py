@@ -1,4 +1,4 @@
-"""Outlier scores of points against normal ones; they need no order of time."""
+"""Outlier scores of points relative to normal ones, independent of their order."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ _LARGEST = np.iinfo(np.int32).max
 
 
 def ecod_scores(normal: Matrix, points: Matrix) -> Matrix:
-    """Sum of each dimension's tail surprise, by empirical distributions of the normal rows alone.
+    """Return the summed tail surprise of all dimensions, by empirical distributions of the normal rows.
 
-    Tail probabilities are (1 + rows as extreme) / (1 + rows), so that a value beyond all others is surprising
-    and not impossible. What is not a number says nothing.
+    Tail probabilities are (1 + rows as extreme) / (1 + rows), which is positive even beyond all normal rows. NaN does
+    not contribute.
 
     Returns
     -------
     ndarray
-        [t] the largest of three sums: left tails, right tails, and the tail that each dimension's skewness
-        chooses.
+        [t] the largest of three sums: lower tails, upper tails, and per dimension the tail on the side of its skew.
     """
     present = np.isfinite(normal)
     count = 1 + present.sum(axis=0)
@@ -40,26 +39,26 @@ def ecod_scores(normal: Matrix, points: Matrix) -> Matrix:
     ordered = np.sort(filled, axis=0)
     below = np.zeros(points.shape)
     above = np.zeros(points.shape)
-    # One pass per normal row is less memory than all comparisons at once.
+    # One pass per normal row needs less memory than all comparisons at once.
     for row in ordered:
         below += row <= points
         above += (row >= points) & (row < np.inf)
     unknown = np.isnan(points)
-    left = np.where(unknown, 0.0, -np.log((1 + below) / count))
-    right = np.where(unknown, 0.0, -np.log((1 + above) / count))
-    by_skew = np.where(_skewness(normal, present) < 0, left, right)
-    return np.max([left.sum(axis=1), right.sum(axis=1), by_skew.sum(axis=1)], axis=0)
+    lower_tail = np.where(unknown, 0.0, -np.log((1 + below) / count))
+    upper_tail = np.where(unknown, 0.0, -np.log((1 + above) / count))
+    by_skew = np.where(_skewness(normal, present) < 0, lower_tail, upper_tail)
+    return np.max([lower_tail.sum(axis=1), upper_tail.sum(axis=1), by_skew.sum(axis=1)], axis=0)
 
 
 def _skewness(normal: Matrix, present: np.ndarray) -> Matrix:
-    """Sign of the third central moment, and its size up to a factor."""
+    """Return the third central moment up to a positive factor."""
     count = np.maximum(present.sum(axis=0), 1)
     mean = np.where(present, normal, 0.0).sum(axis=0) / count
     return (np.where(present, normal - mean, 0.0) ** 3).sum(axis=0)
 
 
 def principal_distances(normal: Matrix, points: Matrix, *, variance: float = 0.95) -> tuple[Matrix, Matrix]:
-    """Squared distance to the principal subspace (SPE), and within it (Hotelling's T squared).
+    """Return the squared distances to the principal subspace (SPE) and within it (Hotelling's T²).
 
     Parameters
     ----------
@@ -69,20 +68,20 @@ def principal_distances(normal: Matrix, points: Matrix, *, variance: float = 0.9
     center = normal.mean(axis=0)
     _, sizes, axes = np.linalg.svd(normal - center, full_matrices=False)
     share = np.cumsum(sizes**2) / max(float((sizes**2).sum()), 1e-300)
-    kept = min(int(np.searchsorted(share, variance)) + 1, int((sizes > 1e-9 * sizes.max(initial=0.0)).sum()))
+    axis_count = min(int(np.searchsorted(share, variance)) + 1, int((sizes > 1e-9 * sizes.max(initial=0.0)).sum()))
     moved = points - center
-    along = moved @ axes[:kept].T
+    along = moved @ axes[:axis_count].T
     spe = np.maximum((moved**2).sum(axis=1) - (along**2).sum(axis=1), 0.0)
-    return spe, (along**2 / (sizes[:kept] ** 2 / max(len(normal) - 1, 1))).sum(axis=1)
+    return spe, (along**2 / (sizes[:axis_count] ** 2 / max(len(normal) - 1, 1))).sum(axis=1)
 
 
 def forest_scores(
     normal: Matrix, points: Matrix, *, trees: int = 100, share: float = 0.5, seed: int = 0
 ) -> tuple[Matrix, Matrix]:
-    """Isolation scores `2^(-E[h(x)] / c)` of normal and of test rows.
+    """Return the isolation scores `2^(-E[h(x)] / c)` of normal and of test rows.
 
-    Each tree is grown from a share of the normal rows, and a normal row is scored by the trees that did not see
-    it; by all of them if none is left.
+    Each tree is grown from a share of the normal rows. A normal row is scored by the trees that were grown without it,
+    or by all trees if there are none.
     """
     size = max(2, min(256, round(share * len(normal))))
     rows = np.vstack([normal, points]).astype(np.float32)
@@ -100,9 +99,9 @@ def forest_scores(
 
 
 def _isolation_trees(rows: np.ndarray, trees: int, size: int, seed: int) -> Iterator[tuple[Any, np.ndarray]]:
-    """Yield each tree that scikit-learn's `IsolationForest` grows from a seed, with the rows that it saw.
+    """Yield the trees of scikit-learn's `IsolationForest` for a seed, each with its training rows.
 
-    Its bagging copies, configures and checks an estimator for every tree, which takes longer than to grow the tree.
+    scikit-learn copies, configures and checks an estimator per tree, which takes longer than growing the tree.
     """
     from sklearn.tree import ExtraTreeRegressor
     from sklearn.utils.random import sample_without_replacement
@@ -113,7 +112,7 @@ def _isolation_trees(rows: np.ndarray, trees: int, size: int, seed: int) -> Iter
     depth = math.ceil(math.log2(size))
     model = ExtraTreeRegressor(max_features=1, splitter="random", max_depth=depth, random_state=of_tree)
     for number in np.random.RandomState(seed).randint(_LARGEST, size=trees):
-        # the same seed serves twice: for the tree, and for what it sees
+        # scikit-learn uses the same seed for the tree and for its sample.
         of_tree.seed(number)
         sample_without_replacement(features, features, random_state=of_tree)
         sample = np.sort(sample_without_replacement(samples, size, random_state=of_tree))
@@ -123,7 +122,7 @@ def _isolation_trees(rows: np.ndarray, trees: int, size: int, seed: int) -> Iter
 
 
 def mean_path(rows: np.ndarray) -> Matrix:
-    """Average depth at which one of so many rows is isolated, by an unsuccessful search in a binary tree.
+    """Return the average depth at which a row is isolated, for each number of rows.
 
     >>> mean_path(np.array([1, 2, 256])).round(3).tolist()
     [0.0, 1.0, 10.245]
@@ -135,11 +134,14 @@ def mean_path(rows: np.ndarray) -> Matrix:
 
 
 def local_outlier_factors(normal: Matrix, points: Matrix, *, neighbours: int = 20) -> Matrix:
-    """Density of a point's neighbours over its own; at most half of the normal rows are neighbours."""
+    """Return the density of each point's neighbours divided by its own density.
+
+    At most half of the normal rows are neighbours.
+    """
     from sklearn.neighbors import LocalOutlierFactor
 
     k = max(1, min(neighbours, (len(normal) - 1) // 2))
-    # Equal rows would be infinitely dense, so every dimension that moves has a least width.
+    # A minimum width per moving dimension keeps equal rows from being infinitely dense.
     width = STILL**2 * max(1, int(varies(normal).sum()))
     among, away = (np.sqrt(_squared_distances(rows, normal) + width) for rows in (normal, points))
     np.fill_diagonal(among, 0.0)
@@ -153,9 +155,9 @@ def _squared_distances(rows: Matrix, others: Matrix) -> Matrix:
 
 
 def shrunk_mahalanobis(normal: Matrix, points: Matrix) -> Matrix:
-    """Mahalanobis distance with the covariance shrunk as Ledoit and Wolf do, for more dimensions than rows.
+    """Return Mahalanobis distances with a Ledoit-Wolf covariance, which allows more dimensions than rows.
 
-    Dimensions that never move among the normal rows have the variance that shrinking gives to all.
+    Dimensions that are constant among the normal rows get the variance that shrinkage adds to all.
     """
     from sklearn.covariance import ledoit_wolf
 
@@ -174,9 +176,9 @@ def shrunk_mahalanobis(normal: Matrix, points: Matrix) -> Matrix:
 
 
 def robust_mahalanobis(normal: Matrix, points: Matrix, *, seed: int = 0) -> Matrix:
-    """Mahalanobis distance by the minimum covariance determinant.
+    """Return Mahalanobis distances by the minimum covariance determinant.
 
-    Dimensions in which most normal rows agree would make every determinant zero; they are measured apart, in units
+    Dimensions in which most normal rows agree would make every determinant zero. They are measured separately, in units
     of `STILL`.
     """
     middle = np.median(normal, axis=0)
@@ -184,7 +186,7 @@ def robust_mahalanobis(normal: Matrix, points: Matrix, *, seed: int = 0) -> Matr
     squared = (((points - middle) / STILL)[:, ~moving] ** 2).sum(axis=1)
     if moving.any() and len(normal) > 2 * moving.sum():
         with warnings.catch_warnings(), trusted_input():
-            # Of a singular subset it says so and goes on with a pseudo-inverse, which is what is wanted.
+            # It warns about singular subsets and continues with a pseudo-inverse, as intended.
             warnings.simplefilter("ignore")
             model = _determinant_estimator()(random_state=seed).fit(normal[:, moving])
         squared = squared + model.mahalanobis(points[:, moving])
@@ -195,7 +197,7 @@ def robust_mahalanobis(normal: Matrix, points: Matrix, *, seed: int = 0) -> Matr
 
 @functools.cache
 def _determinant_estimator() -> type[MinCovDet]:
-    """Return scikit-learn's estimator, without the checks that its own covariance makes of every subset."""
+    """Return scikit-learn's estimator without input checks for every subset."""
     from sklearn.covariance import MinCovDet
 
     class UncheckedMinCovDet(MinCovDet):
@@ -205,7 +207,7 @@ def _determinant_estimator() -> type[MinCovDet]:
 
 
 def _covariance(rows: Matrix, *, assume_centered: bool = False) -> Matrix:
-    """Covariance of rows, by their number and not one less."""
+    """Return the covariance of rows, divided by their number."""
     columns = rows.T
     moved = columns if assume_centered else columns - columns.mean(axis=1)[:, None]
     return moved @ moved.T * (1 / len(rows))
@@ -235,7 +237,7 @@ class Projection:
     center: Matrix
     scale: Matrix
     directions: Matrix
-    """[B, d] the directions besides the axes."""
+    """[B, d] directions in addition to the axes."""
     spread: Matrix
     """[d + B] standard deviation of normal behaviour along each axis and direction, after shrinkage."""
     shrink: float
@@ -355,7 +357,7 @@ def out_of_fold_maximum(
     folds: int = 4,
     floor: Matrix | float = 0.0,
 ) -> float:
-    """Largest score that a stretch of the reference gets from the rest of it; 0 when it is too short."""
+    """Return the largest score of a block of the reference by a model of the rest; 0 if it is too short."""
     pieces = np.array_split(np.arange(len(reference)), folds)
     if min(len(piece) for piece in pieces) == 0:
         return 0.0

@@ -1,7 +1,7 @@
-"""Distance from normal in units of the healthy spread, whatever the unit of a series is.
+"""Deviations from normal in units of the healthy spread.
 
-A spread has floors, or the first small change of a constant series would be infinitely many spreads. They are shares of
-what is measured, never amounts: a series in bytes and the same in gigabytes deviate alike.
+Spreads have floors, because otherwise the first small change of a constant series would be infinitely large. Floors are
+relative, so that a series deviates equally in bytes and in gigabytes.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ Matrix = npt.NDArray[np.float64]
 RELATIVE_FLOOR = 0.01
 ABSENT_Z = 10.0
 FIRST_MOVE_Z = 10.0
-"""Of a series that moves for the first time, when nothing says how much such series move."""
+"""Deviation of a series that moves for the first time, if its metric never moves in the reference."""
 MAD_TO_SD = 1.4826
 METRIC_SHARE = 0.25
 
 
 def with_floor(spread: Matrix, center: Matrix) -> Matrix:
-    """Raise a spread to one percent of the level it is measured at; it stays 0 where a series was always 0."""
+    """Raise each spread to at least 1 % of the level; 0 for a series that was always 0."""
     return np.maximum(spread, RELATIVE_FLOOR * np.abs(center))
 
 
 def mean_and_sd(reference: Matrix, *, ddof: int = 0) -> tuple[Matrix, Matrix]:
-    """Mean and floored standard deviation of each column, leaving gaps out."""
+    """Return mean and floored standard deviation of each column, without gaps."""
     present = np.isfinite(reference)
     count = present.sum(axis=0)
     filled = np.where(present, reference, 0.0)
@@ -42,7 +42,7 @@ def mean_and_sd(reference: Matrix, *, ddof: int = 0) -> tuple[Matrix, Matrix]:
 
 
 def median_and_mad(reference: Matrix) -> tuple[Matrix, Matrix]:
-    """Median and floored, normal-consistent median absolute deviation of each column, leaving gaps out."""
+    """Return median and floored, normal-consistent median absolute deviation of each column, without gaps."""
     present = np.where(np.isfinite(reference), reference, np.nan)
     (median,) = np.nan_to_num(quantiles(present, (0.5,)))
     (mad,) = MAD_TO_SD * np.nan_to_num(quantiles(np.abs(present - median), (0.5,)))
@@ -50,15 +50,15 @@ def median_and_mad(reference: Matrix) -> tuple[Matrix, Matrix]:
 
 
 def median_and_iqr(reference: Matrix) -> tuple[Matrix, Matrix]:
-    """Median and floored interquartile range of each column; columns must not be wholly empty."""
+    """Return median and floored interquartile range of each column; no column may be empty."""
     low, median, high = quantiles(reference, (0.25, 0.5, 0.75))
     return median, with_floor(high - low, median)
 
 
 def quantiles(values: Matrix, shares: Sequence[float]) -> Matrix:
-    """Quantiles of each column, leaving gaps (NaN) out; NaN for a column without any value.
+    """Return quantiles of each column without gaps; NaN for an empty column.
 
-    The same as `numpy.nanquantile` with linear interpolation, in one sort for all columns.
+    Equals `numpy.nanquantile` with linear interpolation, but sorts all columns at once.
 
     Returns
     -------
@@ -69,11 +69,11 @@ def quantiles(values: Matrix, shares: Sequence[float]) -> Matrix:
         return np.full((len(shares), values.shape[1]), np.nan)
     ordered = np.sort(values, axis=0)
     last = np.maximum((~np.isnan(values)).sum(axis=0) - 1, 0)
-    place = np.asarray(shares)[:, None] * last
-    below = np.floor(place).astype(int)
+    rank = np.asarray(shares)[:, None] * last
+    below = np.floor(rank).astype(int)
     above = np.minimum(below + 1, last)
     low, high = np.take_along_axis(ordered, below, axis=0), np.take_along_axis(ordered, above, axis=0)
-    return low + (place - below) * (high - low)
+    return low + (rank - below) * (high - low)
 
 
 def with_metric_floor(spread: Matrix, series: Sequence[tuple[str, str]], *, share: float = METRIC_SHARE) -> Matrix:
@@ -82,10 +82,10 @@ def with_metric_floor(spread: Matrix, series: Sequence[tuple[str, str]], *, shar
 
 
 def metric_floor(spread: Matrix, series: Sequence[tuple[str, str]], *, share: float = METRIC_SHARE) -> Matrix:
-    """Return a share of the spread that the metric of each series has over all services.
+    """Return a share of the spread of each series' metric over all services.
 
-    An idle service's counters tick in quanta: one hundredth of a second of CPU after a minute of none is many
-    standard deviations of its own, and nothing on the scale on which CPU moves in the system.
+    Counters of idle services tick in quanta. After an idle minute, 0.01 s of CPU is many standard deviations of that
+    series, but negligible on the scale of CPU in the system.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def metric_floor(spread: Matrix, series: Sequence[tuple[str, str]], *, share: fl
 
 
 def varies(samples: Matrix) -> npt.NDArray[np.bool_]:
-    """Return which columns have at least two different values, leaving gaps out.
+    """Return which columns have at least two different values, ignoring gaps.
 
     >>> varies(np.array([[1.0, 2.0, np.nan], [1.0, 3.0, 4.0]])).tolist()
     [False, True, False]
@@ -108,9 +108,9 @@ def varies(samples: Matrix) -> npt.NDArray[np.bool_]:
 
 
 def deviations(values: Matrix, center: Matrix, scale: Matrix, absent: npt.NDArray[np.bool_]) -> Matrix:
-    """Signed z of each value; 0 where there is no sample, `ABSENT_Z` where a series has stopped.
+    """Return the signed z of each value: 0 for gaps, `ABSENT_Z` for series that stopped.
 
-    Where the scale is 0, a value other than the center is `FIRST_MOVE_Z` away.
+    If the scale is 0, values other than the center deviate by `FIRST_MOVE_Z`.
     """
     away = values - center
     moves = np.broadcast_to(np.asarray(scale) > 0, away.shape)
@@ -121,7 +121,7 @@ def deviations(values: Matrix, center: Matrix, scale: Matrix, absent: npt.NDArra
 
 
 def sustained(z: Matrix, steps: int) -> Matrix:
-    """Smallest |z| of each series over the last `steps` rows: what a single spike does not reach."""
+    """Return the smallest |z| of each series over the last `steps` rows, which ignores single spikes."""
     padded = np.vstack([np.zeros((steps - 1, z.shape[1])), np.abs(z)])
     return np.lib.stride_tricks.sliding_window_view(padded, steps, axis=0).min(axis=-1)
 
@@ -131,9 +131,9 @@ LEVEL = 0.0027
 
 
 def bonferroni_sigmas(series: int, *, level: float = LEVEL, samples: int | None = None) -> float:
-    """Sigmas beyond which one of `series` independent normal values lies with probability `level`.
+    """Return the sigmas that one of `series` independent normal values exceeds with probability `level`.
 
-    With a number of samples, it allows for mean and spread being estimated from them: Student's prediction interval.
+    If `samples` is given, mean and spread are estimated from that many samples (Student's prediction interval).
 
     >>> round(bonferroni_sigmas(1), 2), round(bonferroni_sigmas(100), 2)
     (3.0, 4.2)
@@ -147,9 +147,9 @@ def bonferroni_sigmas(series: int, *, level: float = LEVEL, samples: int | None 
 
 
 def reference_limit(scores: Matrix, *, least: float = 0.0, level: float = LEVEL) -> float:
-    """Limit that a healthy sample passes with probability `level`, and none of the held-out scores does.
+    """Return a limit that healthy samples exceed with probability `level`, and no held-out score exceeds.
 
-    Student's prediction interval from as many scores as there are.
+    It is Student's prediction interval, or the largest held-out score if that is higher.
 
     >>> round(reference_limit(np.array([1.0, 2.0, 3.0] * 16)), 2)
     4.64
@@ -161,7 +161,7 @@ def reference_limit(scores: Matrix, *, least: float = 0.0, level: float = LEVEL)
 
 
 def trusted_input() -> AbstractContextManager[None]:
-    """Let scikit-learn take parameters for valid and input for finite, under `with`."""
+    """Return a context in which scikit-learn skips validation of parameters and input."""
     from sklearn import config_context
 
     return config_context(skip_parameter_validation=True, assume_finite=True)
@@ -177,13 +177,13 @@ class Distinct(NamedTuple):
     values: Ints
     """[k] ascending."""
     first: Ints
-    """[k] row in which each comes first."""
+    """[k] first row of each value."""
     code: Ints
-    """[n] place of each row's number in `values`."""
+    """[n] index of each row's number in `values`."""
 
 
 def distinct(numbers: Ints) -> Distinct:
-    """Find the distinct numbers, as `numpy.unique` does with its index and its inverse.
+    """Return the distinct numbers, like `numpy.unique` with index and inverse.
 
     >>> distinct(np.array([70, 20, 70]))
     Distinct(values=array([20, 70]), first=array([1, 0]), code=array([1, 0, 1]))
@@ -198,16 +198,16 @@ def distinct(numbers: Ints) -> Distinct:
         key = numbers - lowest
         first = _first_rows(key, width)
         present = np.flatnonzero(first >= 0)
-        place = np.empty(width, dtype=np.int64)
-        place[present] = np.arange(len(present))
-        return Distinct(present + lowest, first[present], place[key])
+        code_of_key = np.empty(width, dtype=np.int64)
+        code_of_key[present] = np.arange(len(present))
+        return Distinct(present + lowest, first[present], code_of_key[key])
     code, values = pd.factorize(numbers, sort=True)
     return Distinct(values, _first_rows(code, len(values)), code)
 
 
 def _first_rows(key: npt.NDArray[np.integer], width: int) -> Ints:
-    """Return the first row of each key below `width`, -1 for those that no row has."""
+    """Return the first row of each key below `width`; -1 for missing keys."""
     first = np.full(width, -1, dtype=np.int64)
-    # the last assignment stands
+    # In reverse order, the last assignment is the first row.
     first[key[::-1]] = np.arange(len(key) - 1, -1, -1)
     return first

@@ -1,4 +1,4 @@
-"""Checks of the baseline contract, for the tests of built-in baselines and of yours."""
+"""Checks of the baseline contract, for built-in baselines and plug-ins."""
 
 from faultset.baselines.testing.checks import CHECKS, check_baseline
 from faultset.baselines.testing.trial import BaselineTrial

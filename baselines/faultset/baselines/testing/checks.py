@@ -1,4 +1,4 @@
-"""Checks that a baseline keeps to the contract; each takes a trial."""
+"""Checks of the baseline contract; each takes a trial."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from faultset.baselines.api.contract import Detection, Detector, Diagnoser, Localizer
 from faultset.baselines.api.registry import BaselineSpec, get_baseline
 from faultset.baselines.testing import invariance
-from faultset.baselines.testing.episodes import EMPTY, UNUSUAL_DATA, ReorderedView, no_rows
+from faultset.baselines.testing.episodes import EMPTY, UNUSUAL_DATA, ReorderedView, remove_rows
 from faultset.baselines.testing.trial import BaselineTrial
 from faultset.core.errors import UsageError
 from faultset.datasets.format.schemas import TABLES
@@ -18,7 +18,7 @@ _SHAPES: dict[str, type] = {"detection": Detector, "localization": Localizer, "r
 
 
 def check_registration(trial: BaselineTrial) -> None:
-    """The registration is complete and the instance agrees with it."""
+    """Check that the registration is complete and agrees with the instance."""
     spec = trial.spec
     built = spec.build()
     rules = {
@@ -27,26 +27,27 @@ def check_registration(trial: BaselineTrial) -> None:
         "title and paper are not empty": bool(spec.title and spec.paper),
         "complexity is empty or begins with O(": not spec.complexity or spec.complexity.startswith("O("),
         f"tables are among {sorted(TABLES)}": set(spec.tables) <= TABLES.keys(),
-        "required tables are among those that it reads": set(spec.requires) <= set(spec.tables),
-        'requests is read exactly with needs=("sli",)': ("sli" in spec.needs) == ("requests" in spec.tables),
+        "required tables are a subset of its tables": set(spec.requires) <= set(spec.tables),
+        'tables contains requests if and only if needs contains "sli"': ("sli" in spec.needs)
+        == ("requests" in spec.tables),
         "departures are sentences": all(sentence.endswith(".") for sentence in spec.departures),
         "name, needs and tables of an instance are those of the registration": (built.name, built.needs, built.tables)
         == (spec.name, spec.needs, spec.tables),
     }
     for rule, kept in rules.items():
-        assert kept, f"{spec.name}: it must hold that {rule}"
+        assert kept, f"{spec.name}: broken rule: {rule}"
 
 
 def check_seed(trial: BaselineTrial) -> None:
-    """A stochastic baseline keeps its seed."""
-    made = trial.spec.build(seed=7)
+    """Check that a stochastic baseline stores its seed."""
+    instance = trial.spec.build(seed=7)
     if trial.spec.stochastic:
-        found = getattr(made, "seed", None)
-        assert found == 7, f'{trial.spec.name}: built with seed 7, the attribute "seed" is {found}'
+        seed = getattr(instance, "seed", None)
+        assert seed == 7, f'{trial.spec.name}: built with seed 7, the attribute "seed" is {seed}'
 
 
 def check_repeatability(trial: BaselineTrial) -> None:
-    """Equal seeds give equal answers, whatever episode came before."""
+    """Check that equal seeds give equal answers, independent of earlier episodes."""
     view = trial.examples.faulty.view
     trial.assert_sound(trial.expected, view, "an episode with a fault")
     instance = trial.fitted()
@@ -60,7 +61,7 @@ def _other_episode(trial: BaselineTrial) -> EpisodeView:
 
 
 def check_inputs(trial: BaselineTrial) -> None:
-    """Frames are not changed, and the order of their columns does not matter."""
+    """Check that frames stay unchanged and that the order of columns does not matter."""
     path = trial.examples.path(trial.examples.faulty.view)
     view = ReorderedView(path, seed=3)
     trial.assert_same(trial.answer(view), "with the columns in another order")
@@ -70,15 +71,15 @@ def check_inputs(trial: BaselineTrial) -> None:
 
 
 def check_pickling(trial: BaselineTrial) -> None:
-    """The fitted baseline, its answers and its spec survive pickling."""
-    # the expected answer is that of a copy which was pickled
-    found = trial.answer(pickle.loads(pickle.dumps(trial.examples.faulty.view)), trial.original)
-    trial.assert_same(pickle.loads(pickle.dumps(found)), "after pickling")
+    """Check that the fitted baseline, its answers and its spec can be pickled."""
+    # The expected answer comes from a pickled copy.
+    answer = trial.answer(pickle.loads(pickle.dumps(trial.examples.faulty.view)), trial.original)
+    trial.assert_same(pickle.loads(pickle.dumps(answer)), "after pickling")
     assert pickle.loads(pickle.dumps(trial.spec)) == trial.spec, f"{trial.spec.name}: its spec changes by pickling"
 
 
 def check_declared_tables(trial: BaselineTrial) -> None:
-    """No table is read that is not declared."""
+    """Check that only declared tables are read."""
     assert trial.expected is not None
     missing = ", ".join(sorted(trial.undeclared))
     where = "needs" if trial.undeclared == {"alarm_place"} else "tables"
@@ -86,26 +87,24 @@ def check_declared_tables(trial: BaselineTrial) -> None:
 
 
 def check_missing_tables(trial: BaselineTrial) -> None:
-    """Each declared table may be missing, or have no rows."""
+    """Check answers with each declared table missing or empty."""
     for table in trial.spec.tables:
-        for edit, circumstance in ((lambda rows: None, "missing"), (no_rows, "empty")):
+        for edit, circumstance in ((lambda rows: None, "missing"), (remove_rows, "empty")):
             view = trial.examples.altered(f"table {table} {circumstance}", {table: edit})
             trial.assert_sound(trial.answer(view), view, f"table {table} {circumstance}")
 
 
 def check_no_evidence(trial: BaselineTrial) -> None:
-    """Without any rows, a baseline that reads tables abstains."""
+    """Check that a baseline with tables abstains if all tables are empty."""
     view = trial.examples.altered("no rows", EMPTY)
-    found = trial.answer(view)
-    trial.assert_sound(found, view, "no table has a row")
-    silent = found.alarm_ns is None if isinstance(found, Detection) else found.abstains
-    assert silent or not trial.spec.tables, (
-        f"{trial.spec.name}: must abstain when no table has a row, but gives {found}"
-    )
+    answer = trial.answer(view)
+    trial.assert_sound(answer, view, "no table has a row")
+    silent = answer.alarm_ns is None if isinstance(answer, Detection) else answer.abstains
+    assert silent or not trial.spec.tables, f"{trial.spec.name}: must abstain if all tables are empty, got {answer}"
 
 
 def check_unusual_data(trial: BaselineTrial) -> None:
-    """Constant series, single samples, gaps, unknown services and meaningless states are survived."""
+    """Check answers with constant series, single samples, gaps, unknown services and invalid states."""
     for circumstance, edits in UNUSUAL_DATA.items():
         if edits.keys() & {*trial.spec.tables}:
             view = trial.examples.altered(circumstance, edits)
@@ -113,7 +112,7 @@ def check_unusual_data(trial: BaselineTrial) -> None:
 
 
 def check_single_candidate(trial: BaselineTrial) -> None:
-    """The list of candidates may have one service."""
+    """Check the answer for an episode with one candidate."""
     only = {"services": ["geo"], "calls": [], "workload_entry": "geo"}
     view = trial.examples.altered("single candidate", {}, context=lambda known: known | only)
     trial.assert_sound(trial.answer(view), view, "a single candidate")
@@ -143,70 +142,68 @@ CHECKS: Mapping[str, Check] = {
     "order of services": invariance.check_order_of_services,
     "collector gaps": invariance.check_collector_gaps,
 }
-"""Name of each check -> the check; a check that does not concern a baseline's task passes."""
+"""Name -> check; checks of other tasks pass."""
 
 
 def check_baseline(baseline: str | type | BaselineSpec, *, skip: Iterable[str] = ()) -> None:
-    """Check that a baseline keeps to the contract; `fit` is called before every answer.
+    """Check that a baseline keeps the contract; `fit` is called before every answer.
 
-    It needs an installed faultset and nothing else: it writes a synthetic dataset of six episodes into a temporary
-    folder, once for each process.
+    The checks use a synthetic dataset of six episodes in a temporary folder, written once per process.
 
     Parameters
     ----------
     baseline
         Name of an installed baseline, a class decorated with `faultset.baselines.baseline`, or its spec.
     skip
-        Names of checks (keys of `CHECKS`) that the baseline cannot pass, for instance `localization accuracy` where
-        the synthetic faults show none of the signs that it looks at.
+        Names of checks (keys of `CHECKS`) to skip, for instance `localization accuracy` if the synthetic faults have
+        none of the signs that the baseline uses.
 
     Raises
     ------
     AssertionError
-        A check fails; the message says what was expected and what was found.
+        A check fails; the message has the expected and the actual result.
     UsageError
-        There is no such baseline or check.
+        The baseline or a check is unknown.
 
     Notes
     -----
     registration
-        The instance has the method of its task, `fit` and the attributes `name`, `needs` and `tables` of its
-        registration; title, paper and docstring are not empty; tables exist; `requests` is read only with the need
-        `sli`; `complexity` is empty or begins with `O(`; departures are sentences.
+        The instance has `fit`, the method of its task, and the attributes `name`, `needs` and `tables` of its
+        registration. Title, paper and docstring are not empty. Tables exist. `requests` needs `sli`. `complexity` is
+        empty or begins with `O(`. Departures are sentences.
     seed
-        A stochastic baseline keeps its seed in the attribute `seed`.
+        A stochastic baseline has the attribute `seed`.
     repeatability
-        Equal seeds give equal answers, whatever episode came before.
+        Equal seeds give equal answers, independent of earlier episodes.
     inputs
-        Frames are not changed, and the order of columns does not matter.
+        Frames stay unchanged, and the order of columns does not matter.
     pickling
-        The fitted baseline, its answers and its spec survive pickling.
+        The fitted baseline, its answers and its spec can be pickled.
     declared tables
-        No table is read that is not declared.
+        Only declared tables are read.
     missing tables, unusual data, single candidate
-        Tables that are missing or empty, constant series, gaps, single samples, unknown services, meaningless object
-        states and a list of one candidate are survived, and the answer is sound: finite numbers, candidates only.
+        The answer has finite numbers and candidates only, for missing or empty tables, constant series, gaps, single
+        samples, unknown services, invalid object states and a single candidate.
     no evidence
-        Without any rows a baseline that reads tables abstains.
+        A baseline with tables abstains if all tables are empty.
     no look-ahead, coverage
-        A detector's answer up to `t` is the same when nothing after `t` was recorded, and its samples cover the view
-        after the reference at its resolution.
+        A detector's answer up to `t` does not depend on later data. Its samples cover the view after the reference.
     detection accuracy, localization accuracy
-        Scores are higher after the onset, most verdicts are right; the mean rank of the cause is better than chance
-        where the localizer answers at all.
+        Scores are higher after the onset, and most verdicts are right. The mean rank of the cause is better than
+        chance, unless the localizer always abstains.
     taught answers, untaught, service names
-        A diagnoser answers with a pair that it was taught, abstains when it was taught no fault, and answers the same
-        when all services are called something else.
+        A diagnoser answers with a pair from its training, abstains without training faults, and does not depend on
+        the names of services.
     dates, order of services
-        Neither the date nor the order of services' names changes an answer; the order only of methods without a seed.
+        Answers do not depend on the date. Without a seed, they do not depend on the order of services' names.
     uninformative series
         Constant series, series without samples, infinite samples and counters below zero change no answer.
     collector gaps
-        A gap in all metrics, or in all tables, raises no alarm in an episode without a fault.
+        A gap in all metrics or in all tables raises no alarm in an episode without a fault.
     """
     spec = get_baseline(baseline) if isinstance(baseline, str) else getattr(baseline, "spec", baseline)
     if not isinstance(spec, BaselineSpec):
-        raise UsageError(f"{baseline!r} is no baseline; decorate its class with faultset.baselines.baseline")
+        raise UsageError(f"{baseline!r} is not a baseline; decorate its class with faultset.baselines.baseline")
     left_out = set(skip)
     if left_out - CHECKS.keys():
         raise UsageError(f"unknown checks {sorted(left_out - CHECKS.keys())}; choose from {list(CHECKS)}")

@@ -1,4 +1,4 @@
-"""Synthetic episodes for checks, and copies of them with changed telemetry."""
+"""Synthetic episodes for checks, and modified copies of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,14 @@ from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
 
 Edit = Callable[[pa.Table], pa.Table | None]
-"""Changes a table; None removes it."""
+"""Table -> changed table, or None to remove it."""
 Change = Callable[[dict[str, Any]], dict[str, Any]]
-"""Changes what `context.json` holds."""
+"""Content of `context.json` -> changed content."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleEpisodes:
-    """Six synthetic episodes, every second one with a fault."""
+    """Six synthetic episodes, three of them with a fault."""
 
     root: Path
     training: tuple[Labelled, ...]
@@ -42,7 +42,7 @@ class ExampleEpisodes:
 
     @property
     def faulty(self) -> Labelled:
-        """The first episode with a fault."""
+        """Return the first episode with a fault."""
         return next(item for item in self.training if item.fault_type is not None)
 
     def path(self, view: EpisodeView) -> Path:
@@ -56,14 +56,14 @@ class ExampleEpisodes:
         context: Change = lambda same: same,
         of: EpisodeView | None = None,
     ) -> EpisodeView:
-        """Return the faulty episode, or another one, with some of its tables, or its context, changed.
+        """Return a copy of an episode with changed tables or context.
 
         Parameters
         ----------
         name
-            Says what is changed; the same name always gets the same copy, which is made once.
+            Name of the change; copies are cached by it.
         of
-            The episode to copy.
+            Episode to copy; the first with a fault by default.
         """
         if name not in self._altered:
             self._altered[name] = self._copied(of or self.faulty.view, edits, context)
@@ -71,12 +71,12 @@ class ExampleEpisodes:
 
     @property
     def reversed_names(self) -> dict[str, str]:
-        """Name of each service -> one by which services sort the other way round."""
+        """Return service -> new name, so that the sort order is reversed."""
         services = sorted(self.faulty.view.services)
         return {name: f"s{len(services) - place}-{name}" for place, name in enumerate(services)}
 
     def reversed_order(self) -> ExampleEpisodes:
-        """Return the same episodes with services whose order is reversed."""
+        """Return the episodes with renamed services whose sort order is reversed."""
         if not self._reversed:
             names = self.reversed_names
             edits = dict.fromkeys(TABLES, renaming(names))
@@ -91,8 +91,8 @@ class ExampleEpisodes:
         source = self.path(view)
         target = Path(tempfile.mkdtemp(dir=self.root)) / source.name
         (target / "telemetry").mkdir(parents=True)
-        known = json.loads((source / "context.json").read_text("utf-8"))
-        (target / "context.json").write_text(json.dumps(context(known)), "utf-8")
+        content = json.loads((source / "context.json").read_text("utf-8"))
+        (target / "context.json").write_text(json.dumps(context(content)), "utf-8")
         for path in sorted((source / "telemetry").iterdir()):
             if path.stem not in edits:
                 (target / "telemetry" / path.name).hardlink_to(path)
@@ -105,7 +105,7 @@ class ExampleEpisodes:
 
 @functools.cache
 def example_episodes() -> ExampleEpisodes:
-    """Write the episodes into a temporary folder, once for each process."""
+    """Write the episodes into a temporary folder, once per process."""
     root = Path(tempfile.mkdtemp(prefix="faultset-examples-"))
     atexit.register(shutil.rmtree, root, ignore_errors=True)
     write_example_dataset(root, episodes=6, seed=1, baseline_s=60, fault_s=60)
@@ -127,7 +127,7 @@ def example_episodes() -> ExampleEpisodes:
 
 
 class CachingView(EpisodeView):
-    """Reads every table and makes every wide frame once; whoever asks again gets a copy of what was there."""
+    """View that caches tables and wide frames, and returns copies of frames."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -154,7 +154,7 @@ class CachingView(EpisodeView):
 
 
 class ReorderedView(EpisodeView):
-    """Returns the same wide frame every time, as a cache would, with its columns in another order."""
+    """View that caches wide frames with shuffled columns."""
 
     def __init__(self, path: Path, seed: int) -> None:
         super().__init__(path)
@@ -171,7 +171,7 @@ class ReorderedView(EpisodeView):
 
 
 class DeclaredView(EpisodeView):
-    """Passes on what another view returns, and remembers what was read that a baseline does not declare."""
+    """View that forwards to another one and records the tables that were read without declaration."""
 
     def __init__(self, view: EpisodeView, tables: tuple[str, ...], needs: frozenset[str] = frozenset()) -> None:
         self._context = view.context
@@ -194,27 +194,30 @@ class DeclaredView(EpisodeView):
             self.undeclared.add("metrics")
         return self._view.wide(step_s, roles)
 
+    def note_left_out(self, series: Iterable[tuple[str, str]]) -> None:
+        self._view.note_left_out(series)
+
     def silent_steps(self, step_ns: int) -> npt.NDArray[np.bool_]:
         return self._view.silent_steps(step_ns)
 
 
-def no_rows(rows: pa.Table) -> pa.Table:
-    """Keep no row."""
+def remove_rows(rows: pa.Table) -> pa.Table:
+    """Remove all rows."""
     return rows.slice(0, 0)
 
 
 def with_column(rows: pa.Table, column: str, values: pa.Array) -> pa.Table:
-    """Put other values in place of a column."""
+    """Replace the values of a column."""
     return rows.set_column(rows.schema.get_field_index(column), column, values)
 
 
 def instants(rows: pa.Table, column: str = "time") -> np.ndarray:
-    """Return a time column as integers."""
+    """Return a time column as integer nanoseconds."""
     return rows[column].cast("int64").to_numpy()
 
 
 def renaming(names: Mapping[str, str]) -> Edit:
-    """Return an edit that renames services, and pods and objects that begin with the name of one."""
+    """Return an edit that renames services, and pods and objects whose name begins with a service."""
 
     def renamed(text: str | None) -> str | None:
         owner = next((name for name in names if text == name or (text or "").startswith(f"{name}-")), None)
@@ -245,7 +248,7 @@ def context_renaming(names: Mapping[str, str]) -> Change:
 
 
 def moved_times(shift_ns: int) -> Mapping[str, Edit]:
-    """Return edits that move all times of an episode."""
+    """Return edits that shift all times of an episode."""
 
     def edit(rows: pa.Table) -> pa.Table:
         for column in rows.schema:
@@ -284,8 +287,8 @@ def _meaningless_states(rows: pa.Table) -> pa.Table:
     return with_column(with_column(rows, "state", state), "kind", kind)
 
 
-EMPTY: Mapping[str, Edit] = dict.fromkeys(TABLES, no_rows)
-"""No table has a row."""
+EMPTY: Mapping[str, Edit] = dict.fromkeys(TABLES, remove_rows)
+"""Edits that empty all tables."""
 UNUSUAL_DATA: Mapping[str, Mapping[str, Edit]] = {
     "constant series": {"metrics": _constant},
     "single sample": {"metrics": _first_second},

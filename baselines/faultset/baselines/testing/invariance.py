@@ -1,4 +1,4 @@
-"""Checks on synthetic faults: which answers must stay, and which must be right."""
+"""Checks that answers do not depend on irrelevant changes, and that most are correct."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from faultset.core.times import SECOND_NS
 from faultset.datasets.format.schemas import TABLES
 
 YEARS = {1999: 915_148_800, 2037: 2_114_380_800}
-"""Year -> seconds since 1970 at its beginning."""
+"""Year -> Unix time of its first second."""
 CONSTANTS = 50
 GAP_S = 12
 AFTER_S = 10
-"""Seconds after a gap in which it may still raise an alarm."""
+"""Seconds after a gap in which an alarm counts as caused by it."""
 
 
 def check_dates(trial: BaselineTrial) -> None:
-    """An answer is the same, at other times, when the whole episode is moved by whole seconds."""
+    """Check that an answer only shifts in time if the whole episode is shifted by whole seconds."""
     for year, second in YEARS.items():
         start_ns = trial.examples.faulty.view.context.view_start_ns
         shift_ns = second * SECOND_NS - start_ns // SECOND_NS * SECOND_NS
@@ -42,7 +42,7 @@ def check_dates(trial: BaselineTrial) -> None:
 
 
 def check_uninformative_series(trial: BaselineTrial) -> None:
-    """Constant, missing and infinite series, and counters below zero, change no answer."""
+    """Check that constant, missing and infinite series and counters below zero change no answer."""
     if "metrics" not in trial.spec.tables:
         return
     for name, series in UNINFORMATIVE.items():
@@ -51,9 +51,9 @@ def check_uninformative_series(trial: BaselineTrial) -> None:
 
 
 def check_order_of_services(trial: BaselineTrial) -> None:
-    """An answer follows the services when they are renamed so that their order is reversed.
+    """Check that an answer does not depend on the sort order of services.
 
-    What draws random numbers draws them in some order, so only methods that declare no seed are asked.
+    Stochastic methods are skipped, because the order decides which random numbers a service gets.
     """
     if trial.spec.stochastic or not trial.spec.tables:
         return
@@ -64,9 +64,9 @@ def check_order_of_services(trial: BaselineTrial) -> None:
 
 
 def check_collector_gaps(trial: BaselineTrial) -> None:
-    """A gap in all metrics or in all tables raises no alarm, in it or shortly after it.
+    """Check that a gap in all metrics or in all tables raises no alarm during it or shortly after.
 
-    Later alarms are not looked at: a detector that goes on learning has learned less.
+    Later alarms are ignored, because a detector that keeps learning has learned less.
     """
     if trial.spec.task != "detection" or not trial.spec.tables:
         return
@@ -96,7 +96,7 @@ def _without(start_ns: int, end_ns: int) -> Edit:
 
 
 def _bare(answer: Answer, names: dict[str, str]) -> Answer:
-    """Rename services, and leave out evidence: which of equal observations are reported may depend on names."""
+    """Rename services and remove evidence, whose choice among equal observations may depend on names."""
     if isinstance(answer, Ranking):
         return Ranking(
             scores={names.get(service, service): score for service, score in sorted(answer.scores.items())},
@@ -115,7 +115,7 @@ def _renamed_pod(pod: str, names: dict[str, str]) -> str:
 
 
 def _added(kind: str, values: Any, count: int = 1) -> Edit:
-    """Return an edit that adds series to every service, with the times of one that it has."""
+    """Return an edit that adds series to every service, with the times of its existing samples."""
 
     def edit(rows: pa.Table) -> pa.Table:
         metric = rows["metric"][0]
@@ -139,7 +139,7 @@ ROLES = (
     "http_server_duration_{}_seconds",
     "queue_length_{}",
 )
-"""Names of added series: metrics of several roles, and of none."""
+"""Names of added metrics, with several roles and without one."""
 
 
 def _infinite(count: int) -> np.ndarray:
@@ -154,11 +154,11 @@ UNINFORMATIVE = {
     "a constant series with infinities": _added("gauge", _infinite),
     "a counter below zero": _added("counter", lambda count: -1.0 - np.arange(count, dtype=float)),
 }
-"""What is added -> the edit of the metrics."""
+"""Description -> edit that adds the series."""
 
 
 def check_no_look_ahead(trial: BaselineTrial) -> None:
-    """A detector's answer up to `t` is the same when nothing after `t` was recorded."""
+    """Check that a detector's answer up to `t` does not depend on later data."""
     if trial.spec.task != "detection":
         return
     cut_ns = alarm_time(trial.examples.faulty.view) + SECOND_NS // 3
@@ -174,26 +174,26 @@ def check_no_look_ahead(trial: BaselineTrial) -> None:
         and np.allclose(full.scores[:count], short.scores[:count], rtol=1e-7, atol=0)
         and np.array_equal(full.flags[:count], short.flags[:count])
     )
-    assert same, f"{trial.spec.name}: what is recorded later changes earlier scores"
+    assert same, f"{trial.spec.name}: later data change earlier scores"
 
 
 def _before(name: str, cut_ns: int) -> Edit:
     def edit(rows: pa.Table) -> pa.Table:
-        known = instants(rows, "scheduled" if name == "requests" else "time")
+        times = instants(rows, "scheduled" if name == "requests" else "time")
         if name == "requests":
-            # A request that is answered later looks the same as one that never will be.
+            # At the cut, a request with a later answer looks unfinished.
             latency = rows["latency_ns"].to_numpy()
-            late = known + latency > cut_ns
+            late = times + latency > cut_ns
             outcome = np.where(late, "unfinished", np.array(rows["outcome"].to_pylist(), dtype=object))
             rows = with_column(rows, "latency_ns", pa.array(latency, pa.int64(), mask=late))
             rows = with_column(rows, "outcome", pa.array(outcome, pa.string()))
-        return rows.filter(pa.array(known < cut_ns))
+        return rows.filter(pa.array(times < cut_ns))
 
     return edit
 
 
 def check_coverage(trial: BaselineTrial) -> None:
-    """A detector's samples cover the view after the reference at its resolution."""
+    """Check that a detector's samples cover the view after the reference at its resolution."""
     if trial.spec.task != "detection":
         return
     view, found = trial.examples.faulty.view, trial.expected
@@ -207,26 +207,26 @@ def check_coverage(trial: BaselineTrial) -> None:
 
 
 def check_detection_accuracy(trial: BaselineTrial) -> None:
-    """Scores are higher after the onset, and most verdicts are right."""
+    """Check that scores are higher after the onset and that most verdicts are right."""
     if trial.spec.task != "detection" or not trial.spec.tables:
         return
     right = 0
     for item in trial.examples.training:
-        found = trial.first_answer(item.view)
-        assert isinstance(found, Detection)
+        answer = trial.first_answer(item.view)
+        assert isinstance(answer, Detection)
         if item.onset_ns is None:
-            right += found.alarm_ns is None
+            right += answer.alarm_ns is None
             continue
-        right += found.alarm_ns is not None and found.alarm_ns > item.onset_ns
-        late = found.times_ns > item.onset_ns
-        higher = found.scores[late].mean() > found.scores[~late].mean()
+        right += answer.alarm_ns is not None and answer.alarm_ns > item.onset_ns
+        late = answer.times_ns > item.onset_ns
+        higher = answer.scores[late].mean() > answer.scores[~late].mean()
         assert higher, f"{trial.spec.name}: scores are not higher after the onset; higher must mean more anomalous"
     count = len(trial.examples.training)
     assert right > count / 2, f"{trial.spec.name}: {right} of {count} verdicts are right, no more than a coin gets"
 
 
 def check_localization_accuracy(trial: BaselineTrial) -> None:
-    """The mean rank of the cause is better than chance, where the localizer answers at all."""
+    """Check that the mean rank of the cause is better than chance, unless the localizer always abstains."""
     if trial.spec.task != "localization" or not trial.spec.tables:
         return
     ranks: list[float] = []
@@ -234,10 +234,10 @@ def check_localization_accuracy(trial: BaselineTrial) -> None:
     candidates = len(trial.examples.faulty.view.services)
     for item in labelled_faults(trial.examples):
         assert item.onset_ns is not None
-        found = trial.fitted().localize(item.view, item.onset_ns + 4 * SECOND_NS)
-        assert isinstance(found, Ranking)
-        answered |= not found.abstains
-        order = found.ordered
+        answer = trial.fitted().localize(item.view, item.onset_ns + 4 * SECOND_NS)
+        assert isinstance(answer, Ranking)
+        answered |= not answer.abstains
+        order = answer.ordered
         ranks.append(order.index(item.service) + 1 if item.service in order else (len(order) + 1 + candidates) / 2)
     better = float(np.mean(ranks)) < (candidates + 1) / 2
     assert better or not answered, (
@@ -246,40 +246,40 @@ def check_localization_accuracy(trial: BaselineTrial) -> None:
 
 
 def check_taught_answers(trial: BaselineTrial) -> None:
-    """A diagnoser answers with a pair that it was taught."""
+    """Check that a diagnoser answers with a pair from its training."""
     if trial.spec.task != "rca":
         return
-    found = trial.expected
-    assert isinstance(found, Diagnosis)
-    pair = (found.system_level, found.fault_type)
-    known = {(item.system_level, item.fault_type) for item in labelled_faults(trial.examples)}
-    assert pair in known, f"{trial.spec.name}: answers {pair}, which is none of the pairs it was taught"
+    answer = trial.expected
+    assert isinstance(answer, Diagnosis)
+    pair = (answer.system_level, answer.fault_type)
+    pairs = {(item.system_level, item.fault_type) for item in labelled_faults(trial.examples)}
+    assert pair in pairs, f"{trial.spec.name}: answers {pair}, which is none of the pairs it was taught"
 
 
 def check_untaught(trial: BaselineTrial) -> None:
-    """A diagnoser that was taught no fault abstains."""
+    """Check that a diagnoser without training faults abstains."""
     if trial.spec.task != "rca":
         return
     healthy = [item for item in trial.examples.training if item.fault_type is None]
     for known in ([], healthy):
-        made = trial.spec.build()
-        found = trial.answer(trial.examples.faulty.view, made.fit(known))  # type: ignore[arg-type]
-        assert isinstance(found, Diagnosis)
-        assert found.abstains, f"{trial.spec.name}: was taught no fault, but answers {found}"
+        diagnoser = trial.spec.build()
+        answer = trial.answer(trial.examples.faulty.view, diagnoser.fit(known))  # type: ignore[arg-type]
+        assert isinstance(answer, Diagnosis)
+        assert answer.abstains, f"{trial.spec.name}: was taught no fault, but answers {answer}"
 
 
 def check_service_names(trial: BaselineTrial) -> None:
-    """A diagnoser answers the same when all services are called something else."""
+    """Check that a diagnoser does not depend on the names of services."""
     if trial.spec.task != "rca":
         return
 
     names = {name: f"x-{name}" for name in trial.examples.faulty.view.services}
     edits = dict.fromkeys(TABLES, renaming(names))
     view = trial.examples.altered("services renamed", edits, context=context_renaming(names))
-    found = trial.answer(view)
+    answer = trial.answer(view)
     expected = trial.expected
-    assert isinstance(found, Diagnosis)
+    assert isinstance(answer, Diagnosis)
     assert isinstance(expected, Diagnosis)
-    same = (found.system_level, found.fault_type) == (expected.system_level, expected.fault_type)
-    same &= abs(found.confidence - expected.confidence) < 1e-6
-    assert same, f"{trial.spec.name}: answers {found} instead of {expected} when services are renamed"
+    same = (answer.system_level, answer.fault_type) == (expected.system_level, expected.fault_type)
+    same &= abs(answer.confidence - expected.confidence) < 1e-6
+    assert same, f"{trial.spec.name}: answers {answer} instead of {expected} when services are renamed"

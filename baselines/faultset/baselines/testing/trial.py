@@ -1,4 +1,4 @@
-"""A baseline under test: fitted copies of it, and its answers to synthetic episodes."""
+"""A baseline under test, with fitted copies and cached answers."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _TOLERANCE = 1e-9
 
 
 def alarm_time(view: EpisodeView) -> int:
-    """Return the middle of the time after the reference."""
+    """Return the middle of the view after the reference."""
     end = view.reference[1]
     return end + (view.window[1] - end) // 2
 
 
 class BaselineTrial:
-    """Builds, fits and asks one baseline.
+    """Builds, fits and runs a baseline on synthetic episodes.
 
     Parameters
     ----------
     spec
         The baseline.
     examples
-        Episodes to fit it on and to ask it about; the synthetic ones by default.
+        Episodes for training and answers; the shared synthetic ones by default.
     """
 
     def __init__(self, spec: BaselineSpec, examples: ExampleEpisodes | None = None) -> None:
@@ -45,33 +45,33 @@ class BaselineTrial:
         self._fitted: dict[int, bytes] = {}
         self._answers: dict[str, Answer] = {}
         self.undeclared: set[str] = set()
-        """Tables, and the place of the alarm, that were read without being declared, when `expected` was made."""
+        """Inputs that were read without declaration while `expected` was computed."""
 
     @property
     def training(self) -> list[Any]:
-        """What `fit` is given: labelled episodes with the need `labels`, views of healthy episodes otherwise."""
+        """Return labelled episodes if the baseline needs `labels`, otherwise views of healthy episodes."""
         if "labels" in self.spec.needs:
             return list(self.examples.training)
         return [item.view for item in self.examples.training if item.fault_type is None]
 
     def fitted(self, seed: int = 0) -> Any:
-        """Return a fresh copy of the baseline, fitted on the training episodes; it was pickled once."""
+        """Return a fresh unpickled copy of the fitted baseline."""
         if seed not in self._fitted:
             self._fitted[seed] = pickle.dumps(self.original if seed == 0 else self._fit(seed))
         return pickle.loads(self._fitted[seed])
 
     @functools.cached_property
     def original(self) -> Any:
-        """The fitted baseline itself, which was never pickled."""
+        """Return the fitted baseline itself, which was never pickled."""
         return self._fit(0)
 
     def _fit(self, seed: int) -> Any:
-        made: Any = self.spec.build(seed=seed).fit(self.training)
-        assert made is not None, f'{self.spec.name}: "fit" returns None; it must return the baseline itself'
-        return made
+        fitted: Any = self.spec.build(seed=seed).fit(self.training)
+        assert fitted is not None, f'{self.spec.name}: "fit" returns None; it must return the baseline itself'
+        return fitted
 
     def answer(self, view: EpisodeView, instance: Any = None) -> Answer:
-        """Ask a fitted copy, or the given instance, about an episode; the alarm stands in its middle."""
+        """Return the answer of a fitted copy, or of an instance, to an episode with an alarm in its middle."""
         method = self.fitted() if instance is None else instance
         if self.spec.task == "detection":
             return method.detect(view)
@@ -80,25 +80,25 @@ class BaselineTrial:
         return method.diagnose(view, alarm_time(view))
 
     def first_answer(self, view: EpisodeView) -> Answer:
-        """Return what a fresh copy answers to an unchanged episode, which is asked once."""
+        """Return the cached answer of a fresh copy to an unchanged episode."""
         if view.episode not in self._answers:
             self._answers[view.episode] = self.answer(view)
         return self._answers[view.episode]
 
     @functools.cached_property
     def expected(self) -> Answer:
-        """Answer to the unchanged faulty episode."""
+        """Return the answer to the unchanged faulty episode."""
         view = self.examples.faulty.view
         watched = DeclaredView(view, self.spec.tables, self.spec.needs)
-        found = self._answers[view.episode] = self.answer(watched)
+        answer = self._answers[view.episode] = self.answer(watched)
         self.undeclared = watched.undeclared
         if "spans" not in self.spec.tables:
-            # where no calls are declared some methods look for them in spans
+            # Without declared calls, some methods look for them in spans.
             alone = self.examples.altered("no declared calls", {}, lambda context: context | {"calls": []})
-            asked = DeclaredView(alone, self.spec.tables, self.spec.needs)
-            self.answer(asked)
-            self.undeclared |= asked.undeclared
-        return found
+            watched_alone = DeclaredView(alone, self.spec.tables, self.spec.needs)
+            self.answer(watched_alone)
+            self.undeclared |= watched_alone.undeclared
+        return answer
 
     def assert_same(self, found: Answer, circumstance: str, expected: Answer | None = None) -> None:
         """Check that an answer equals the expected one."""
@@ -106,7 +106,7 @@ class BaselineTrial:
         assert not difference, f"{self.spec.name}: another answer {circumstance}: {difference}"
 
     def assert_sound(self, found: Answer, view: EpisodeView, circumstance: str) -> None:
-        """Check what holds for any answer, however little evidence there was."""
+        """Check the requirements that every answer must meet."""
         problem = _unsound(found, view)
         assert problem is None, f"{self.spec.name}: {problem} ({circumstance})"
 
@@ -117,7 +117,7 @@ def labelled_faults(examples: ExampleEpisodes) -> list[Labelled]:
 
 
 def _difference(found: Answer, expected: Answer) -> str:
-    """Say in what an answer differs from the expected one; the order of a sum may change its last digits."""
+    """Return how an answer differs from the expected one, except for rounding errors."""
     if not (isinstance(found, Detection) and isinstance(expected, Detection)):
         return "" if _nearly(found, expected) else f"{found} instead of {expected}"
     if not np.array_equal(found.times_ns, expected.times_ns):
@@ -135,7 +135,7 @@ def _difference(found: Answer, expected: Answer) -> str:
 
 
 def _nearly(one: Any, other: Any) -> bool:
-    """Whether two answers, or parts of them, are the same but for the last digits of their numbers."""
+    """Return whether two values are equal except for rounding errors."""
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=_TOLERANCE)
     if type(one) is not type(other):
@@ -178,12 +178,12 @@ def _other_problems(found: Ranking | Diagnosis, view: EpisodeView) -> Any:
         yield not all(0 < score < np.inf for score in scores), "scores must be positive and finite"
         yield not {service for service, _ in found.metrics} <= found.scores.keys(), "metrics must be of ranked services"
         owners = _services_of_pods(view) if found.pods else {}
-        known = all(owners.get(pod, set()) & found.scores.keys() for pod in found.pods)
-        yield not known, "pods must be of ranked services"
+        known_pods = all(owners.get(pod, set()) & found.scores.keys() for pod in found.pods)
+        yield not known_pods, "pods must be of ranked services"
 
 
 def _services_of_pods(view: EpisodeView) -> dict[str, set[str]]:
-    """Return the services of every pod that some table of an episode names."""
+    """Return the services of every pod in the tables of an episode."""
     owners: dict[str, set[str]] = {}
     for name, pod in {"metrics": "pod", "spans": "pod", "logs": "pod", "events": "name", "objects": "name"}.items():
         rows = read_table(view, name, ("service", pod) if pod == "pod" else ("service", pod, "kind"))

@@ -1,4 +1,4 @@
-"""Which traces are abnormal: those that took longer than their operations explain, or have an unexpected error."""
+"""Abnormal traces, and changes in what happens within requests."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from faultset.baselines.traces.events import (
     RETURN,
     Clients,
     Events,
-    client_spans,
-    code_events,
+    build_code_events,
+    find_client_spans,
     read_log_events,
     read_own_events,
 )
-from faultset.baselines.traces.spans import SD_FLOOR, Flags, Ints, Spans, only_pods
+from faultset.baselines.traces.spans import SD_FLOOR, Flags, Ints, Spans, find_only_pods
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -29,40 +29,40 @@ HEALTHY_ERROR_LIMIT = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class TraceHealth:
-    """[traces] which traces belong to the healthy part, which to the test window, and which of these went wrong."""
+    """[traces] whether each trace is in the healthy part, in the test window, and abnormal."""
 
     healthy: Flags
     in_test_window: Flags
     abnormal: Flags
-    """A test trace that took longer than its operations explain, or failed as it does not when healthy."""
+    """The trace is in the test window and took longer than its operations explain, or has an unusual error."""
 
 
-def trace_start_ns(spans: Spans) -> Ints:
-    """[traces] start of the first span of each trace."""
+def find_trace_starts(spans: Spans) -> Ints:
+    """Return [traces] the start of the first span of each trace."""
     began = np.full(spans.traces, np.iinfo(np.int64).max)
     np.minimum.at(began, spans.trace, spans.start_ns)
     return began
 
 
-def trace_health(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: float = 1.5) -> TraceHealth:
-    """Judge whole traces: too long is more than the sum over its operations of mean + `sigmas` sd.
+def classify_traces(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: float = 1.5) -> TraceHealth:
+    """Classify traces as healthy, in the test window, and abnormal.
 
-    Means are of the time that an operation spends itself, and are taken over spans that ended before
-    `healthy_end_ns`. Operations that were not seen by then are not held against a trace.
-    A trace is in the test window when it began at or after `start_ns`.
+    A trace is too long if it exceeds the sum of mean + `sigmas` sd over its operations. Mean and sd are of exclusive
+    time in spans that ended before `healthy_end_ns`. Operations without such spans do not count against a trace. The
+    test window begins at `start_ns`.
     """
     count = spans.traces
-    began = trace_start_ns(spans)
+    began = find_trace_starts(spans)
     ended = np.full(count, np.iinfo(np.int64).min)
     np.maximum.at(ended, spans.trace, spans.end_ns)
-    known = spans.end_ns < healthy_end_ns
+    is_healthy = spans.end_ns < healthy_end_ns
     group = distinct(spans.service * len(spans.operations) + spans.operation).code
-    own = spans.own_ns
-    limit = span_limits(group, own, known, sigmas=sigmas)
-    allowed = np.bincount(spans.trace, weights=np.where(np.isfinite(limit), limit, own), minlength=count)
-    # Where spans are missing, a trace is longer than what is left of it; nor is its length then held against it.
-    took = np.minimum(ended - began, np.bincount(spans.trace, weights=own, minlength=count))
-    abnormal_error = spans.error & (healthy_share(group, spans.error, known) < HEALTHY_ERROR_LIMIT)
+    own_ns = spans.own_ns
+    limit = span_limits(group, own_ns, is_healthy, sigmas=sigmas)
+    allowed = np.bincount(spans.trace, weights=np.where(np.isfinite(limit), limit, own_ns), minlength=count)
+    # Gaps between the recorded spans, for instance of lost spans, do not count against a trace.
+    took = np.minimum(ended - began, np.bincount(spans.trace, weights=own_ns, minlength=count))
+    abnormal_error = spans.error & (healthy_share(group, spans.error, is_healthy) < HEALTHY_ERROR_LIMIT)
     failed = np.bincount(spans.trace, weights=abnormal_error, minlength=count) > 0
     in_test_window = began >= start_ns
     return TraceHealth(
@@ -73,18 +73,18 @@ def trace_health(spans: Spans, healthy_end_ns: int, start_ns: int, *, sigmas: fl
 
 
 def span_limits(groups: Ints, durations: Matrix, known: Flags, *, sigmas: float) -> Matrix:
-    """Mean + `sigmas` sd of each row's group over the known rows; infinite for a group without any."""
+    """Return mean + `sigmas` sd over the known rows of each row's group; infinite without known rows."""
     size = int(groups.max()) + 1 if len(groups) else 0
-    there = groups[known]
-    count = np.bincount(there, minlength=size)
-    mean = np.bincount(there, weights=durations[known], minlength=size) / np.maximum(count, 1)
-    squares = np.bincount(there, weights=(durations[known] - mean[there]) ** 2, minlength=size)
+    known_groups = groups[known]
+    count = np.bincount(known_groups, minlength=size)
+    mean = np.bincount(known_groups, weights=durations[known], minlength=size) / np.maximum(count, 1)
+    squares = np.bincount(known_groups, weights=(durations[known] - mean[known_groups]) ** 2, minlength=size)
     sd = np.maximum(np.sqrt(squares / np.maximum(count - 1, 1)), SD_FLOOR * mean)
     return np.where(count > 0, mean + sigmas * sd, np.inf)[groups]
 
 
 def healthy_share(groups: Ints, flags: Flags, known: Flags) -> Matrix:
-    """Share of flagged rows of each row's group among the known ones; 0 for a group without any."""
+    """Return the share of flagged rows among the known rows of each row's group; 0 without known rows."""
     size = int(groups.max()) + 1 if len(groups) else 0
     count = np.bincount(groups[known], minlength=size)
     hits = np.bincount(groups[known], weights=flags[known], minlength=size)
@@ -93,48 +93,48 @@ def healthy_share(groups: Ints, flags: Flags, known: Flags) -> Matrix:
 
 LEAST_SUPPORT = 5
 SIMILARITY = 0.05
-# The value that chance exceeds once in a hundred, for one degree of freedom.
+# 99 % quantile of chi-square with one degree of freedom.
 LEAST_G = 6.63
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observations:
-    """[n] times that something was seen to follow a source, all of one sort."""
+    """[n] observations of one sort: a target that follows a source."""
 
     source: Ints
     target: Ints
     blamed: Ints
-    """Number of the service that a change here speaks against."""
+    """Index of the service that a change is evidence against."""
     pod: Ints
-    """Number of its pod, or -1 where that is not known."""
+    """Index of its pod, or -1 if unknown."""
     trace: Ints
     began_ns: Ints
     known_ns: Ints
-    """When the target was there to be seen."""
+    """When the target was observable."""
     certainty: Matrix
-    """Between 0 and 1: less where the change may as well lie elsewhere."""
+    """Between 0 and 1; lower if another service may have caused the change."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contrast:
-    """[p] patterns of one sort of observations."""
+    """[p] patterns of one sort of observations, compared before and after the alarm."""
 
     code: Ints
     """[n] pattern of each observation."""
     example: Ints
-    """Row of an observation that shows the pattern."""
+    """Row of an observation of the pattern."""
     expected_row: Ints
-    """Row of an observation of what followed the same source most often in the healthy time."""
+    """Row of an observation of the most frequent target of the same source in the healthy time."""
     g: Matrix
-    """Evidence that the pattern's share changed, twice the log-likelihood ratio."""
+    """Evidence that the pattern's share changed: twice the log-likelihood ratio."""
     surprise: Matrix
-    """Logarithm of how much more often the target follows now; 0 for patterns that are not more frequent."""
+    """Logarithm of the increase in the pattern's share; 0 without a significant increase."""
     counts: Matrix
-    """[p, 4] pattern and source in the healthy time, pattern and source since the alarm."""
+    """[p, 4] counts of pattern and source in the healthy time, then since the alarm."""
 
 
 def g_statistic(hits: Matrix, total: Matrix, other_hits: Matrix, other_total: Matrix) -> Matrix:
-    """Twice the log-likelihood ratio of two shares against a common one.
+    """Return twice the log-likelihood ratio of two shares versus a common share.
 
     >>> g_statistic(np.array([0.0]), np.array([6.0]), np.array([9.0]), np.array([9.0])).round(2).tolist()
     [20.19]
@@ -150,10 +150,10 @@ def _x_log_x(values: Matrix) -> Matrix:
 
 
 def effective(counts: Matrix, similarity: float) -> Matrix:
-    """Number of independent observations that as many similar ones are worth.
+    """Return the effective number of independent observations among similar ones.
 
-    Requests of one minute are not independent: users ask for similar things, and a busy source would drown all
-    others. With a similarity of 0.05 no source counts for more than twenty.
+    Requests within a minute are not independent, and a busy source would outweigh all others. With a similarity of 0.05
+    a source counts as at most 20 observations.
     """
     return counts / (1.0 + np.maximum(counts - 1.0, 0.0) * similarity)
 
@@ -167,17 +167,16 @@ def contrast(
     similarity: float = SIMILARITY,
     least_g: float = LEAST_G,
 ) -> Contrast:
-    """Compare what follows each source in the healthy time and since the alarm.
+    """Compare the targets of each source in the healthy time and since the alarm.
 
     Parameters
     ----------
     healthy
         [n] which observations are healthy.
     suffering
-        Time windows of observations since the alarm; a pattern is judged by the one in which it changed most, so that
-        a fault which comes late, or shows late, is not diluted.
+        Sets of observations since the alarm. The set with the largest change counts, so that late faults stand out.
     least_support
-        Sources seen less often in the healthy time are not judged.
+        Sources with fewer healthy observations are skipped.
     """
     source = distinct(seen.source).code
     width = int(seen.target.max(initial=0)) + 1
@@ -218,25 +217,25 @@ def _counted(code: Ints, source: Ints, chosen: Flags, of_source: Ints) -> tuple[
 
 
 def come_first(surprise: Matrix, trace: Ints, known_ns: Ints, share: float = 0.5) -> Flags:
-    """Tell which surprises have no earlier one in their trace that is at least `share` as great.
+    """Return which surprises have no earlier one in their trace that is at least `share` as large.
 
-    What happens after a surprise in the same request may be its consequence.
+    Events after a surprise in the same request may be its consequence.
 
     >>> come_first(np.array([0.0, 2.0, 3.0, 3.0]), np.array([0, 0, 0, 1]), np.array([1, 2, 3, 9])).tolist()
     [False, True, False, True]
     """
-    found = np.zeros(len(surprise), dtype=bool)
+    is_first = np.zeros(len(surprise), dtype=bool)
     rows = np.flatnonzero(surprise > 0)
     if not len(rows):
-        return found
+        return is_first
     rows = rows[np.lexsort([rows, known_ns[rows], trace[rows]])]
     family = np.cumsum(np.diff(trace[rows], prepend=trace[rows[0]]) != 0)
-    # Traces are laid out one above the other, so that one running maximum serves them all.
+    # Offsets separate the traces, so that one running maximum handles all of them.
     height = float(surprise.max()) + 1.0
     greatest = np.maximum.accumulate(surprise[rows] + family * height)
     before = np.concatenate([[0.0], greatest[:-1]]) - family * height
-    found[rows] = before < share * surprise[rows]
-    return found
+    is_first[rows] = before < share * surprise[rows]
+    return is_first
 
 
 SLOW_FACTOR = 3.0
@@ -247,24 +246,26 @@ AFTER_ANSWER = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Sort:
-    """One sort of observations, with a way to tell people what a row shows."""
+    """One sort of observations, with a function that describes a row."""
 
     seen: Observations
     text: Callable[[int, int], str]
-    """Says what a row shows, given a row of what was usual."""
+    """Describes a row, given a row of the usual observation."""
     rows_count: bool = True
-    """Whether a change takes part in what came first; timing does not, since it leaves out the time of others."""
+    """Whether earlier changes can explain later ones; not for exclusive times."""
 
 
-def observed(spans: Spans, episode: EpisodeView, healthy_end_ns: int) -> list[Sort]:
-    """Observe an episode's requests: what follows what, and what takes longer than it did when healthy."""
-    return episode.once(("requests observed", healthy_end_ns), lambda: _observed(spans, episode, healthy_end_ns))
+def observe_requests(spans: Spans, episode: EpisodeView, healthy_end_ns: int) -> list[Sort]:
+    """Return observations of an episode's requests: successions of events, and slow spans."""
+    return episode.once(
+        ("requests observed", healthy_end_ns), lambda: _observe_requests(spans, episode, healthy_end_ns)
+    )
 
 
-def _observed(spans: Spans, episode: EpisodeView, healthy_end_ns: int) -> list[Sort]:
+def _observe_requests(spans: Spans, episode: EpisodeView, healthy_end_ns: int) -> list[Sort]:
     logs = read_log_events(episode, spans)
-    clients = client_spans(spans, logs)
-    lines, calls = read_own_events(episode, spans), code_events(spans, logs, clients)
+    clients = find_client_spans(spans, logs)
+    lines, calls = read_own_events(episode, spans), build_code_events(spans, logs, clients)
     return [
         _successions(spans, lines, np.flatnonzero(~clients.is_client[lines.span])),
         _successions(spans, calls, np.flatnonzero(calls.kind != LOG)),
@@ -273,7 +274,7 @@ def _observed(spans: Spans, episode: EpisodeView, healthy_end_ns: int) -> list[S
 
 
 def _successions(spans: Spans, events: Events, kept: Ints) -> Sort:
-    """What follows each event in its span, told apart by the operation that the span was called from."""
+    """Observe the next event after each event of a span, separately per operation of the parent span."""
     source, target = kept[:-1], kept[1:]
     joined = events.span[source] == events.span[target]
     joined &= spans.service[events.span[source]] >= 0
@@ -283,17 +284,17 @@ def _successions(spans: Spans, events: Events, kept: Ints) -> Sort:
     above = spans.parent[span]
     caller = np.where(above >= 0, spans.operation[above], -1) + 1
     key = events.key
-    place = distinct(owner * (len(spans.operations) + 1) + caller).code
+    context = distinct(owner * (len(spans.operations) + 1) + caller).code
     failed_answer = (events.kind[target] == RETURN) & events.failed[target] & (events.service[target] >= 0)
-    # What a service does after an answer depends on what the answer was.
+    # The next event after an answer depends on the answer.
     after_answer = (events.kind[source] == RETURN) & (events.service[source] != owner)
-    # Numbered anew, so that their product with the number of places fits.
+    # Consecutive codes keep the product below from overflowing.
     kinds = distinct(key).code
     seen = Observations(
-        source=place * (int(kinds.max(initial=0)) + 1) + kinds[source],
+        source=context * (int(kinds.max(initial=0)) + 1) + kinds[source],
         target=kinds[target],
         blamed=np.where(failed_answer, events.service[target], owner),
-        pod=np.where(failed_answer, only_pods(spans)[events.service[target]], spans.pod[span]),
+        pod=np.where(failed_answer, find_only_pods(spans)[events.service[target]], spans.pod[span]),
         trace=spans.trace[span],
         began_ns=events.time_ns[source],
         known_ns=events.time_ns[target],
@@ -308,21 +309,21 @@ def _successions(spans: Spans, events: Events, kept: Ints) -> Sort:
 
 
 def _paces(spans: Spans, clients: Clients, healthy_end_ns: int) -> list[Sort]:
-    """Usual or slow: the own time of each service's code, the way to each service, and the way from each one."""
-    own = spans.own_ns
+    """Observe whether spans are slow: exclusive time, time to the called service, time from the caller."""
+    own_ns = spans.own_ns
     code = np.flatnonzero(~clients.is_client & (spans.service >= 0))
     calls = np.flatnonzero(clients.is_client & (clients.called >= 0) & (spans.service >= 0))
     shown = np.where(clients.answer[calls] >= 0, clients.answer[calls], calls)
     answered_ns = np.where(clients.answer[calls] >= 0, spans.duration_ns[shown], 0)
     spent = (spans.duration_ns[calls] - answered_ns).astype(float)
-    called = np.where(clients.answer[calls] >= 0, spans.pod[shown], only_pods(spans)[clients.called[calls]])
+    called = np.where(clients.answer[calls] >= 0, spans.pod[shown], find_only_pods(spans)[clients.called[calls]])
     group = (spans.service[calls] * len(spans.names) + clients.called[calls]) * len(spans.operations)
     group = group + spans.operation[shown]
     return [
         _pace(
             spans,
             code,
-            own[code],
+            own_ns[code],
             spans.service[code] * len(spans.operations) + spans.operation[code],
             spans.service[code],
             spans.pod[code],
@@ -346,8 +347,8 @@ def _paces(spans: Spans, clients: Clients, healthy_end_ns: int) -> list[Sort]:
 def _pace(
     spans: Spans, rows: Ints, spent_ns: Matrix, group: Ints, service: Ints, pod: Ints, healthy_end_ns: int, words: str
 ) -> Sort:
-    known = spans.end_ns[rows] < healthy_end_ns
-    slow = spent_ns > slow_limits(group, spent_ns, known)
+    is_healthy = spans.end_ns[rows] < healthy_end_ns
+    slow = spent_ns > slow_limits(group, spent_ns, is_healthy)
     return Sort(
         seen=Observations(
             source=service,
@@ -357,7 +358,7 @@ def _pace(
             trace=spans.trace[rows],
             began_ns=spans.start_ns[rows],
             known_ns=spans.end_ns[rows],
-            # Becoming fast again is no trouble.
+            # Only becoming slow is evidence.
             certainty=slow.astype(float),
         ),
         text=lambda row, expected_row: words,
@@ -366,7 +367,7 @@ def _pace(
 
 
 def slow_limits(group: Ints, spent_ns: Matrix, known: Flags, *, least: int = 3) -> Matrix:
-    """Some times what nearly all known rows of each row's group spent; infinite for groups of fewer than `least`."""
+    """Return a multiple of the 90 % quantile of each row's group; infinite with fewer than `least` known rows."""
     group = distinct(group).code
     size = int(group.max()) + 1 if len(group) else 0
     order = np.lexsort([spent_ns[known], group[known]])
@@ -375,6 +376,6 @@ def slow_limits(group: Ints, spent_ns: Matrix, known: Flags, *, least: int = 3) 
     count = np.bincount(sorted_groups, minlength=size)
     limit = np.full(size, np.inf)
     enough = np.flatnonzero(count >= least)
-    place = begin[enough] + np.ceil(SLOW_QUANTILE * count[enough]).astype(int) - 1
-    limit[enough] = np.maximum(SLOW_FACTOR * spent[place], SLOW_LEAST_NS)
+    row = begin[enough] + np.ceil(SLOW_QUANTILE * count[enough]).astype(int) - 1
+    limit[enough] = np.maximum(SLOW_FACTOR * spent[row], SLOW_LEAST_NS)
     return limit[group]

@@ -1,7 +1,7 @@
-"""What happens within a request, as events: spans begin and end, code logs, services are called and answer.
+"""Events within requests: spans begin and end, code logs, services are called and answer.
 
-Metrics, logs and traces become one kind of thing here, as Nezha proposes. An event belongs to a span; events of a
-span follow one another in time, and which follows which is what the methods on patterns compare.
+As Nezha proposes, metrics, logs and traces become events. An event belongs to a span. Methods on patterns compare which
+events follow each other within a span.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from faultset.baselines.traces.spans import Flags, Ints, Spans, called_operation
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
-# Most loggers say where in the code a line was written; that names the statement better than its text.
+# Most loggers write the place in the code, which identifies the statement better than its text.
 _CODE_PLACE = (
     r"^[\d:.,\sTZ+\-]*(?:(?i:trace|debug|info|notice|warn|warning|error|fatal)\s+)?(?P<place>\S*[A-Za-z_$)\]][#:]\d+)\s"
 )
@@ -29,7 +29,7 @@ _CODE_PLACE = (
 
 @dataclass(frozen=True, kw_only=True)
 class LogEvents:
-    """[n] lines that belong to a known span, in order of rows of the table."""
+    """[n] lines of recorded spans, in the order of the table."""
 
     span: Ints
     """Row of the span."""
@@ -37,40 +37,40 @@ class LogEvents:
     statement: Ints
     """Index into `statements`."""
     statements: tuple[str, ...]
-    """Place in the code where the line says it, else the template of the text."""
+    """Place in the code if the line has it, otherwise the template of the text."""
 
 
 def read_log_events(episode: EpisodeView, spans: Spans) -> LogEvents:
-    """Read the lines that carry the id of a recorded span of the episode."""
+    """Read the log lines with the id of a recorded span."""
     return episode.once("log events", lambda: _log_events(episode, spans))
 
 
 def _log_events(episode: EpisodeView, spans: Spans) -> LogEvents:
     table = read_table(episode, "logs", ("time", "message", "span_id"))
     row = pc.index_in(table["span_id"].cast(pa.string()), value_set=spans.span_ids).combine_chunks()  # type: ignore[attr-defined]
-    known = pc.and_kleene(row.is_valid(), table["span_id"].combine_chunks().is_valid())  # type: ignore[attr-defined]
-    table = table.filter(known)
-    statement, statements = log_statements(table["message"])
+    has_span = pc.and_kleene(row.is_valid(), table["span_id"].combine_chunks().is_valid())  # type: ignore[attr-defined]
+    table = table.filter(has_span)
+    statement, statements = identify_statements(table["message"])
     return LogEvents(
-        span=row.filter(known).cast("int64").to_numpy(zero_copy_only=False),
+        span=row.filter(has_span).cast("int64").to_numpy(zero_copy_only=False),
         time_ns=table["time"].cast("int64").to_numpy(),
         statement=statement,
         statements=statements,
     )
 
 
-def log_statements(messages: pa.ChunkedArray) -> tuple[Ints, tuple[str, ...]]:
-    """Tell which statement of the program wrote each line, from the first line of its text.
+def identify_statements(messages: pa.ChunkedArray) -> tuple[Ints, tuple[str, ...]]:
+    """Return the statement of the program that wrote each message, based on its first line.
 
     >>> lines = ["12:00:01 INFO a.Shop#31 sold 3", "server.go:7 > hi", "sold 12"]
-    >>> code, names = log_statements(pa.chunked_array([lines]))
+    >>> code, names = identify_statements(pa.chunked_array([lines]))
     >>> [names[number] for number in code]
     ['a.Shop#31', 'server.go:7', 'sold <*>']
     """
     first = pc.list_element(pc.split_pattern(messages, "\n", max_splits=1), 0)  # type: ignore[attr-defined]
-    found = pc.extract_regex(first, _CODE_PLACE)  # type: ignore[attr-defined]
-    place = pc.struct_field(found, "place")  # type: ignore[attr-defined]
-    encoded = place.combine_chunks().dictionary_encode()
+    match = pc.extract_regex(first, _CODE_PLACE)  # type: ignore[attr-defined]
+    location = pc.struct_field(match, "place")  # type: ignore[attr-defined]
+    encoded = location.combine_chunks().dictionary_encode()
     names = encoded.dictionary.to_pylist()
     code = encoded.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False).copy()
     rows = np.flatnonzero(code < 0)
@@ -90,7 +90,7 @@ _WORDS = ("begin", "log", "call", "answer of", "end")
 
 @dataclass(frozen=True, kw_only=True)
 class Events:
-    """[n] events, sorted by span and within it by time; a span has a beginning, an end and what is between."""
+    """[n] events, sorted by span and time; each span has a begin and an end event."""
 
     span: Ints
     """Row of the span."""
@@ -100,7 +100,7 @@ class Events:
     failed: Flags
     """The span ended, or the call was answered, with an error."""
     service: Ints
-    """Service that is called or has answered; the span's own one for other events; -1 where it is not known."""
+    """Service that is called or answers; the span's service for other events; -1 if unknown."""
     detail: Ints
     """Log statement of a line, operation of any other event."""
     statements: tuple[str, ...]
@@ -112,12 +112,12 @@ class Events:
 
     @property
     def key(self) -> Ints:
-        """[n] number that equal events share, whatever the episode's other events are."""
+        """Return a number per event that is the same for equal events."""
         width = max(len(self.statements), len(self.operations)) + 1
         return ((self.kind * 2 + self.failed) * (len(self.names) + 1) + self.service + 1) * width + self.detail + 1
 
     def text(self, row: int) -> str:
-        """Say in words what an event is."""
+        """Return a description of an event."""
         kind = int(self.kind[row])
         detail = (self.statements if kind == LOG else self.operations)[self.detail[row]]
         called = f" {self.names[self.service[row]]}" if kind in (CALL, RETURN) and self.service[row] >= 0 else ""
@@ -126,20 +126,20 @@ class Events:
 
 @dataclass(frozen=True, kw_only=True)
 class Clients:
-    """[n] which spans only show a call from the caller's side, and so belong to the call, not to code that runs."""
+    """[n] spans that only represent a call on the caller's side, not code that runs."""
 
     is_client: Flags
     answer: Ints
-    """Row of the span by which the called service shows the call, or -1."""
+    """Row of the called service's span, or -1."""
     called: Ints
-    """Service that is called, or -1 where neither the span nor its answer says."""
+    """Called service, or -1 if unknown."""
 
 
-def client_spans(spans: Spans, logs: LogEvents) -> Clients:
-    """Find the spans that stand for a call: they name a peer, or all that happens in them is one call elsewhere.
+def find_client_spans(spans: Spans, logs: LogEvents) -> Clients:
+    """Return which spans represent a call: they name a peer, or contain only one call of another service.
 
-    Where spans do not name their peers, most spans of that name must be of the second sort; one whose call was
-    not answered is then recognised by its name.
+    Without a peer, most spans of the same name must contain only a call. Then a span without an answer is recognised by
+    its name.
     """
     logged = np.zeros(len(spans), dtype=bool)
     logged[logs.span] = True
@@ -147,7 +147,7 @@ def client_spans(spans: Spans, logs: LogEvents) -> Clients:
     below = np.flatnonzero(spans.parent >= 0)
     foreign = below[spans.service[spans.parent[below]] != spans.service[below]]
     answer = np.full(len(spans), -1)
-    # The first answer stands.
+    # The first answer counts.
     answer[spans.parent[foreign[::-1]]] = foreign[::-1]
     only = (children == 1) & (answer >= 0) & ~logged
     silent = (children == 0) & ~logged
@@ -164,17 +164,17 @@ def client_spans(spans: Spans, logs: LogEvents) -> Clients:
 
 
 def read_own_events(episode: EpisodeView, spans: Spans) -> Events:
-    """Read what `own_events` gives for the episode's spans and lines."""
-    return episode.once("own events", lambda: own_events(spans, read_log_events(episode, spans)))
+    """Return `build_span_events` of the episode's spans and lines."""
+    return episode.once("own events", lambda: build_span_events(spans, read_log_events(episode, spans)))
 
 
-def own_events(spans: Spans, logs: LogEvents) -> Events:
-    """Beginning, log lines and end of every span, and nothing of the spans below it."""
+def build_span_events(spans: Spans, logs: LogEvents) -> Events:
+    """Return begin, log lines and end of every span, without its child spans."""
     return _sorted(spans, logs, _borders(spans, np.arange(len(spans)), logs))
 
 
-def code_events(spans: Spans, logs: LogEvents, clients: Clients) -> Events:
-    """Events of every span in which code runs, with the calls that it makes and their answers."""
+def build_code_events(spans: Spans, logs: LogEvents, clients: Clients) -> Events:
+    """Return the events of spans in which code runs, with their calls and the answers."""
     parts = _borders(spans, np.flatnonzero(~clients.is_client), logs)
     child = np.flatnonzero((spans.parent >= 0) & ~clients.is_client[spans.parent])
     shown = np.where(clients.answer[child] >= 0, clients.answer[child], child)
@@ -195,7 +195,7 @@ _Part = tuple[Ints, Ints, int, Flags, Ints, Ints]
 
 def _borders(spans: Spans, rows: Ints, logs: LogEvents) -> list[_Part]:
     no_failure = np.zeros(len(rows), dtype=bool)
-    # A line may be stamped after its span has ended; it is part of it all the same.
+    # A line may have a time after the end of its span.
     last = spans.end_ns.copy()
     np.maximum.at(last, logs.span, logs.time_ns)
     begin = (rows, spans.start_ns[rows], BEGIN, no_failure, spans.service[rows], spans.operation[rows])

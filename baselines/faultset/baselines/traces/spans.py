@@ -1,7 +1,6 @@
-"""Spans of an episode as arrays: who called whom, for how long, and which traces went wrong.
+"""Spans of an episode as arrays, and the calls between services.
 
-A service that is down sends no spans. So a call that left a client and reached nobody counts as an invocation of
-the service that was called.
+A service that is down sends no spans. So a call without an answer counts as an invocation of the called service.
 """
 
 from __future__ import annotations
@@ -30,53 +29,49 @@ SD_FLOOR = 0.05
 
 
 def exclusive_durations(starts_ns: Ints, durations_ns: Ints, parents: Ints) -> Matrix:
-    """Duration of each span minus the time covered by its children.
+    """Return the duration of each span minus the time covered by its children, in nanoseconds.
+
+    Overlapping children are subtracted once, and only within the parent.
 
     Parameters
     ----------
     parents
-        Row of each span's parent, or -1 where the parent is not there.
-
-    Returns
-    -------
-    ndarray
-        Nanoseconds. Children that overlap are not subtracted twice, and only where they lie within the
-        parent.
+        Row of each span's parent, or -1.
     """
-    own = durations_ns.astype(float)
+    exclusive = durations_ns.astype(float)
     children = np.flatnonzero(parents >= 0)
     if len(children) == 0:
-        return own
+        return exclusive
     owner = parents[children]
     lower, upper = starts_ns[owner], starts_ns[owner] + durations_ns[owner]
     begin = np.clip(starts_ns[children], lower, upper)
     end = np.clip(starts_ns[children] + durations_ns[children], lower, upper)
     order = np.lexsort([begin, owner])
     owner, begin, end = owner[order], begin[order], end[order]
-    # Families are laid out one after the other on a common axis, so that one running maximum serves them all.
+    # Offsets separate the families, so that one running maximum handles all of them.
     family = np.cumsum(np.diff(owner, prepend=owner[0]) != 0)
     offset = family * (int(durations_ns.max()) + 1) - starts_ns[owner]
     begin, end = begin + offset, end + offset
     reached = np.maximum.accumulate(end)
     before = np.concatenate([begin[:1], reached[:-1]])
     covered = np.maximum(0, end - np.maximum(begin, before))
-    return np.asarray(own - np.bincount(owner, weights=covered, minlength=len(own)), dtype=float)
+    return np.asarray(exclusive - np.bincount(owner, weights=covered, minlength=len(exclusive)), dtype=float)
 
 
 def slow_spans(
     groups: Ints, durations: Matrix, reference: npt.NDArray[np.bool_], *, sigmas: float = 3.0
 ) -> npt.NDArray[np.bool_]:
-    """Spans longer than mean + `sigmas` sd of the same group in the reference.
+    """Return which spans exceed mean + `sigmas` sd of their group in the reference.
 
-    The spread is at least five percent of the mean; a group that the reference does not have is never slow.
+    The sd is at least 5 % of the mean. Groups without reference spans are never slow.
     """
     count = int(groups.max()) + 1 if len(groups) else 0
-    there = groups[reference]
-    lines = np.maximum(np.bincount(there, minlength=count), 1)
-    mean = np.bincount(there, weights=durations[reference], minlength=count) / lines
-    squares = np.bincount(there, weights=(durations[reference] - mean[there]) ** 2, minlength=count)
+    healthy_groups = groups[reference]
+    lines = np.maximum(np.bincount(healthy_groups, minlength=count), 1)
+    mean = np.bincount(healthy_groups, weights=durations[reference], minlength=count) / lines
+    squares = np.bincount(healthy_groups, weights=(durations[reference] - mean[healthy_groups]) ** 2, minlength=count)
     sd = np.maximum(np.sqrt(squares / np.maximum(lines - 1, 1)), SD_FLOOR * mean)
-    limit = np.where(np.bincount(there, minlength=count) > 0, mean + sigmas * sd, np.inf)
+    limit = np.where(np.bincount(healthy_groups, minlength=count) > 0, mean + sigmas * sd, np.inf)
     return durations > limit[groups]
 
 
@@ -97,12 +92,12 @@ _COLUMNS = (
 )
 _DIGITS = re.compile(r"\d+")
 _LOOK_BACK = 200
-"""Earlier spans of a trace among which the caller of a span without a parent is looked for."""
+"""Number of earlier spans in a trace that may be the caller of a span whose parent is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spans:
-    """[n] spans in order of time."""
+    """[n] spans ordered by time."""
 
     names: tuple[str, ...]
     """Candidate services, sorted."""
@@ -113,60 +108,60 @@ class Spans:
     trace: Ints
     """Traces are numbered from 0."""
     parent: Ints
-    """Row of the parent, of the parent's parent where the parent was not recorded but its place is clear, or -1."""
+    """Row of the parent, or of the presumed grandparent if the parent is missing, or -1."""
     orphan: Flags
-    """The span has a parent that was not recorded."""
+    """Whether the parent was not recorded."""
     service: Ints
-    """Index into `names`, or -1 for a service that is no candidate."""
+    """Index into `names`, or -1 for services that are not candidates."""
     pod: Ints
-    """Index into `pods`, or -1 where the span names none."""
+    """Index into `pods`, or -1 if unknown."""
     pods: tuple[str, ...]
     """Names of pods, sorted."""
     peer: Ints
-    """Service that a client span calls, as index into `names`, or -1."""
+    """Service that a client span calls, as index into `names`, or -1 if unknown."""
     operation: Ints
     """Index into `operations`."""
     error: Flags
     span_ids: pa.Array
-    """[n] ids in the order of the rows, to join other tables with."""
+    """[n] ids for joins with other tables."""
 
     def __len__(self) -> int:
         return len(self.start_ns)
 
     @property
     def traces(self) -> int:
-        """Number of traces."""
+        """Return the number of traces."""
         return int(self.trace.max()) + 1 if len(self) else 0
 
     @property
     def end_ns(self) -> Ints:
-        """[n] end of each span."""
+        """Return the end of each span."""
         return self.start_ns + self.duration_ns
 
     @cached_property
     def calls(self) -> Invocations:
-        """Calls between services; several methods ask for them."""
+        """Return the calls between services."""
         return _invocations(self)
 
     @cached_property
     def own_ns(self) -> Matrix:
-        """[n] time that each span spends itself."""
+        """Return the exclusive time of each span."""
         return exclusive_durations(self.start_ns, self.duration_ns, self.parent)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Invocations:
-    """[m] calls of a service from outside of it, answered or not."""
+    """[m] calls of services by clients or other services, with or without an answer."""
 
     row: Ints
-    """Span that shows the call: of the called service if it sent one, else of the caller."""
+    """Span of the called service, or of the caller if there is no answer."""
     caller: Ints
-    """Index of the calling service, or -1 for the clients and where the caller's span is missing."""
+    """Index of the calling service, or -1 for clients and missing callers."""
     callee: Ints
     operation: Ints
-    """[m] what the called service calls it; what the caller calls it where it was never answered."""
+    """[m] operation in the called service, or in the caller if such calls are never answered."""
     kind: Ints
-    """[m] number of the pair (called service, operation)."""
+    """[m] code of (called service, operation)."""
 
 
 def read_spans(episode: EpisodeView) -> Spans:
@@ -229,9 +224,9 @@ def _spans(
 
 
 def _with_grandparents(parent: Ints, orphan: Flags, start_ns: Ints, duration_ns: Ints, trace: Ints, kind: Ints) -> Ints:
-    """Give spans whose parent was not recorded the span above it: the innermost one around them of a usual kind.
+    """Replace missing parents by the innermost enclosing span that is a usual grandparent.
 
-    Usual is what complete chains of the episode show two levels above spans of the same service and operation.
+    A kind of span is a usual grandparent if complete chains have it two levels above the same service and operation.
     """
     if not orphan.any():
         return parent
@@ -243,7 +238,7 @@ def _with_grandparents(parent: Ints, orphan: Flags, start_ns: Ints, duration_ns:
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     rows, cursor = np.flatnonzero(orphan), rank[orphan] - 1
-    found = parent.copy()
+    parents = parent.copy()
     for _ in range(_LOOK_BACK):
         rows, cursor = rows[cursor >= 0], cursor[cursor >= 0]
         before = order[cursor]
@@ -253,9 +248,9 @@ def _with_grandparents(parent: Ints, orphan: Flags, start_ns: Ints, duration_ns:
             break
         around = start_ns[before] + duration_ns[before] >= start_ns[rows] + duration_ns[rows]
         around &= np.isin(kind[before] * width + kind[rows], usual)
-        found[rows[around]] = before[around]
+        parents[rows[around]] = before[around]
         rows, cursor = rows[~around], cursor[~around] - 1
-    return found
+    return parents
 
 
 def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -286,39 +281,37 @@ def _labels(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Ints]:
     return labels, np.array([*(position[word] for word in masked), -1], dtype=np.int64)[codes]
 
 
-def only_pods(spans: Spans) -> Ints:
-    """[services] the one pod that sends a service's spans, or -1 where there is none or there are several.
+def find_only_pods(spans: Spans) -> Ints:
+    """Return the only pod that sends spans of each service, or -1 if there is none or more than one.
 
-    Only that one can be meant by a call which was not answered.
+    A call without an answer can be attributed to such a pod.
     """
-    there = np.flatnonzero((spans.service >= 0) & (spans.pod >= 0))
+    rows = np.flatnonzero((spans.service >= 0) & (spans.pod >= 0))
     width = len(spans.pods) + 1
-    owner, pod = np.divmod(distinct(spans.service[there] * width + spans.pod[there]).values, width)
+    owner, pod = np.divmod(distinct(spans.service[rows] * width + spans.pod[rows]).values, width)
     only = np.full(len(spans.names), -1)
     only[owner] = pod
     only[np.bincount(owner, minlength=len(only)) > 1] = -1
     return only
 
 
-def called_pods(spans: Spans, calls: Invocations) -> Ints:
-    """[m] pod that was called, as index into `pods`, or -1 where it is not known."""
-    return np.where(spans.service[calls.row] == calls.callee, spans.pod[calls.row], only_pods(spans)[calls.callee])
+def find_called_pods(spans: Spans, calls: Invocations) -> Ints:
+    """Return the called pod of each call as index into `pods`, or -1 if unknown."""
+    return np.where(spans.service[calls.row] == calls.callee, spans.pod[calls.row], find_only_pods(spans)[calls.callee])
 
 
-def calling_pods(spans: Spans, calls: Invocations) -> Ints:
-    """[m] pod that made the call, as index into `pods`, or -1 for the clients."""
+def find_calling_pods(spans: Spans, calls: Invocations) -> Ints:
+    """Return the calling pod of each call as index into `pods`, or -1 for clients."""
     above = spans.parent[calls.row]
     row = np.where(spans.service[calls.row] == calls.callee, above, calls.row)
     return np.where((row >= 0) & (calls.caller >= 0), spans.pod[row], -1)
 
 
-def invocations(spans: Spans) -> Invocations:
-    """Find the calls between services: where a span's parent is of another service, and calls without an answer."""
-    return spans.calls
+def attribute_spans(spans: Spans) -> Ints:
+    """Return the service that each span is evidence about.
 
-
-def responsible_services(spans: Spans) -> Ints:
-    """[n] service that each span says something about: its own, or the one that did not answer its call."""
+    It is the span's own service, or the called service if a call got no answer.
+    """
     calls = spans.calls
     lost = spans.service[calls.row] != calls.callee
     service = spans.service.copy()
@@ -336,32 +329,32 @@ def _invocations(spans: Spans) -> Invocations:
     row = np.concatenate([np.flatnonzero(entering), np.flatnonzero(lost)])
     caller = np.concatenate([parent_service[entering], spans.service[lost]])
     callee = np.concatenate([spans.service[entering], spans.peer[lost]])
-    asked = np.where(entering[row], operation_of_parent(spans)[row], spans.operation[row])
-    operation, _ = called_operations(caller, callee, asked, spans.operation[row], entering[row])
+    client_operation = np.where(entering[row], operation_of_parent(spans)[row], spans.operation[row])
+    operation, _ = called_operations(caller, callee, client_operation, spans.operation[row], entering[row])
     kind = distinct(callee * (len(spans.operations) + 1) + operation).code
     return Invocations(row=row, caller=caller, callee=callee, operation=operation, kind=kind)
 
 
 def _usually(entering: Flags, spans: Spans) -> Flags:
-    """Return which spans have an operation by which calls usually enter the service, by spans whose parent is known."""
+    """Return which spans have an operation that usually enters the service, judged by spans with a parent."""
     kind = distinct((spans.service + 1) * (len(spans.operations) + 1) + spans.operation + 1).code
     size = int(kind.max(initial=-1)) + 1
-    known = np.bincount(kind[~spans.orphan], minlength=size)
+    complete = np.bincount(kind[~spans.orphan], minlength=size)
     entered = np.bincount(kind[entering & ~spans.orphan], minlength=size)
-    return (2 * entered > known)[kind]
+    return (2 * entered > complete)[kind]
 
 
 def called_operations(caller: Ints, callee: Ints, asked: Ints, shown: Ints, answered: Flags) -> tuple[Ints, Flags]:
-    """Name each call as the called service does, also those that it did not answer.
+    """Return the called service's operation of each call, and whether such calls are ever answered.
 
-    Returns the operation of each call, and whether others like it are answered at all; stores never send spans.
+    Calls without an answer get the operation of similar calls. Stores never send spans.
 
     Parameters
     ----------
     asked
-        Operation by which the caller calls it.
+        Operation in the caller.
     shown
-        Operation of the span that shows the call; the called service's own where it was `answered`.
+        Operation of the span that shows the call; that of the called service if `answered`.
 
     Examples
     --------
@@ -376,12 +369,12 @@ def called_operations(caller: Ints, callee: Ints, asked: Ints, shown: Ints, answ
     order = np.argsort(np.bincount(pair, minlength=len(pairs)), kind="stable")
     most_frequent = np.full(int(way.max(initial=-1)) + 1, -1)
     most_frequent[pairs[order] // names] = pairs[order] % names - 1
-    known = most_frequent[way] >= 0
-    return np.where(~answered & known, most_frequent[way], shown), known
+    answerable = most_frequent[way] >= 0
+    return np.where(~answered & answerable, most_frequent[way], shown), answerable
 
 
 def operation_of_parent(spans: Spans) -> Ints:
-    """[n] operation of each span's parent, or -1."""
+    """Return the operation of each span's parent, or -1."""
     return np.where(spans.parent >= 0, spans.operation[spans.parent], -1)
 
 
@@ -390,12 +383,12 @@ class EndedSpans:
     """[n] spans of candidate services."""
 
     ends_ns: Ints
-    """Before, nobody knew of the span."""
+    """A span can be observed when it ends."""
     durations_ns: Ints
     services: Ints
-    """Place in the sorted candidates."""
+    """Index into the sorted candidates."""
     operations: Ints
-    """Place in `names`."""
+    """Index into `names`."""
     names: tuple[tuple[str, str], ...]
     """(service, operation) of each kind of span."""
     failed: Flags
@@ -406,23 +399,23 @@ class Calls:
     """[m] calls between two candidates."""
 
     known_ns: Ints
-    """When spans of both sides had ended; of the caller alone where it names whom it called."""
+    """When the call can be observed: the end of the caller's span if it names its peer, else of both spans."""
     edges: Ints
-    """Caller times the number of candidates, plus callee."""
+    """caller · number of candidates + callee."""
 
 
 def read_ended_spans(episode: EpisodeView) -> EndedSpans:
     """Read an episode's spans with their operations."""
-    return episode.once("ended spans", lambda: ended_spans(read_spans(episode)))
+    return episode.once("ended spans", lambda: select_ended_spans(read_spans(episode)))
 
 
 def read_calls(episode: EpisodeView) -> Calls:
     """Read the calls that an episode's spans show."""
-    return episode.once("calls", lambda: calls_of(read_spans(episode)))
+    return episode.once("calls", lambda: find_calls(read_spans(episode)))
 
 
-def ended_spans(spans: Spans) -> EndedSpans:
-    """Choose the spans of candidates and number their operations."""
+def select_ended_spans(spans: Spans) -> EndedSpans:
+    """Return the spans of candidates with coded operations."""
     rows = np.flatnonzero(spans.service >= 0)
     width = max(1, len(spans.operations))
     kinds, _, operation = distinct(spans.service[rows] * width + spans.operation[rows])
@@ -436,8 +429,8 @@ def ended_spans(spans: Spans) -> EndedSpans:
     )
 
 
-def calls_of(spans: Spans) -> Calls:
-    """Find the calls: a span that names its peer, or one below a span of another service that names none."""
+def find_calls(spans: Spans) -> Calls:
+    """Return calls: spans that name a peer, and spans whose parent is in another service and names none."""
     if not len(spans):
         return Calls(known_ns=np.zeros(0, dtype=np.int64), edges=np.zeros(0, dtype=np.int64))
     has_parent = spans.parent >= 0
@@ -446,8 +439,8 @@ def calls_of(spans: Spans) -> Calls:
     names_peer = (spans.service >= 0) & (spans.peer >= 0) & (spans.peer != spans.service)
     below = ~names_peer & (spans.service >= 0) & (above >= 0) & (above != spans.service) & (named != spans.service)
     ends = spans.end_ns
-    known = np.where(below, np.maximum(ends, ends[spans.parent]), ends)
+    known_ns = np.where(below, np.maximum(ends, ends[spans.parent]), ends)
     caller = np.where(names_peer, spans.service, above)
     callee = np.where(names_peer, spans.peer, spans.service)
     rows = np.flatnonzero(names_peer | below)
-    return Calls(known_ns=known[rows], edges=caller[rows] * len(spans.names) + callee[rows])
+    return Calls(known_ns=known_ns[rows], edges=caller[rows] * len(spans.names) + callee[rows])

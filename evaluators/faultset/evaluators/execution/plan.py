@@ -11,7 +11,7 @@ from typing import Any
 
 from faultset.baselines.api.contract import Untrained
 from faultset.baselines.api.registry import BaselineSpec, function_baseline, get_baseline, list_baselines
-from faultset.baselines.neural import EXTRA, missing_packages
+from faultset.baselines.networks import EXTRA, missing_packages
 from faultset.core.code_identity import UNINSTALLED
 from faultset.core.errors import UsageError, needs_extra
 from faultset.core.times import SECOND_NS

@@ -1,4 +1,4 @@
-"""The matrix profile against brute force."""
+"""The matrix profile compared with brute force."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ RNG = np.random.default_rng(0)
 def test_the_profile_is_that_of_brute_force() -> None:
     series = RNG.normal(size=(50, 3))
     pieces = subsequences(series, 6)
-    found = nearest_distances(pieces[:, 30:], pieces[:, :25])
+    result = nearest_distances(pieces[:, 30:], pieces[:, :25])
     for column in range(3):
         cut = [series[start : start + 6, column] for start in range(45)]
         slow = [min(np.linalg.norm(cut[start] - other) for other in cut[:25]) for start in range(30, 45)]
-        assert found[column] == pytest.approx(slow)
+        assert result[column] == pytest.approx(slow)
 
 
 def test_a_subsequence_does_not_match_itself_or_its_neighbours() -> None:
     series = np.cumsum(RNG.normal(size=(30, 1)), axis=0)
     pieces = subsequences(series, 5)
-    found = nearest_distances(pieces, pieces, apart=3)[0]
+    result = nearest_distances(pieces, pieces, apart=3)[0]
     cut = [series[start : start + 5, 0] for start in range(26)]
     slow = [min(np.linalg.norm(cut[i] - cut[j]) for j in range(26) if abs(i - j) >= 3) for i in range(26)]
-    assert found == pytest.approx(slow)
+    assert result == pytest.approx(slow)
 
 
 def test_the_discord_is_where_the_rhythm_breaks() -> None:
     wave = np.sin(np.arange(120) * 2 * np.pi / 12)
     wave[90:96] = wave[90]
     pieces = subsequences(wave[:, None], 8)
-    found = nearest_distances(pieces[:, 60:], pieces[:, :53])[0]
-    assert 83 <= 60 + int(found.argmax()) <= 95
-    assert found[:20].max() < 1e-6
+    result = nearest_distances(pieces[:, 60:], pieces[:, :53])[0]
+    assert 83 <= 60 + int(result.argmax()) <= 95
+    assert result[:20].max() < 1e-6
 
 
 def test_a_shift_of_level_is_not_normalised_away() -> None:
     level = np.repeat([0.0, 5.0], 40)[:, None] + 0.1 * RNG.normal(size=(80, 1))
     pieces = subsequences(level, 8)
-    found = nearest_distances(pieces[:, 33:], pieces[:, :33])[0]
-    assert found[-1] == pytest.approx(5 * np.sqrt(8), rel=0.1)
+    result = nearest_distances(pieces[:, 33:], pieces[:, :33])[0]
+    assert result[-1] == pytest.approx(5 * np.sqrt(8), rel=0.1)

@@ -16,6 +16,6 @@ def test_a_larger_subspace_leaves_a_smaller_residual(example, faulty) -> None:
 
 @pytest.mark.parametrize("parameters", [{}, {"group_by_service": True}])
 def test_every_reading_sees_the_example_fault(parameters, example, faulty) -> None:
-    found = MKSMC(**parameters).detect(example.view(faulty))
-    assert found.alarm_ns is not None
-    assert found.alarm_ns > example.label(faulty).inject_start_ns
+    detection = MKSMC(**parameters).detect(example.view(faulty))
+    assert detection.alarm_ns is not None
+    assert detection.alarm_ns > example.label(faulty).inject_start_ns

@@ -1,4 +1,4 @@
-"""RCD finds the node that was intervened on."""
+"""RCD ranks the node with the intervention first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from faultset.baselines.stats.dependence import LaggedLinks
 
 
 def chain(rng: np.random.Generator, samples: int, shift: float = 0.0, nodes: int = 4) -> np.ndarray:
-    """x0 drives x1 drives x2 ...; the shift is an intervention on x1."""
+    """Return a chain x0 -> x1 -> x2 ... with an intervention on x1."""
     columns = [rng.normal(size=samples)]
     for node in range(1, nodes):
         columns.append(1.5 * columns[-1] + rng.normal(size=samples) + (shift if node == 1 else 0.0))
@@ -28,10 +28,10 @@ def test_rcd_finds_the_intervened_node_and_not_its_effects(seed: int) -> None:
     before = np.hstack([chain(rng, 600), rng.normal(size=(600, 8))])
     after = np.hstack([chain(rng, 600, shift=4.0), rng.normal(size=(600, 8))])
     mixed = rng.permutation(12)
-    found = mean_reciprocal_ranks(FNodeTests(before[:, mixed], after[:, mixed]), range(12), rng)
-    best = max(found, key=lambda column: found[column])
+    result = mean_reciprocal_ranks(FNodeTests(before[:, mixed], after[:, mixed]), range(12), rng)
+    best = max(result, key=lambda column: result[column])
     assert mixed[best] == 1
-    assert found[best] > 0.9
+    assert result[best] > 0.9
 
 
 def test_rcd_runs_with_the_same_seed_agree() -> None:
@@ -45,18 +45,18 @@ def test_rcd_runs_with_the_same_seed_agree() -> None:
 
 def test_the_walk_prefers_causes_and_rests_where_none_is_stronger() -> None:
     links = LaggedLinks(causes=((), (), ()), links=frozenset({(1, 0), (2, 1)}))
-    found = transition_matrix(links, np.array([0.0, 0.5, 0.8]), front=0, backward=0.2)
-    np.testing.assert_allclose(found[0], [0, 1, 0])
-    # From 1 on to its cause 2 (0.8), back to the front end (0.2 of nothing), no rest: 0.5 < 0.8.
-    np.testing.assert_allclose(found[1], [0, 0, 1])
-    # From 2 back to its effect (0.2 * 0.5) or on the spot (0.8).
-    np.testing.assert_allclose(found[2], [0, 0.1 / 0.9, 0.8 / 0.9])
+    result = transition_matrix(links, np.array([0.0, 0.5, 0.8]), front=0, backward=0.2)
+    np.testing.assert_allclose(result[0], [0, 1, 0])
+    # From 1 to its cause 2 (0.8), back to the front end (0.2 · 0); no self-loop, because 0.5 < 0.8.
+    np.testing.assert_allclose(result[1], [0, 0, 1])
+    # From 2 back to its effect (0.2 · 0.5), or stay (0.8).
+    np.testing.assert_allclose(result[2], [0, 0.1 / 0.9, 0.8 / 0.9])
 
 
 def test_expected_visits_are_what_a_long_walk_counts() -> None:
     transitions = np.array([[0.0, 1.0, 0.0], [0.3, 0.2, 0.5], [0.0, 0.4, 0.6]])
     values, vectors = np.linalg.eig(transitions.T)
     stationary = np.real(vectors[:, np.argmax(np.real(values))])
-    found = expected_visits(transitions, 0, steps=5000)
-    assert found.sum() == pytest.approx(5000)
-    assert found / found.sum() == pytest.approx(stationary / stationary.sum(), abs=1e-3)
+    result = expected_visits(transitions, 0, steps=5000)
+    assert result.sum() == pytest.approx(5000)
+    assert result / result.sum() == pytest.approx(stationary / stationary.sum(), abs=1e-3)

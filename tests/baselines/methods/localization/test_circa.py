@@ -1,43 +1,48 @@
-"""CIRCA: residuals, the graph that it draws, and the adjustment by descendants."""
+"""CIRCA: residuals, the causal graph, and the adjustment by descendants."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.localization.circa import adjusted, measured_parents, regression_scores, signal_parents
+from faultset.baselines.methods.localization.circa import (
+    adjust_scores,
+    measured_parents,
+    regression_scores,
+    signal_parents,
+)
 from tests.baselines.metric_series import SERVICES, World, ask, healthy_series, with_delays
 
 
 def chain(rng: np.random.Generator, samples: int, shift: float = 0.0, nodes: int = 4) -> np.ndarray:
-    """x0 drives x1 drives x2 ...; the shift is an intervention on x1."""
+    """Return a chain x0 -> x1 -> x2 ... with an intervention on x1."""
     columns = [rng.normal(size=samples)]
     for node in range(1, nodes):
         columns.append(1.5 * columns[-1] + rng.normal(size=samples) + (shift if node == 1 else 0.0))
     return np.column_stack(columns)
 
 
-def test_the_residual_of_the_changed_series_stands_out_and_its_effects_are_explained() -> None:
+def test_the_changed_series_has_the_largest_residual() -> None:
     rng = np.random.default_rng(0)
     before, after = chain(rng, 60), chain(rng, 60, shift=20.0)
     mean, sd = before.mean(axis=0), before.std(axis=0)
     before, after = (before - mean) / sd, (after - mean) / sd
     alone = [regression_scores(before[:, [n]], after[:, [n]], before[:, :0], after[:, :0])[0] for n in range(4)]
-    given = [
+    inputs = [
         regression_scores(before[:, [n]], after[:, [n]], before[:, [n - 1]], after[:, [n - 1]])[0] for n in range(1, 4)
     ]
     assert min(alone[2:]) > 6
-    assert given[0] > 10
-    assert max(given[1:]) < 6
-    assert np.argmax(given) == 0
+    assert inputs[0] > 10
+    assert max(inputs[1:]) < 6
+    assert np.argmax(inputs) == 0
 
 
 def test_without_causes_the_residual_is_n_sigma() -> None:
     rng = np.random.default_rng(1)
     before, after = rng.normal(size=(50, 3)), rng.normal(size=(9, 3)) - 8
     before = (before - before.mean(axis=0)) / before.std(axis=0)
-    found = regression_scores(before, after, before[:, :0], after[:, :0])
-    assert found == pytest.approx(np.abs(after).max(axis=0))
+    result = regression_scores(before, after, before[:, :0], after[:, :0])
+    assert result == pytest.approx(np.abs(after).max(axis=0))
 
 
 def test_regression_falls_back_to_no_causes_where_samples_are_few() -> None:
@@ -45,8 +50,8 @@ def test_regression_falls_back_to_no_causes_where_samples_are_few() -> None:
     before, after = rng.normal(size=(4, 1)), np.full((2, 1), 7.0)
     before -= before.mean()
     many = rng.normal(size=(4, 3))
-    found = regression_scores(before, after, many, many[:2])
-    assert found == pytest.approx(regression_scores(before, after, many[:, :0], many[:2, :0]))
+    result = regression_scores(before, after, many, many[:2])
+    assert result == pytest.approx(regression_scores(before, after, many[:, :0], many[:2, :0]))
 
 
 def test_architecture_draws_traffic_down_and_trouble_up() -> None:
@@ -68,17 +73,17 @@ def test_what_nothing_measures_is_looked_through() -> None:
 def test_anomalous_nodes_are_lifted_by_their_largest_effect_also_through_normal_ones() -> None:
     parents = {("b", "x"): (("a", "x"),), ("c", "x"): (("b", "x"),), ("d", "x"): (("c", "x"),)}
     scores = {("a", "x"): 5.0, ("b", "x"): 1.0, ("c", "x"): 7.0, ("d", "x"): 4.0}
-    assert adjusted(scores, parents) == {("a", "x"): 7.0, ("b", "x"): 0.0, ("c", "x"): 4.0, ("d", "x"): 0.0}
+    assert adjust_scores(scores, parents) == {("a", "x"): 7.0, ("b", "x"): 0.0, ("c", "x"): 4.0, ("d", "x"): 0.0}
 
 
 def test_circa_blames_the_callee_whose_delay_its_callers_inherit(world: World) -> None:
     rng = np.random.default_rng(3)
     series = healthy_series(3)
-    own = {service: 5 + rng.normal(0, 0.5, 120) for service in SERVICES}
-    own["cache"] = own["cache"] + np.where(np.arange(120) >= 70, 60 + rng.normal(0, 10, 120), 0.0)
-    # The front end has the steadiest delay of its own, so that it seems to move most.
-    own["front"] = 5 + rng.normal(0, 0.01, 120)
-    series |= with_delays(own)
-    found = ask("circa", world(series))
-    assert found.ordered[0] == "cache"
-    assert max(found.metrics, key=lambda key: found.metrics[key]) == ("cache", "delay")
+    values = {service: 5 + rng.normal(0, 0.5, 120) for service in SERVICES}
+    values["cache"] = values["cache"] + np.where(np.arange(120) >= 70, 60 + rng.normal(0, 10, 120), 0.0)
+    # The front end has the smallest spread, so its deviation seems largest.
+    values["front"] = 5 + rng.normal(0, 0.01, 120)
+    series |= with_delays(values)
+    ranking = ask("circa", world(series))
+    assert ranking.ordered[0] == "cache"
+    assert max(ranking.metrics, key=lambda key: ranking.metrics[key]) == ("cache", "delay")

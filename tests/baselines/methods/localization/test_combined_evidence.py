@@ -1,4 +1,4 @@
-"""Evidence of all kinds adds up, symptoms are explained by calls, and nothing is decided by units."""
+"""Evidence adds up, called services explain symptoms, and units do not matter."""
 
 from __future__ import annotations
 
@@ -34,38 +34,38 @@ def test_callers_of_an_ill_service_are_its_symptoms_and_it_is_credited_for_them(
     calls = [("front", "cart"), ("cart", "db"), ("front", "ads")]
     alone = explain({"db": 3.0}, {"ads": 3.5}, calls)
     assert max(alone.scores, key=alone.scores.__getitem__) == "ads"
-    told = explain({"db": 3.0}, {"ads": 3.5, "front": 4.0, "cart": 5.0}, calls)
-    assert max(told.scores, key=told.scores.__getitem__) == "db"
-    assert told.edges["cart"][0] == "db"
+    explanation = explain({"db": 3.0}, {"ads": 3.5, "front": 4.0, "cart": 5.0}, calls)
+    assert max(explanation.scores, key=explanation.scores.__getitem__) == "db"
+    assert explanation.edges["cart"][0] == "db"
 
 
 def test_symptoms_that_the_front_end_does_not_reach_count_less():
     calls = [("front", "cart"), ("batch", "mail")]
-    told = explain({}, {"front": 4.0, "cart": 4.0, "mail": 6.0}, calls, front="front")
-    assert max(told.scores, key=told.scores.__getitem__) == "cart"
+    explanation = explain({}, {"front": 4.0, "cart": 4.0, "mail": 6.0}, calls, front="front")
+    assert max(explanation.scores, key=explanation.scores.__getitem__) == "cart"
     healthy = explain({}, {"cart": 4.0, "mail": 6.0}, calls, front="front")
     assert max(healthy.scores, key=healthy.scores.__getitem__) == "mail"
 
 
 def test_a_service_without_telemetry_is_blamed_when_several_callers_suffer_unexplained():
     calls = [("cart", "db"), ("user", "db"), ("ads", "mail")]
-    told = explain({}, {"cart": 4.0, "user": 5.0, "ads": 2.0}, calls, blind=["db", "mail"])
-    assert told.scores["db"] == 4.0
-    assert "mail" not in told.scores
+    explanation = explain({}, {"cart": 4.0, "user": 5.0, "ads": 2.0}, calls, blind=["db", "mail"])
+    assert explanation.scores["db"] == 4.0
+    assert "mail" not in explanation.scores
 
 
 def test_what_callers_of_a_service_without_pods_show_comes_from_that():
     calls = [("front", "rate"), ("rate", "store")]
     evidence = {"rate": 40.0, "store": 7.0, "front": 3.0}
     assert max((alone := explain(evidence, {}, calls)).scores, key=alone.scores.__getitem__) == "rate"
-    told = explain(evidence, {}, calls, unavailable={"rate", "store"})
-    assert max(told.scores, key=told.scores.__getitem__) == "store"
-    assert told.edges["rate"][0] == "store"
+    explanation = explain(evidence, {}, calls, unavailable={"rate", "store"})
+    assert max(explanation.scores, key=explanation.scores.__getitem__) == "store"
+    assert explanation.edges["rate"][0] == "store"
 
 
 def test_equal_evidence_is_a_tie():
-    told = explain({"a": 2.0, "b": 2.0}, {}, [])
-    assert told.scores["a"] == told.scores["b"]
+    explanation = explain({"a": 2.0, "b": 2.0}, {}, [])
+    assert explanation.scores["a"] == explanation.scores["b"]
 
 
 def test_units_decide_nothing(examples: ExampleEpisodes, monkeypatch: pytest.MonkeyPatch):
@@ -91,5 +91,5 @@ def test_rates_are_compared_and_not_counts():
 
 
 def test_error_lines_since_the_alarm_speak_against_who_wrote_them(examples: ExampleEpisodes):
-    found = log_evidence(examples.faulty.view, onset_of(examples))
-    assert all(one.service in examples.faulty.view.services and one.strength > 0 for one in found)
+    result = log_evidence(examples.faulty.view, onset_of(examples))
+    assert all(one.service in examples.faulty.view.services and one.strength > 0 for one in result)

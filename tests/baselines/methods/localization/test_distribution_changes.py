@@ -1,4 +1,4 @@
-"""BARO with its own change point: where it is found, and that the future does not move it."""
+"""BARO's change point: its position, and independence of later data."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def test_baro_finds_its_own_change_point_where_errors_and_delays_jump(world: Wor
     series["db", "heap"] = series["db", "heap"] - np.where(np.arange(120) >= 70, 90.0, 0.0)
     view = world(series)
     detector: Any = registry.get_baseline("baro-change-point").build()
-    found: Detection = detector.detect(view)
-    assert found.alarm_ns is not None
-    assert 70 * SECOND < found.alarm_ns - view.window[0] <= 74 * SECOND
-    since_s = (found.alarm_ns - view.window[0]) / SECOND - 70
-    assert {item.detail for item in found.evidence} == {f"new regime since {since_s:g} s"}
+    detection: Detection = detector.detect(view)
+    assert detection.alarm_ns is not None
+    assert 70 * SECOND < detection.alarm_ns - view.window[0] <= 74 * SECOND
+    since_s = (detection.alarm_ns - view.window[0]) / SECOND - 70
+    assert {item.detail for item in detection.evidence} == {f"new regime since {since_s:g} s"}
 
 
 def test_the_scale_of_the_future_does_not_move_the_change_point(world: World) -> None:
@@ -33,6 +33,6 @@ def test_the_scale_of_the_future_does_not_move_the_change_point(world: World) ->
     for key in series:
         series[key] = np.where(np.arange(120) >= 100, 1e6, series[key])
     after = detector.detect(world(series))
-    known = int((before.times_ns <= world(series).window[0] + 100 * SECOND).sum())
-    np.testing.assert_allclose(before.scores[:known], after.scores[:known])
+    expected = int((before.times_ns <= world(series).window[0] + 100 * SECOND).sum())
+    np.testing.assert_allclose(before.scores[:expected], after.scores[:expected])
     assert after.alarm_ns is not None

@@ -1,4 +1,4 @@
-"""Both forms of Nezha on requests whose events are written out."""
+"""Both variants of Nezha on requests with explicit events."""
 
 from __future__ import annotations
 
@@ -12,8 +12,15 @@ import pytest
 from faultset.baselines.api.contract import Ranking
 from faultset.baselines.api.registry import get_baseline
 from faultset.baselines.features.metric_alarms import MetricAlarm
-from faultset.baselines.methods.localization.nezha import follows_lost, span_depths
-from faultset.baselines.traces.events import CALL, RETURN, client_spans, code_events, own_events, read_log_events
+from faultset.baselines.methods.localization.nezha import follows_lost, measure_depths_of_spans
+from faultset.baselines.traces.events import (
+    CALL,
+    RETURN,
+    build_code_events,
+    build_span_events,
+    find_client_spans,
+    read_log_events,
+)
 from faultset.baselines.traces.spans import read_spans
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
@@ -30,7 +37,7 @@ Acted = Callable[..., EpisodeView]
 
 
 class Act:
-    """Plays requests on a clock and writes down their spans and lines."""
+    """Builds the spans and log lines of requests with a clock."""
 
     def __init__(self) -> None:
         self.spans: list[dict[str, Any]] = []
@@ -87,7 +94,7 @@ def table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
 
 @pytest.fixture
 def acted(faulty, example, alter) -> Acted:
-    """Build a view of two requests a second; those from `ALARM_S` on may differ."""
+    """Build a view with two requests per second, which may differ from `ALARM_S` on."""
     start_ns = example.view(faulty).window[0]
 
     def build(healthy: Requests, suffering: Requests, pace: dict[str, int] | None = None, **others: Any) -> EpisodeView:
@@ -109,7 +116,7 @@ def asked(method: str, view: EpisodeView) -> Ranking:
 
 
 def usual(number: int) -> Sequence[Any]:
-    """Search calls geo, which works in a function of its own; every third request reads a profile too."""
+    """Return a request of search to geo, which has an internal span; every third request also reads a profile."""
     geo = ("geo", "geo.go:1 > in", ("geo", "db.go:5 > query"), "geo.go:9 > out")
     profile = [("profile", "profile.go:1 > read")] if number % 3 == 0 else []
     return [("search", "search.go:1 > asked", geo, "search.go:2 > found"), *profile, "front.go:7 > served"]
@@ -136,23 +143,23 @@ def test_the_service_whose_events_follow_otherwise_is_first(change: str, acted) 
 
 
 @pytest.mark.parametrize("change", ["a line that is gone", "another line instead"])
-def test_a_lost_pattern_is_found_by_the_reconstruction(change: str, acted) -> None:
+def test_nezha_locates_a_lost_pattern(change: str, acted) -> None:
     assert asked("nezha", acted(usual, CHANGES[change])).ordered[0] == "geo"
 
 
 def test_the_answer_names_the_pattern_and_what_was_usual(acted) -> None:
-    told = asked("nezha-patterns", acted(usual, CHANGES["another line instead"])).evidence[0]
-    assert told.service == "geo"
-    assert told.subject == "log geo.go:1 -> log geo.go:12, usually log geo.go:9"
-    assert told.detail == "0 of 96 times in the reference, 110 of 110 since the alarm"
+    ranking = asked("nezha-patterns", acted(usual, CHANGES["another line instead"])).evidence[0]
+    assert ranking.service == "geo"
+    assert ranking.subject == "log geo.go:1 -> log geo.go:12, usually log geo.go:9"
+    assert ranking.detail == "0 of 96 times in the reference, 110 of 110 since the alarm"
 
 
 @pytest.mark.parametrize("method", BOTH)
-def test_nobody_is_blamed_when_nothing_changed(method: str, acted) -> None:
+def test_the_method_abstains_without_a_change(method: str, acted) -> None:
     assert asked(method, acted(usual, usual)).abstains
 
 
-def test_the_pod_whose_events_follow_otherwise_is_told_from_its_replica(acted) -> None:
+def test_the_pod_with_changed_events_ranks_above_its_replica(acted) -> None:
     def half(number: int) -> Sequence[Any]:
         return (CHANGES["another line instead"] if number % 2 else usual)(number)
 
@@ -190,7 +197,7 @@ def test_a_service_that_does_not_answer_is_blamed_though_it_sends_nothing(acted)
 
 
 @pytest.mark.parametrize("slow", ["geo", "search", "profile"])
-def test_slow_code_is_told_from_waiting_for_it(slow: str, acted) -> None:
+def test_slow_code_differs_from_waiting_for_it(slow: str, acted) -> None:
     ranking = asked("nezha-patterns", acted(usual, usual, pace={slow: 50}))
     assert ranking.ordered == (slow,)
     assert ranking.evidence[0].subject == "slow code"
@@ -219,7 +226,7 @@ def test_a_metric_far_from_its_reference_speaks_against_its_service(acted, fault
 def test_a_metric_of_a_service_speaks_against_its_pods_alike(acted, monkeypatch) -> None:
     alarm = MetricAlarm(service="geo", metric="cpu", share=1.0, z=9.0)
     monkeypatch.setattr(
-        "faultset.baselines.methods.localization.nezha.metric_alarms", lambda episode, alarm_ns: [alarm]
+        "faultset.baselines.methods.localization.nezha.find_metric_alarms", lambda episode, alarm_ns: [alarm]
     )
     ranking = asked("nezha-patterns", acted(usual, usual))
     assert ranking.ordered == ("geo",)
@@ -230,11 +237,11 @@ def test_events_of_calls_carry_the_name_that_the_called_service_uses(acted) -> N
     view = acted(usual, usual)
     spans = read_spans(view)
     logs = read_log_events(view, spans)
-    clients = client_spans(spans, logs)
+    clients = find_client_spans(spans, logs)
     assert clients.is_client.sum() == (np.array(spans.operations)[spans.operation] == "to geo").sum() * 2 + sum(
         number % 3 == 0 for number in range(230)
     )
-    events = code_events(spans, logs, clients)
+    events = build_code_events(spans, logs, clients)
     texts = {events.text(int(row)) for row in np.flatnonzero(np.isin(events.kind, (CALL, RETURN)))}
     assert "call geo geo.work" in texts
     assert "answer of search search.work" in texts
@@ -244,11 +251,11 @@ def test_events_of_calls_carry_the_name_that_the_called_service_uses(acted) -> N
 def test_events_of_a_span_are_in_order_and_end_last(acted) -> None:
     view = acted(usual, usual)
     spans = read_spans(view)
-    events = own_events(spans, read_log_events(view, spans))
+    events = build_span_events(spans, read_log_events(view, spans))
     assert len(events) == 2 * len(spans) + len(view.logs())
     same = np.diff(events.span) == 0
     assert (np.diff(events.time_ns)[same] >= 0).all()
-    assert span_depths(spans).max() == 5
+    assert measure_depths_of_spans(spans).max() == 5
 
 
 def test_lost_patterns_that_follow_on_a_lost_one_are_left_out() -> None:

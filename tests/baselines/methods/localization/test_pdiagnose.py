@@ -1,4 +1,4 @@
-"""PDiagnose: votes worked out by hand, and its answers on examples."""
+"""PDiagnose: votes compared with results by hand, and answers on examples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from faultset.baselines.features.metric_alarms import kpi_flags
-from faultset.baselines.features.windows import cut
+from faultset.baselines.features.windows import cut_windows
 from faultset.baselines.logs.templates import log_excess
 from faultset.baselines.methods.localization import pdiagnose
 from faultset.baselines.methods.localization.pdiagnose import PDiagnose, PDiagnoseTrigger, vote
@@ -72,19 +72,19 @@ def test_all_sources_point_at_the_target_of_the_example(span_time, example, faul
 
 
 def test_trigger_names_the_series_in_its_queue(example, faulty) -> None:
-    found = PDiagnoseTrigger().detect(example.view(faulty))
-    assert found.alarm_ns is not None
-    assert example.label(faulty).targets[0] in {item.service for item in found.evidence}
+    detection = PDiagnoseTrigger().detect(example.view(faulty))
+    assert detection.alarm_ns is not None
+    assert example.label(faulty).targets[0] in {item.service for item in detection.evidence}
 
 
 def test_the_moving_average_at_the_alarm_follows_the_samples_right_before_it(monkeypatch) -> None:
-    # a trend that goes on as before: no jump, however far the alarm lies behind the reference
+    # A continuing trend is not a jump, even long after the reference.
     steps = pd.date_range("2025-01-01", periods=120, freq="1s", tz="UTC")
     trend = np.arange(120.0)[:, None]
     frame = pd.DataFrame(trend, index=steps, columns=pd.MultiIndex.from_tuples([("geo", "rss")]))
     start_ns = steps.as_unit("ns").asi8[0]
     since_reference, since_alarm = (
-        cut(
+        cut_windows(
             frame,
             step_ns=SECOND_NS,
             reference_end_ns=start_ns + 60 * SECOND_NS,

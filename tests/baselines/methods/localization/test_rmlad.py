@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from faultset.baselines.methods.localization.rmlad import RMLAD, association, candidate_series
+from faultset.baselines.methods.localization.rmlad import RMLAD, candidate_series, measure_association
 
 EIGHT = np.array([0, 0, 0, 0, 1, 1, 1, 1], dtype=float)
 EIGHT_SERIES = np.array(
@@ -16,8 +16,8 @@ EIGHT_SERIES = np.array(
 
 def test_association_orders_eight_bins_like_the_exact_values() -> None:
     rng = np.random.default_rng(0)
-    found = association(EIGHT_SERIES.T, EIGHT, replicates=20, noise=0.1, neighbours=3, rng=rng)
-    assert (np.diff(found) < 0).all()
+    result = measure_association(EIGHT_SERIES.T, EIGHT, replicates=20, noise=0.1, neighbours=3, rng=rng)
+    assert (np.diff(result) < 0).all()
 
 
 def test_association_finds_a_series_that_lags() -> None:
@@ -25,7 +25,7 @@ def test_association_finds_a_series_that_lags() -> None:
     target = rng.normal(size=40)
     late = np.roll(target, 2)[:, None]
     apart, together = (
-        association(late, target, replicates=5, noise=0.1, neighbours=3, rng=rng, lag=lag)[0] for lag in (0, 2)
+        measure_association(late, target, replicates=5, noise=0.1, neighbours=3, rng=rng, lag=lag)[0] for lag in (0, 2)
     )
     assert together > apart + 0.5
 
@@ -61,7 +61,7 @@ def test_rmlad_abstains_when_the_logs_say_nothing_new(example, faulty, alter) ->
         )
 
     def still(table: pa.Table) -> pa.Table:
-        # Equal pauses, so that time tells nothing either.
+        # Equal pauses, so that times carry no information.
         start = int(example.view(faulty).window[0])
         step = 120 * 1_000_000_000 // (len(table) // 6)
         times = [start + (row % (len(table) // 6)) * step for row in range(len(table))]

@@ -1,4 +1,4 @@
-"""Methods on traces: requests whose spans are written out."""
+"""Methods on traces, for requests with explicit spans."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from faultset.baselines.api.contract import Ranking
 from faultset.baselines.api.registry import get_baseline
 from faultset.baselines.methods.localization.spectrum import spectrum_scores
-from faultset.baselines.traces.abnormal_traces import trace_health
-from faultset.baselines.traces.spans import invocations, read_spans
+from faultset.baselines.traces.abnormal_traces import classify_traces
+from faultset.baselines.traces.spans import read_spans
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
 
@@ -32,17 +32,17 @@ def table_of(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def request(number: int, at_ns: int, calls: list[Call]) -> list[dict[str, Any]]:
-    """Spans of one request: the frontend calls the named services one after the other."""
+    """Return the spans of a request in which the frontend calls services in sequence."""
     rows, at = [], at_ns + MS
     for place, call in enumerate(calls):
         client = {"span_id": f"{number:08x}{place:04x}000c", "parent_span_id": f"{number:08x}ffff0000"}
-        own = {
+        values = {
             "service": "frontend",
             "peer_service": call["to"],
             "kind": "client",
             "status": call.get("status", "unset"),
         }
-        rows.append(client | own | {"time": at, "operation": call["to"], "duration_ns": call["ms"] * MS})
+        rows.append(client | values | {"time": at, "operation": call["to"], "duration_ns": call["ms"] * MS})
         if call.get("answers", True):
             rows.append({
                 "span_id": f"{number:08x}{place:04x}000d",
@@ -62,7 +62,7 @@ def request(number: int, at_ns: int, calls: list[Call]) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def traced(faulty, alter) -> Traced:
-    """Build a view whose requests make the one or the other calls in turn: when healthy, and since the alarm."""
+    """Build a view whose requests cycle through one list of calls when healthy and another since the alarm."""
 
     def build(healthy: list[Call], suffering: list[Call]) -> EpisodeView:
         def edit(rows: pa.Table) -> pa.Table:
@@ -107,7 +107,7 @@ def test_the_service_whose_calls_go_wrong_is_first(method: str, changed: Mapping
 
 
 def replicas(**changed: Any) -> list[Call]:
-    """Requests in turn reach the one and the other pod of geo."""
+    """Return requests that alternate between the two pods of geo."""
     return [
         {"to": "geo", "ms": 20, "pod": "geo-1"},
         {"to": "geo", "ms": 20, "pod": "geo-2", **changed},
@@ -118,7 +118,7 @@ def replicas(**changed: Any) -> list[Call]:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("changed", [{"ms": 400}, {"status": "error"}], ids=["slow", "failing"])
-def test_the_pod_that_goes_wrong_is_told_from_its_replica(method: str, changed: Mapping[str, Any], traced) -> None:
+def test_the_faulty_pod_ranks_above_its_replica(method: str, changed: Mapping[str, Any], traced) -> None:
     ranking = asked(traced(replicas(), replicas(**changed)), method)
     assert max(ranking.pods, key=lambda pod: ranking.pods[pod]) == "geo-2"
     assert ranking.pods["geo-2"] > 1.5 * ranking.pods.get("geo-1", 0.0)
@@ -139,12 +139,12 @@ def test_a_call_without_an_answer_speaks_against_no_pod_where_there_are_several(
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_nobody_is_blamed_when_nothing_changed(method: str, traced) -> None:
+def test_the_method_abstains_without_a_change(method: str, traced) -> None:
     assert first(traced(calls(), calls()), method) == ""
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_failure_that_is_usual_is_no_sign(method: str, traced) -> None:
+def test_a_usual_failure_does_not_count(method: str, traced) -> None:
     usual = {"status": "error"}
     assert first(traced(calls(profile=usual), calls(profile=usual, geo={"ms": 400})), method) == "geo"
 
@@ -163,11 +163,11 @@ def test_a_spectrum_without_counts_is_nought() -> None:
 
 def test_calls_without_an_answer_count_for_the_service_called(traced) -> None:
     spans = read_spans(traced(calls(), calls(geo={"answers": False})))
-    found = invocations(spans)
+    result = spans.calls
     geo = spans.names.index("geo")
-    lost = (found.callee == geo) & (spans.service[found.row] != geo)
+    lost = (result.callee == geo) & (spans.service[result.row] != geo)
     assert lost.sum() == 50
-    assert (spans.trace[found.row[lost]] >= 100).all()
+    assert (spans.trace[result.row[lost]] >= 100).all()
 
 
 def test_numbers_in_span_names_are_no_operations_of_their_own(traced) -> None:
@@ -179,7 +179,7 @@ def test_numbers_in_span_names_are_no_operations_of_their_own(traced) -> None:
 def test_a_trace_is_too_long_beyond_what_its_operations_explain(traced) -> None:
     view = traced(calls(), calls(search={"ms": 60}))
     spans = read_spans(view)
-    health = trace_health(spans, view.reference[1], int(spans.start_ns.min()) + 50 * SECOND)
+    health = classify_traces(spans, view.reference[1], int(spans.start_ns.min()) + 50 * SECOND)
     assert health.in_test_window.sum() == 100
     # Every second request calls search.
     assert health.abnormal.sum() == 50

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.localization.torai import clusters, count_severity, shares
+from faultset.baselines.methods.localization.torai import count_severity, find_clusters, shares
 
 
 def test_a_template_that_falls_silent_is_as_severe_as_one_that_doubles() -> None:
@@ -19,11 +19,11 @@ def test_shares_add_up_to_one_and_can_take_the_largest_series() -> None:
     assert shares(np.zeros(1), ["a"], ["a", "b"]).tolist() == [0.0, 0.0]
 
 
-def test_a_service_that_stands_apart_has_a_cluster_of_its_own() -> None:
+def test_an_outlying_service_has_a_separate_cluster() -> None:
     rng = np.random.default_rng(5)
     points = np.abs(rng.normal(0.02, 0.002, (18, 4)))
     points[3] = 0.6
-    labels = clusters(points, seed=0)
+    labels = find_clusters(points, seed=0)
     assert (labels == labels[3]).sum() == 1
-    assert len(clusters(points[:1], seed=0)) == 1
-    assert set(clusters(np.zeros((5, 4)), seed=0)) == {0}
+    assert len(find_clusters(points[:1], seed=0)) == 1
+    assert set(find_clusters(np.zeros((5, 4)), seed=0)) == {0}

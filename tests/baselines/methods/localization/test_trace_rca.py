@@ -1,11 +1,11 @@
-"""TraceRCA: severities and set scores worked out by hand."""
+"""TraceRCA: severities and set scores compared with results by hand."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.localization.trace_rca import jaccard, severities
+from faultset.baselines.methods.localization.trace_rca import jaccard, measure_severities
 
 
 def test_jaccard_of_support_and_confidence_as_computed_by_hand() -> None:
@@ -19,11 +19,11 @@ def test_jaccard_of_support_and_confidence_as_computed_by_hand() -> None:
 
 def test_a_drop_is_as_severe_as_a_rise() -> None:
     values = np.array([10.0, 12.0, 8.0, 10.0, 30.0, -10.0])
-    found = severities(values, np.zeros(6, dtype=int), np.arange(6) < 4)
-    assert found[4] == pytest.approx(found[5])
-    assert found[4] > 3
+    result = measure_severities(values, np.zeros(6, dtype=int), np.arange(6) < 4)
+    assert result[4] == pytest.approx(result[5])
+    assert result[4] > 3
 
 
 def test_a_constant_kind_of_call_does_not_fire_at_its_usual_value() -> None:
-    found = severities(np.full(5, 7.0), np.zeros(5, dtype=int), np.arange(5) < 3)
-    assert found.tolist() == [0] * 5
+    result = measure_severities(np.full(5, 7.0), np.zeros(5, dtype=int), np.arange(5) < 3)
+    assert result.tolist() == [0] * 5

@@ -1,4 +1,4 @@
-"""The boosted ranker learns from labels what the service at fault shows, whatever it is called."""
+"""The boosted ranker learns features of faulty services, independent of names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.localization.trained_rankers import NAMES, BoostedRanker, service_signatures
+from faultset.baselines.methods.localization.trained_rankers import NAMES, BoostedRanker, describe_services
 from faultset.baselines.testing.episodes import EMPTY, ExampleEpisodes, example_episodes
 
 SECOND = 1_000_000_000
@@ -22,7 +22,7 @@ def faults(examples: ExampleEpisodes) -> list:
     return [item for item in examples.training if item.causes]
 
 
-def test_a_service_that_was_never_at_fault_in_training_is_found(examples: ExampleEpisodes):
+def test_a_service_that_was_never_faulty_in_training_is_located(examples: ExampleEpisodes):
     tested = examples.faulty
     taught = [item for item in faults(examples) if not set(item.causes) & set(tested.causes)]
     assert taught
@@ -47,19 +47,19 @@ def test_it_abstains_without_faults_or_evidence(examples: ExampleEpisodes):
     for taught in ([], healthy):
         assert BoostedRanker().fit(taught).localize(view, view.reference[1]).abstains
     nothing = examples.altered("no rows", EMPTY)
-    assert service_signatures(nothing, view.reference[1]) is None
+    assert describe_services(nothing, view.reference[1]) is None
     assert BoostedRanker().fit(faults(examples)).localize(nothing, view.reference[1]).abstains
 
 
 def test_a_signature_says_the_same_of_every_service(examples: ExampleEpisodes):
     tested = examples.faulty
     assert tested.onset_ns is not None
-    found = service_signatures(tested.view, tested.onset_ns)
-    assert found is not None
-    assert found.rows.shape == (len(found.services), len(NAMES))
-    assert np.isfinite(found.rows).all()
-    assert not any(service in name for name in NAMES for service in found.services)
-    shares = found.rows[:, len(NAMES) // 2 :]
+    result = describe_services(tested.view, tested.onset_ns)
+    assert result is not None
+    assert result.rows.shape == (len(result.services), len(NAMES))
+    assert np.isfinite(result.rows).all()
+    assert not any(service in name for name in NAMES for service in result.services)
+    shares = result.rows[:, len(NAMES) // 2 :]
     assert np.abs(shares).max() <= 1
-    latency = found.rows[:, NAMES.index("latency")]
-    assert found.services[int(latency.argmax())] in tested.causes
+    latency = result.rows[:, NAMES.index("latency")]
+    assert result.services[int(latency.argmax())] in tested.causes

@@ -1,4 +1,4 @@
-"""The rule on warning events and complaints in the logs."""
+"""Rules on warning events and on error lines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
 
 @pytest.fixture
 def told(example, faulty, alter):
-    """Ask the rule about events and lines given as (second, service, reason or message)."""
+    """Apply the rule to events and lines, given as (second, service, reason or message)."""
     start_ns = example.view(faulty).window[0]
 
     def ask(events: Rows = (), lines: Rows = ()) -> Ranking:
@@ -59,7 +59,7 @@ def test_more_kinds_of_warnings_weigh_more(told) -> None:
     assert ranking.scores == {"geo": 2.0, "rate": 1.0}
 
 
-def test_a_warning_that_the_reference_has_is_no_sign(told) -> None:
+def test_a_warning_of_the_reference_does_not_count(told) -> None:
     assert told([(10, "geo", "Unhealthy"), (65, "geo", "Unhealthy")]).abstains
 
 
@@ -93,33 +93,33 @@ def test_a_count_is_as_surprising_as_its_negative_binomial_tail() -> None:
     windows, total = 60 / 5, 300 / 60 * 60 / 5
     rate = (total + 0.5) / windows
     law = stats.nbinom(rate * windows, 1 / (1 + 1 / windows))
-    asked = np.array([[20], [0], [5]])
+    queries = np.array([[20], [0], [5]])
     expected = [-np.log10(2 * law.sf(19)), np.log10(2 * law.cdf(0)), 0.0]
-    assert count_surprise(healthy, asked)[:, 0] == pytest.approx(expected, abs=1e-6)
+    assert count_surprise(healthy, queries)[:, 0] == pytest.approx(expected, abs=1e-6)
 
 
 def test_counts_that_scatter_are_less_surprising() -> None:
     rng = np.random.default_rng(0)
     steady, wild = rng.poisson(20, (50, 1)), rng.negative_binomial(2, 2 / 22, (50, 1))
-    asked = np.array([[60]])
-    assert count_surprise(steady, asked)[0, 0] > 4 > count_surprise(wild, asked)[0, 0] > 0
+    queries = np.array([[60]])
+    assert count_surprise(steady, queries)[0, 0] > 4 > count_surprise(wild, queries)[0, 0] > 0
 
 
 def test_the_more_lines_of_a_new_template_the_more_surprising() -> None:
-    found = count_surprise(np.zeros((40, 1), dtype=int), np.arange(6)[:, None])[:, 0]
-    assert found[0] == 0.0
-    assert (np.diff(found[1:]) > 0).all()
-    assert found[5] > 4
+    result = count_surprise(np.zeros((40, 1), dtype=int), np.arange(6)[:, None])[:, 0]
+    assert result[0] == 0.0
+    assert (np.diff(result[1:]) > 0).all()
+    assert result[5] > 4
 
 
 @pytest.mark.parametrize("detector", [LogRateDetector(), DeepLogMarkovDetector()])
 def test_the_line_that_complains_is_the_evidence(detector, example, faulty) -> None:
-    found = detector.detect(example.view(faulty))
+    detection = detector.detect(example.view(faulty))
     label = example.label(faulty)
-    assert found.alarm_ns is not None
-    assert found.alarm_ns > label.inject_start_ns
-    assert label.targets[0] in {item.service for item in found.evidence}
-    assert any("deadline exceeded" in item.subject for item in found.evidence)
+    assert detection.alarm_ns is not None
+    assert detection.alarm_ns > label.inject_start_ns
+    assert label.targets[0] in {item.service for item in detection.evidence}
+    assert any("deadline exceeded" in item.subject for item in detection.evidence)
 
 
 def test_a_service_that_falls_silent_is_reported(example, alter) -> None:
@@ -133,8 +133,8 @@ def test_a_service_that_falls_silent_is_reported(example, alter) -> None:
         return rows.filter(pa.array((times < cut) | ~mine))
 
     assert LogRateDetector().detect(view).alarm_ns is None
-    found = LogRateDetector().detect(alter(healthy, {"logs": silence}))
-    assert found.alarm_ns is not None
-    assert found.alarm_ns > cut
-    assert found.evidence[0].service == "geo"
-    assert "fewer" in found.evidence[0].detail
+    detection = LogRateDetector().detect(alter(healthy, {"logs": silence}))
+    assert detection.alarm_ns is not None
+    assert detection.alarm_ns > cut
+    assert detection.evidence[0].service == "geo"
+    assert "fewer" in detection.evidence[0].detail

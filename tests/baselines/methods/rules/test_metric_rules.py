@@ -1,4 +1,4 @@
-"""The published scorers against what their code gives, worked out by hand."""
+"""Published scorers compared with results by hand."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def test_published_scorers_find_what_rises_and_not_what_falls(name: str, world: 
 
 def test_k_sigma_names_series_that_rose_or_stopped(example, faulty, alter) -> None:
     label = example.label(faulty)
-    found = KSigma().detect(example.view(faulty))
-    assert found.evidence[0].detail.endswith("up")
+    detection = KSigma().detect(example.view(faulty))
+    assert detection.evidence[0].detail.endswith("up")
 
     def silence(rows: pa.Table) -> pa.Table:
         late = rows["time"].cast("int64").to_numpy() >= label.inject_start_ns
@@ -95,11 +95,11 @@ def test_k_sigma_names_series_that_rose_or_stopped(example, faulty, alter) -> No
     onset = example.view(healthy).reference[1] + 20 * SECOND
     label = replace(label, inject_start_ns=onset)
     view = alter(healthy, {"metrics": silence})
-    found = KSigma().detect(view)
-    assert found.alarm_ns is not None
-    assert found.alarm_ns > onset
-    assert {(item.service, item.detail) for item in found.evidence} == {("rate", "series stopped")}
-    stopped = SeriesStopped().localize(view, found.alarm_ns)
+    detection = KSigma().detect(view)
+    assert detection.alarm_ns is not None
+    assert detection.alarm_ns > onset
+    assert {(item.service, item.detail) for item in detection.evidence} == {("rate", "series stopped")}
+    stopped = SeriesStopped().localize(view, detection.alarm_ns)
     assert stopped.ordered == ("rate",)
     assert stopped.scores["rate"] > 0.9
 
@@ -120,12 +120,12 @@ LOCALIZERS = (*UPWARDS, *BOTH_WAYS)
 
 
 @pytest.mark.parametrize("name", BOTH_WAYS)
-def test_what_goes_down_is_found(name: str, world: World) -> None:
+def test_decreases_are_located(name: str, world: World) -> None:
     assert ask(name, world(dropped())).ordered[0] == "user"
 
 
 @pytest.mark.parametrize("name", LOCALIZERS)
-def test_nothing_that_moves_is_nobody_to_blame_and_never_the_first_column(name: str, world: World) -> None:
+def test_constant_series_give_no_ranking(name: str, world: World) -> None:
     series = {key: np.full(120, 4.0) for key in healthy_series()}
     assert ask(name, world(series)).abstains
 
@@ -135,8 +135,8 @@ def test_the_answer_follows_the_service_and_not_its_name(name: str, world: World
     renamed = ("zeta", "yota", "xi", "alpha", "beta", "gamma")
     names: dict[str, str] = dict(zip(SERVICES, renamed, strict=True))
     calls = tuple((names[caller], names[callee]) for caller, callee in CALLS)
-    found = ask(name, world(dropped(services=renamed, target=names["user"]), renamed, calls))
-    assert found.ordered[0] == names["user"]
+    ranking = ask(name, world(dropped(services=renamed, target=names["user"]), renamed, calls))
+    assert ranking.ordered[0] == names["user"]
 
 
 @pytest.mark.parametrize("name", LOCALIZERS)
@@ -151,16 +151,16 @@ def test_the_answer_needs_no_truth(name: str, example, faulty, alter) -> None:
 
 @pytest.mark.parametrize("name", LOCALIZERS)
 def test_metric_answers_belong_to_named_services(name: str, world: World) -> None:
-    found = ask(name, world(dropped(seed=5)))
-    assert {service for service, _ in found.metrics} <= set(found.scores)
-    assert name == "torai" or found.metrics
+    ranking = ask(name, world(dropped(seed=5)))
+    assert {service for service, _ in ranking.metrics} <= set(ranking.scores)
+    assert name == "torai" or ranking.metrics
 
 
 @pytest.mark.parametrize("name", LOCALIZERS)
 def test_a_view_with_hardly_any_samples_is_survived(name: str, world: World) -> None:
     for seconds in (1, 49, 52):
-        found = ask(name, world(healthy_series(seconds=seconds)), second=50)
-        assert set(found.scores) <= set(SERVICES)
+        ranking = ask(name, world(healthy_series(seconds=seconds)), second=50)
+        assert set(ranking.scores) <= set(SERVICES)
 
 
 def test_a_service_with_a_successful_rollout_comes_last(observe: Observe, example, faulty) -> None:

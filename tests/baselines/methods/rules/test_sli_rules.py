@@ -6,14 +6,20 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from faultset.baselines.methods.rules.sli_rules import SLIRule, SLIRuleDetector, classify_requests, depths, ochiai
+from faultset.baselines.methods.rules.sli_rules import (
+    SLIRule,
+    SLIRuleDetector,
+    classify_requests,
+    measure_depths,
+    ochiai,
+)
 
 SECOND = 1_000_000_000
 
 
 def test_depth_is_the_longest_way_from_the_entry_and_cycles_end() -> None:
     calls = [("front", "search"), ("search", "geo"), ("front", "geo"), ("geo", "front")]
-    assert depths(calls, "front") == {"front": 0, "search": 1, "geo": 2}
+    assert measure_depths(calls, "front") == {"front": 0, "search": 1, "geo": 2}
 
 
 def test_ochiai_of_the_worked_example() -> None:
@@ -56,27 +62,27 @@ def test_sli_rule_blames_what_only_failing_endpoints_use(example, faulty, alter)
     start = example.view(faulty).window[0]
 
     def traces(rows: pa.Table) -> pa.Table:
-        found = []
+        result = []
         for number in range(100):
             operation, callees = (("GET /a", ["geo"]), ("GET /b", ["rate"]))[number % 2]
             for place, service in enumerate(["frontend", "search", *callees]):
-                found.append({
+                result.append({
                     "episode": "e", "time": start + number * SECOND // 4, "trace_id": f"t{number}",
                     "span_id": f"s{number}-{place}", "parent_span_id": None if place == 0 else f"s{number}-0",
                     "service": service, "operation": operation if place == 0 else "x", "duration_ns": 5,
                 })  # fmt: skip
-        return pa.Table.from_pylist(found, schema=nullable(rows.schema))
+        return pa.Table.from_pylist(result, schema=nullable(rows.schema))
 
     def clients(rows: pa.Table) -> pa.Table:
-        found = []
+        result = []
         for number in range(480):
             at = start + number * SECOND // 4
             bad = number % 2 == 0 and number > 280
-            found.append({
+            result.append({
                 "episode": "e", "scheduled": at, "sent": at, "endpoint": ("GET /a", "GET /b")[number % 2],
                 "latency_ns": 10**7, "status": 500 if bad else 200, "outcome": "http_error" if bad else "ok",
             })  # fmt: skip
-        return pa.Table.from_pylist(found, schema=nullable(rows.schema))
+        return pa.Table.from_pylist(result, schema=nullable(rows.schema))
 
     view = alter(faulty, {"spans": traces, "requests": clients})
     ranking = SLIRule().localize(view, start + 75 * SECOND)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.baselines.features.object_states import restarts, signs, specified
+from faultset.baselines.features.object_states import count_restarts, find_signs, read_specification
 from faultset.baselines.methods.rules.state_rules import KubernetesState, LastChange, LastHarmfulChange, MostRestarts
 
 SECOND = 1_000_000_000
@@ -15,7 +15,7 @@ def steady(state: dict, until: int = 120, since: int = 0) -> list:
     return [(at, state) for at in range(since, until, 10)]
 
 
-def test_a_service_scaled_to_zero_stands_first(observe) -> None:
+def test_a_service_scaled_to_zero_ranks_first(observe) -> None:
     down = HEALTHY | {"replicas": 0, "readyReplicas": 0, "availableReplicas": 0}
     view, alarm = observe({
         ("Deployment", "geo", "geo"): steady(HEALTHY, 70) + steady(down, since=70),
@@ -42,7 +42,7 @@ def test_a_short_rollout_counts_less_than_an_outage(observe) -> None:
     assert ranking.pods.keys() == {"rate-2", "geo-2"}
 
 
-def test_what_was_so_before_is_no_sign(observe) -> None:
+def test_signs_of_the_reference_do_not_count(observe) -> None:
     odd = {"phase": "Running", "ready": False, "containers": []}
     view, alarm = observe({("Pod", "geo-1", "geo"): steady(odd)})
     assert KubernetesState().localize(view, alarm).abstains
@@ -110,7 +110,7 @@ def test_changes_that_look_harmless_are_passed_over(observe) -> None:
     assert LastHarmfulChange().localize(view, alarm).ordered == ("search", "frontend")
 
 
-def test_without_changes_nobody_is_blamed(observe) -> None:
+def test_without_changes_the_control_abstains(observe) -> None:
     view, alarm = observe({("Deployment", "geo", "geo"): steady(HEALTHY)})
     assert LastChange().localize(view, alarm).abstains
 
@@ -135,20 +135,20 @@ def test_without_changes_nobody_is_blamed(observe) -> None:
     ],
 )
 def test_signs_of_an_object(kind: str, state: dict, expected: set) -> None:
-    assert signs(kind, state) == expected
+    assert find_signs(kind, state) == expected
 
 
 def test_a_count_that_kubernetes_left_out_is_zero_where_it_was_there_before() -> None:
-    known = frozenset({"replicas", "readyReplicas", "ready"})
-    assert signs("Deployment", {"replicas": 2}, known) == {"replicas missing"}
-    assert signs("Endpoints", {}, known) == {"no endpoints"}
+    expected = frozenset({"replicas", "readyReplicas", "ready"})
+    assert find_signs("Deployment", {"replicas": 2}, expected) == {"replicas missing"}
+    assert find_signs("Endpoints", {}, expected) == {"no endpoints"}
 
 
 def test_status_is_not_specification() -> None:
-    assert specified("Deployment", HEALTHY) == {"replicas": 1, "generation": 1, "image": "a:1"}
-    assert specified("Pod", {"phase": "Running"}) is None
+    assert read_specification("Deployment", HEALTHY) == {"replicas": 1, "generation": 1, "image": "a:1"}
+    assert read_specification("Pod", {"phase": "Running"}) is None
 
 
 def test_restarts_tolerate_missing_fields() -> None:
-    assert restarts({}) == 0
-    assert restarts({"containers": [{}, {"restartCount": 2}, {"restartCount": None}]}) == 2
+    assert count_restarts({}) == 0
+    assert count_restarts({"containers": [{}, {"restartCount": 2}, {"restartCount": None}]}) == 2

@@ -1,4 +1,4 @@
-"""Rules on spans: percentiles, failures, calls that are no longer made."""
+"""Rules on spans: percentiles, failures and missing calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from faultset.baselines.features.role_streams import Steps, idle_share, silences
+from faultset.baselines.features.role_streams import Steps, count_silent_steps, idle_share
 from faultset.baselines.methods.rules.trace_rules import (
     CLASS,
     MissingEdgeDetector,
@@ -35,11 +35,11 @@ def ended(ends: np.ndarray, durations: np.ndarray) -> EndedSpans:
 def test_a_percentile_is_the_smallest_duration_that_enough_do_not_exceed() -> None:
     rng = np.random.default_rng(0)
     durations, kinds = rng.integers(1, 10**6, 500), rng.integers(0, 4, 500)
-    found = high_percentiles(durations, kinds, 5)
+    result = high_percentiles(durations, kinds, 5)
     for kind in range(4):
-        own = durations[kinds == kind]
-        assert found[kind] == np.quantile(own, 0.95, method="inverted_cdf")
-    assert np.isnan(found[4])
+        values = durations[kinds == kind]
+        assert result[kind] == np.quantile(values, 0.95, method="inverted_cdf")
+    assert np.isnan(result[4])
 
 
 def test_latest_percentiles_are_those_of_the_last_twenty_spans_or_of_the_step() -> None:
@@ -48,31 +48,31 @@ def test_latest_percentiles_are_those_of_the_last_twenty_spans_or_of_the_step() 
     ends = np.sort(np.concatenate([rng.integers(0, 120, 60), np.full(50, 75)]))
     durations = rng.lognormal(12, 1, len(ends)).astype(np.int64)
     usual = np.array([durations.mean()])
-    found = recent_percentiles(steps, ended(ends, durations), usual)[:, 0]
+    result = recent_percentiles(steps, ended(ends, durations), usual)[:, 0]
     for step in range(12):
-        known = ends < 10 * (step + 1)
+        expected = ends < 10 * (step + 1)
         first = step
-        while first > 0 and ((ends >= 10 * first) & known).sum() < 20:
+        while first > 0 and ((ends >= 10 * first) & expected).sum() < 20:
             first -= 1
-        window = durations[(ends >= 10 * first) & known]
+        window = durations[(ends >= 10 * first) & expected]
         if len(window) < 20:
-            assert found[step] == 0.0
+            assert result[step] == 0.0
         else:
             exact = np.log(np.quantile(window, 0.95, method="inverted_cdf") / usual[0])
-            assert found[step] == pytest.approx(exact, abs=CLASS / 2 + 1e-9)
+            assert result[step] == pytest.approx(exact, abs=CLASS / 2 + 1e-9)
 
 
-def test_one_slow_span_in_twenty_is_no_change() -> None:
+def test_one_slow_span_in_twenty_is_not_a_change() -> None:
     steps = Steps(start_ns=0, step_ns=10, kept=np.arange(4), healthy=2, view_end_ns=40)
     durations = np.full(80, 1000)
     durations[45] = 100_000
-    found = recent_percentiles(steps, ended(np.arange(80) // 2, durations), np.array([1000.0]))
-    assert not found.any()
+    result = recent_percentiles(steps, ended(np.arange(80) // 2, durations), np.array([1000.0]))
+    assert not result.any()
 
 
 def test_silence_is_counted_in_steps() -> None:
     counts = np.array([[0, 1], [0, 1], [2, 0], [0, 0]])
-    assert silences(counts).T.tolist() == [[1, 2, 0, 1], [0, 0, 1, 2]]
+    assert count_silent_steps(counts).T.tolist() == [[1, 2, 0, 1], [0, 0, 1, 2]]
     assert idle_share(counts) == pytest.approx([3.5 / 5, 2.5 / 5])
 
 
@@ -96,13 +96,13 @@ def test_an_operation_that_becomes_slow_or_fast_is_reported(factor: float, examp
     view = example.view(healthy)
     assert TraceP95Detector().detect(view).alarm_ns is None
     cut = view.reference[1] + 10 * SECOND
-    found = TraceP95Detector().detect(alter(healthy, {"spans": slower(factor, "search", cut)}))
-    assert found.alarm_ns is not None
-    assert found.alarm_ns > cut
-    assert found.evidence[0].service == "search"
+    detection = TraceP95Detector().detect(alter(healthy, {"spans": slower(factor, "search", cut)}))
+    assert detection.alarm_ns is not None
+    assert detection.alarm_ns > cut
+    assert detection.evidence[0].service == "search"
 
 
-def test_calls_are_found_by_the_parent_of_a_span(example, healthy) -> None:
+def test_calls_are_derived_from_parents_of_spans(example, healthy) -> None:
     view = example.view(healthy)
     names = sorted(view.services)
     edges = np.unique(read_calls(view).edges)
@@ -113,7 +113,7 @@ def test_calls_are_found_by_the_parent_of_a_span(example, healthy) -> None:
 
 def test_a_call_that_names_its_peer_is_counted_once(alter, healthy, example) -> None:
     def named(rows: pa.Table) -> pa.Table:
-        """Give every span that has a child the child's service as its peer."""
+        """Set the peer of each span to the service of its child."""
         service = dict(zip(rows["span_id"].to_pylist(), rows["service"].to_pylist(), strict=True))
         child = dict(zip(rows["parent_span_id"].to_pylist(), rows["service"].to_pylist(), strict=True))
         peers = pa.array([child.get(span) for span in service], pa.string())
@@ -125,7 +125,7 @@ def test_a_call_that_names_its_peer_is_counted_once(alter, healthy, example) -> 
     assert set(np.unique(by_peer.edges)) == set(np.unique(by_parent.edges))
 
 
-def test_a_call_that_is_no_longer_made_is_missed(example, alter, healthy) -> None:
+def test_a_missing_call_is_detected(example, alter, healthy) -> None:
     view = example.view(healthy)
     cut = view.reference[1] + 10 * SECOND
 
@@ -135,18 +135,18 @@ def test_a_call_that_is_no_longer_made_is_missed(example, alter, healthy) -> Non
 
     detector = MissingEdgeDetector()
     assert detector.detect(view).alarm_ns is None
-    found = detector.detect(alter(healthy, {"spans": stopped}))
-    assert found.alarm_ns is not None
-    assert cut < found.alarm_ns < cut + 15 * SECOND
-    assert (found.evidence[0].service, found.evidence[0].subject) == ("search", "calls to geo")
+    detection = detector.detect(alter(healthy, {"spans": stopped}))
+    assert detection.alarm_ns is not None
+    assert cut < detection.alarm_ns < cut + 15 * SECOND
+    assert (detection.evidence[0].service, detection.evidence[0].subject) == ("search", "calls to geo")
 
 
 def test_failures_beyond_the_healthy_share_are_reported(example, faulty) -> None:
-    found = TraceErrorsDetector().detect(example.view(faulty))
+    detection = TraceErrorsDetector().detect(example.view(faulty))
     label = example.label(faulty)
-    assert found.alarm_ns is not None
-    assert found.alarm_ns > label.inject_start_ns
-    assert found.evidence[0].service == label.targets[0]
+    assert detection.alarm_ns is not None
+    assert detection.alarm_ns > label.inject_start_ns
+    assert detection.evidence[0].service == label.targets[0]
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(1, False), (3, False), (5, True)])
@@ -164,13 +164,13 @@ def test_failures_within_three_seconds_raise_no_alarm_and_those_of_more_do(
         hit &= np.array(rows["service"].to_pylist()) == service
         assert hit.sum() >= 2 * seconds
         states = np.where(hit, "error", np.array(rows["status"].to_pylist(), dtype=object))
-        place = rows.schema.get_field_index("status")
+        position = rows.schema.get_field_index("status")
         return rows.set_column(
-            place, rows.schema.field(place), pa.array(states.tolist(), rows.schema.field(place).type)
+            position, rows.schema.field(position), pa.array(states.tolist(), rows.schema.field(position).type)
         )
 
-    found = TraceErrorsDetector().detect(alter(healthy, {"spans": failing}))
-    assert (found.alarm_ns is not None) is expected
-    if found.alarm_ns is not None:
-        assert found.alarm_ns == start + 5 * SECOND
-        assert found.evidence[0].service == service
+    detection = TraceErrorsDetector().detect(alter(healthy, {"spans": failing}))
+    assert (detection.alarm_ns is not None) is expected
+    if detection.alarm_ns is not None:
+        assert detection.alarm_ns == start + 5 * SECOND
+        assert detection.evidence[0].service == service

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from faultset.baselines.api.contract import Ranking
-from faultset.evaluators.execution.runners.answers import METRICS_KEPT, InvalidAnswer, check_ranking
+from faultset.evaluators.execution.runners.answers import (
+    LEFT_OUT_KEPT,
+    METRICS_KEPT,
+    InvalidAnswer,
+    check_ranking,
+    with_left_out,
+)
 
 
 def stored(answer: Ranking) -> dict[str, Any]:
@@ -42,3 +48,12 @@ def test_a_ranking_keeps_the_pods_and_metrics_of_services_that_it_names() -> Non
     assert found.pods == {"a-1": 2.0}
     assert found.metrics == {("a", "x"): 1.0}
     assert Ranking.of({}, ("a", "b"), pods=pods).pods == {}
+
+
+def test_an_answer_names_the_first_series_that_its_method_left_out_and_counts_all() -> None:
+    answer = check_ranking(Ranking(scores={"a": 1.0}), ("a", "b"))
+    assert with_left_out(answer, set()) == answer
+    series = {("a", f"setting_{number:03}") for number in range(LEFT_OUT_KEPT + 5)}
+    text = json.loads(with_left_out(answer, series).text)
+    assert text["left_out"][0] == ["a", "setting_000"]
+    assert (len(text["left_out"]), text["left_out_count"]) == (LEFT_OUT_KEPT, LEFT_OUT_KEPT + 5)

@@ -38,6 +38,16 @@ def test_what_is_worked_out_of_an_episode_is_worked_out_once_and_forgotten_with_
     assert len(calls) == 3
 
 
+def test_series_left_out_of_a_shared_value_are_noted_for_every_method_that_uses_it(example_dataset: Path) -> None:
+    cache, path = Cache(), str(next(iter((Path(example_dataset) / "episodes").iterdir())))
+    noted = []
+    for _ in range(2):
+        view = SharedView(path, cache, tables=frozenset())
+        view.once("outer", lambda view=view: view.once("inner", lambda: view.note_left_out([("geo", "limit")])))
+        noted.append(view.left_out)
+    assert noted == [{("geo", "limit")}] * 2
+
+
 def test_columns_that_are_kept_count_with_their_size_and_the_oldest_go_first() -> None:
     cache, made = Cache(40_000), []
 

@@ -1,1 +1,1 @@
-"""Published anomaly detectors."""
+"""Anomaly detectors."""

@@ -1,4 +1,4 @@
-"""DeepLog in its Markov form: lines that do not follow on the lines before them."""
+"""DeepLog: lines that are unexpected after the previous ones, by counts or by an LSTM."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from faultset.baselines.api.contract import Detection, Evidence, Untrained, firs
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import LEAST_SAMPLES
-from faultset.baselines.features.role_streams import RECENT, Ints, excess_surprise, recent_sums, steps_of
+from faultset.baselines.features.role_streams import RECENT, Ints, excess_surprise, read_steps, sum_recent
 from faultset.baselines.logs.templates import TemplateLines, read_template_lines
-from faultset.baselines.methods.detection.neural import neural_detector
-from faultset.baselines.neural import (
+from faultset.baselines.methods.detection.neural_detectors import neural_detector
+from faultset.baselines.networks import (
     Parameters,
     dense,
     dense_parameters,
     log_softmax,
     lstm_last,
     lstm_parameters,
-    trained,
+    train,
 )
 from faultset.baselines.stats.scaling import LEVEL, distinct, reference_limit
 
@@ -37,36 +37,36 @@ _MOST_EVIDENCE = 5
 Verdicts = npt.NDArray[np.bool_]
 
 
-def unexpected_lines(
+def find_unexpected_lines(
     templates: Ints, groups: Ints, healthy: Verdicts, *, order: int = ORDER, top: int = TOP, leave_out: bool = True
 ) -> Verdicts:
-    """Tell which lines are not among the likely successors of the lines before them, by what healthy lines did.
+    """Return which lines are not among the likely successors of the previous lines.
 
-    The same as `log_sequences.NextTemplate` on each group's sequence, for all groups at once: the longest context
-    that healthy lines have seen decides, and the likely successors are the `top` most frequent, at most half of the
-    group's healthy templates.
+    Equals `logs.scores.NextTemplate` on each group's sequence, for all groups at once. The longest context that occurs
+    in healthy lines decides. The likely successors are the `top` most frequent, at most half of the group's healthy
+    templates.
 
     Parameters
     ----------
     templates, groups
-        [L] of each line, in order of time within each group.
+        [L] template and group of each line, ordered by time within each group.
     leave_out
-        Judge a healthy line by the others: what was seen once, in this line, was not seen.
+        Whether to exclude a healthy line from the counts that it is judged by.
     """
     count = len(templates)
     sequence = np.argsort(groups, kind="stable")
     token, owner, known = templates[sequence], groups[sequence], healthy[sequence]
     kinds = int(templates.max()) + 1 if count else 1
-    place = np.arange(count) - np.searchsorted(owner, owner)
+    position = np.arange(count) - np.searchsorted(owner, owner)
     most = _most_likely(owner, token, known, kinds, top)
     missed = np.ones(count, dtype=bool)
     context = owner
     for length in range(1, min(order, count - 1) + 1):
         before = np.concatenate([np.zeros(length, dtype=np.int64), token[:-length]])
         context = distinct(context * kinds + before).code
-        rows = np.flatnonzero(place >= length)
+        rows = np.flatnonzero(position >= length)
         seen, likely = _judge(context[rows], token[rows], known[rows], kinds, most[rows], leave_out)
-        # A longer context, where it was seen, overrules the shorter ones.
+        # The longest context that was seen decides.
         missed[rows[seen]] = ~likely[seen]
     verdicts = np.empty(count, dtype=bool)
     verdicts[sequence] = missed
@@ -74,7 +74,7 @@ def unexpected_lines(
 
 
 def _most_likely(owner: Ints, token: Ints, known: Verdicts, kinds: int, top: int) -> Ints:
-    """Successors that count as likely, for each line: half of the templates of its group's healthy lines."""
+    """Return the number of likely successors per line, at most half of its group's healthy templates."""
     pairs = distinct(owner[known] * kinds + token[known]).values
     vocabulary = np.bincount(pairs // kinds, minlength=int(owner.max()) + 1 if len(owner) else 1)
     return np.minimum(top, np.maximum(1, vocabulary // 2))[owner]
@@ -83,26 +83,26 @@ def _most_likely(owner: Ints, token: Ints, known: Verdicts, kinds: int, top: int
 def _judge(
     context: Ints, token: Ints, known: Verdicts, kinds: int, most: Ints, leave_out: bool
 ) -> tuple[Verdicts, Verdicts]:
-    """Whether each line's context was seen, and whether the line is a likely successor of it."""
+    """Return whether each line's context was seen, and whether the line is a likely successor."""
     pairs, _, pair = distinct(context * kinds + token)
     times = np.bincount(pair[known], minlength=len(pairs))
-    place = pairs // kinds
-    # Rank of each pair within its context; ties by the template that came first.
-    order = np.lexsort([pairs, -times, place])
+    pair_context = pairs // kinds
+    # Rank of each pair within its context; ties by template number.
+    order = np.lexsort([pairs, -times, pair_context])
     rank = np.empty(len(pairs), dtype=np.int64)
-    rank[order] = np.arange(len(pairs)) - np.searchsorted(place[order], place[order])
-    own = known.astype(np.int64) if leave_out else np.zeros(len(token), dtype=np.int64)
-    seen = np.bincount(context[known], minlength=int(context.max()) + 1 if len(context) else 1)[context] > own
-    return seen, (times[pair] > own) & (rank[pair] < most)
+    rank[order] = np.arange(len(pairs)) - np.searchsorted(pair_context[order], pair_context[order])
+    self_count = known.astype(np.int64) if leave_out else np.zeros(len(token), dtype=np.int64)
+    seen = np.bincount(context[known], minlength=int(context.max()) + 1 if len(context) else 1)[context] > self_count
+    return seen, (times[pair] > self_count) & (rank[pair] < most)
 
 
 class UnexpectedLinesDetector(Untrained):
-    """What forms of DeepLog share: an anomaly are more unexpected lines than the reference makes likely."""
+    """Base class of DeepLog variants: an anomaly is an unlikely number of unexpected lines."""
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Score every step after the reference by the service with the most surprising excess."""
+        """Score every step after the reference by the least likely service."""
         lines = read_template_lines(episode)
-        steps = steps_of(episode)
+        steps = read_steps(episode)
         step = steps.of(lines.times_ns)
         healthy = (step >= 0) & (step < steps.healthy)
         if steps.healthy < LEAST_SAMPLES or not healthy.any():
@@ -111,12 +111,12 @@ class UnexpectedLinesDetector(Untrained):
         if missed is None:
             return Detection.silent()
         count = len(episode.services)
-        every = recent_sums(steps.counts(lines.times_ns, lines.services, count))
-        some = recent_sums(steps.counts(lines.times_ns[missed], lines.services[missed], count))
+        every = sum_recent(steps.counts(lines.times_ns, lines.services, count))
+        some = sum_recent(steps.counts(lines.times_ns[missed], lines.services[missed], count))
         total = np.bincount(lines.services[healthy], minlength=count)
         wrong = np.bincount(lines.services[healthy & missed], minlength=count)
         surprise = excess_surprise(some, every, (wrong + 0.5) / (total + 1.0))
-        # A service that wrote nothing in the reference has not shown what follows on what.
+        # Without lines in the reference there is nothing to compare with.
         surprise[:, total == 0] = 0.0
         scores = surprise.max(axis=1)
         limit = reference_limit(scores[RECENT - 1 : steps.healthy], least=float(np.log10(count / LEVEL)))
@@ -126,7 +126,7 @@ class UnexpectedLinesDetector(Untrained):
         return Detection.from_scores(steps.times_ns, scores, limit, evidence=evidence)
 
     def _unexpected(self, lines: TemplateLines, healthy: Verdicts) -> Verdicts | None:
-        """Tell which lines were not to be expected after those before them; None when nothing was learned."""
+        """Return which lines were unexpected after the previous ones; None before training."""
         raise NotImplementedError
 
 
@@ -141,21 +141,21 @@ class UnexpectedLinesDetector(Untrained):
     speed="instant",
     complexity="O(L·h·log L + services·T)",
     departures=(
-        "Counts of which template follows on up to three others stand in for the network, which a few minutes of logs "
-        "do not train.",
-        "Parameter values are not looked at.",
-        "A single unexpected line is no anomaly: more of them within five steps than the reference makes likely are.",
+        "Counts of the next template after up to three others replace the network, because a few minutes of logs are "
+        "too little training data.",
+        "Parameter values are ignored.",
+        "An anomaly is an unlikely number of unexpected lines within five steps, not a single one.",
     ),
 )
 class DeepLogMarkovDetector(UnexpectedLinesDetector):
-    """Detect when a service writes more unexpected lines than it does when healthy.
+    """Detect when a service writes more unexpected lines than in the reference, by counts.
 
     Parameters
     ----------
     order
-        Lines that are looked back on, at most.
+        Largest number of previous lines in a context.
     top
-        Successors that count as expected, at most.
+        Largest number of successors that count as expected.
 
     References
     ----------
@@ -167,13 +167,13 @@ class DeepLogMarkovDetector(UnexpectedLinesDetector):
         self.top = top
 
     def _unexpected(self, lines: TemplateLines, healthy: Verdicts) -> Verdicts:
-        return unexpected_lines(lines.templates, lines.services, healthy, order=self.order, top=self.top)
+        return find_unexpected_lines(lines.templates, lines.services, healthy, order=self.order, top=self.top)
 
 
 def _evidence(
     lines: TemplateLines, step: Ints, missed: Verdicts, healthy: int, alarm_ns: int, episode: EpisodeView
 ) -> tuple[Evidence, ...]:
-    """Name the unexpected lines up to the alarm that came most often."""
+    """Return the most frequent unexpected lines before the alarm as evidence."""
     rows = missed & (step >= healthy) & (lines.times_ns < alarm_ns)
     kinds, times = np.unique(lines.services[rows] * len(lines.texts) + lines.templates[rows], return_counts=True)
     services = sorted(episode.services)
@@ -194,52 +194,51 @@ BATCH = 128
 UPDATES = 400
 _WIDTH = 16
 _UNKNOWN, _BEFORE = 0, 1
-"""Numbers of templates that training did not show, and of the time before a service's first line."""
+"""Codes of unknown templates and of positions before a service's first line."""
 _SHARED = (
-    "One layer instead of two, on vectors that are learned for templates; one model for the lines of all services, "
-    "each service a sequence of its own.",
-    "Parameter values are not looked at.",
-    "A single unexpected line is no anomaly: more of them within five steps than the reference makes likely are.",
-    "A template that training did not show is unexpected, also in the reference, which then makes it likely.",
+    "One layer instead of two, on learned template vectors; one model for all services, with a sequence per service.",
+    "Parameter values are ignored.",
+    "An anomaly is an unlikely number of unexpected lines within five steps, not a single one.",
+    "Templates that are not in the training data are unexpected in the reference as well.",
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class NextTemplateNetwork:
-    """A trained network with the templates that it knows."""
+    """A trained network and the templates of its training data."""
 
     known: Mapping[str, int]
     parameters: Parameters
 
     def windows(self, lines: TemplateLines) -> Ints:
-        """[lines, HISTORY + 1] numbers of the templates before each line of its service, and its own."""
+        """Return codes [lines, HISTORY + 1] of the previous templates of the same service and of the line itself."""
         numbers = np.array([self.known.get(text, _UNKNOWN) for text in lines.texts] or [0], dtype=np.int64)
         order = np.argsort(lines.services, kind="stable")
         owner, token = lines.services[order], numbers[lines.templates[order]]
-        place = np.arange(len(order)) - np.searchsorted(owner, owner)
-        found = np.empty((len(order), HISTORY + 1), dtype=np.int64)
+        position = np.arange(len(order)) - np.searchsorted(owner, owner)
+        numbers_before = np.empty((len(order), HISTORY + 1), dtype=np.int64)
         for back in range(HISTORY + 1):
             shifted = np.concatenate([np.full(back, _BEFORE), token[: len(token) - back]])[: len(token)]
-            found[order, HISTORY - back] = np.where(place >= back, shifted, _BEFORE)
-        return found
+            numbers_before[order, HISTORY - back] = np.where(position >= back, shifted, _BEFORE)
+        return numbers_before
 
     def misses(self, windows: Ints, top: int) -> Verdicts:
-        """[lines] whether each line is not among the `top` that the network holds most likely."""
+        """Return whether each line is not among the `top` most likely ones."""
         unique, which = np.unique(windows, axis=0, return_inverse=True)
         shares = log_shares(np, self.parameters, unique[:, :-1])
-        own = np.take_along_axis(shares, unique[:, -1:], axis=1)
-        missed = ((shares > own).sum(axis=1) >= top) | (unique[:, -1] == _UNKNOWN)
+        actual = np.take_along_axis(shares, unique[:, -1:], axis=1)
+        missed = ((shares > actual).sum(axis=1) >= top) | (unique[:, -1] == _UNKNOWN)
         return missed[which.ravel()]
 
 
 def log_shares(xp: Any, parameters: Parameters, before: Any) -> Any:
-    """[B, templates] log probability of what comes next."""
+    """Return log probabilities [B, templates] of the next template."""
     output, _ = lstm_last(xp, parameters["cell"], parameters["vectors"][before])
     return log_softmax(xp, dense(xp, parameters["output"], output))
 
 
 def surprise(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: Any) -> Any:
-    """Mean cross entropy of the template that came."""
+    """Return the mean cross entropy of the next template."""
     (windows,) = batch
     return -xp.take_along_axis(log_shares(xp, parameters, windows[:, :-1]), windows[:, -1:], axis=1).mean()
 
@@ -254,18 +253,18 @@ def surprise(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: Any) ->
     departures=(*_SHARED, "The network is trained by Adam for a fixed number of updates."),
 )
 class DeepLogLSTM(UnexpectedLinesDetector):
-    """Detect when a service writes more lines that the network did not expect than it does when healthy.
+    """Detect when a service writes more unexpected lines than in the reference, by an LSTM.
 
     Parameters
     ----------
     updates
-        Steps of the optimizer, each on 128 lines with those before them; 0 leaves the weights as they were drawn.
+        Steps of the optimizer, each on 128 lines with their context; 0 for random weights.
     hidden
         Units of the cell.
     top
-        Successors that count as expected.
+        Number of successors that count as expected.
     seed
-        Of the weights and of the order of the lines.
+        Seed of the weights and of the order of lines.
 
     References
     ----------
@@ -277,7 +276,7 @@ class DeepLogLSTM(UnexpectedLinesDetector):
         self.model_: NextTemplateNetwork | None = None
 
     def fit(self, healthy: Sequence[EpisodeView]) -> Self:
-        """Learn what follows on what in healthy logs; without any lines, `detect` is silent."""
+        """Learn the sequences of healthy logs; without any lines, `detect` raises no alarm."""
         read = [read_template_lines(episode) for episode in healthy]
         count: Counter[str] = Counter()
         for lines in read:
@@ -286,14 +285,14 @@ class DeepLogLSTM(UnexpectedLinesDetector):
         self.model_ = None
         if not count:
             return self
-        # The most frequent, ties by text, so that the order of the episodes cannot matter.
+        # Ties by text, so that the order of episodes does not matter.
         texts = sorted(count, key=lambda text: (-count[text], text))[:MOST_TEMPLATES]
-        known = {text: number + 2 for number, text in enumerate(texts)}
-        network = NextTemplateNetwork(known=known, parameters=self._initial(len(known) + 2))
+        numbers = {text: number + 2 for number, text in enumerate(texts)}
+        network = NextTemplateNetwork(known=numbers, parameters=self._initial(len(numbers) + 2))
         windows = np.concatenate([network.windows(lines) for lines in read if len(lines.templates)])
         windows = windows[:: -(-len(windows) // MOST_WINDOWS)]
         if self.updates:
-            parameters = trained(
+            parameters = train(
                 network.parameters,
                 [(surprise, ("vectors", "cell", "output"))],
                 [windows],
@@ -301,7 +300,7 @@ class DeepLogLSTM(UnexpectedLinesDetector):
                 batch=BATCH,
                 seed=self.seed,
             )
-            network = NextTemplateNetwork(known=known, parameters=parameters)
+            network = NextTemplateNetwork(known=numbers, parameters=parameters)
         self.model_ = network
         return self
 
@@ -328,7 +327,7 @@ class DeepLogLSTM(UnexpectedLinesDetector):
     departures=_SHARED,
 )
 class UntrainedDeepLogLSTM(DeepLogLSTM):
-    """Control: DeepLog's network with the weights that its training would begin with, and the same templates.
+    """Control: DeepLog's network with its initial weights and the same templates.
 
     References
     ----------

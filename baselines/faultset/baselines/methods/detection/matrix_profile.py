@@ -1,4 +1,4 @@
-"""Matrix profile: the distance of each subsequence to the healthy one that is most like it."""
+"""Matrix profile: the distance of each subsequence to the nearest healthy one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from faultset.baselines.api.contract import Detection, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
-from faultset.baselines.features.held_out import HeldOut, own_limits, read_held_out, without_spikes
+from faultset.baselines.features.held_out import HeldOut, divide_by_limits, read_held_out, remove_spikes
 from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
 
 if TYPE_CHECKING:
@@ -23,24 +23,24 @@ Pieces = npt.NDArray[np.floating]
 
 
 def subsequences(series: npt.NDArray[np.floating], length: int) -> Pieces:
-    """All subsequences of each column of [T, S], as [S, T - length + 1, length]."""
+    """Return all subsequences of each column of [T, S], as [S, T - length + 1, length]."""
     return np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(series, length, axis=0).swapaxes(0, 1))
 
 
 def nearest_distances(in_test_window: Pieces, healthy: Pieces, *, apart: int = 0) -> Matrix:
-    """Euclidean distance of each questioned subsequence to the nearest healthy one of its series.
+    """Return the Euclidean distance of each subsequence to the nearest healthy one of its series.
 
-    Values are not normalised, since that would hide a shift of level.
+    Values are not normalised, because that would hide a shift of the level.
 
     Parameters
     ----------
     apart
-        Both are the same subsequences, and those fewer than so many samples apart are no match of each other.
+        If positive, both arguments are the same subsequences, and closer ones than this do not match.
 
     Returns
     -------
     ndarray
-        [S, count of the questioned]
+        [S, number of subsequences in the test window]
     """
     squared = (
         (in_test_window**2).sum(axis=-1)[:, :, None]
@@ -48,8 +48,8 @@ def nearest_distances(in_test_window: Pieces, healthy: Pieces, *, apart: int = 0
         - 2 * (in_test_window @ healthy.swapaxes(1, 2))
     )
     if apart:
-        place = np.arange(in_test_window.shape[1])
-        squared[:, np.abs(place[:, None] - place) < apart] = np.inf
+        position = np.arange(in_test_window.shape[1])
+        squared[:, np.abs(position[:, None] - position) < apart] = np.inf
     return np.sqrt(np.maximum(squared.min(axis=-1), 0.0)).astype(float)
 
 
@@ -64,19 +64,19 @@ def nearest_distances(in_test_window: Pieces, healthy: Pieces, *, apart: int = 0
     speed="instant",
     complexity="O(S·T·n·m)",
     departures=(
-        "Subsequences are compared with those of the reference alone, so that nothing looks ahead and a fault that "
-        "lasts does not match itself.",
-        "Distances are not normalised, and are divided by the largest that the series has within the reference.",
-        "An instant has the score of its most discordant series; what one sample alone shows is left out first.",
+        "Subsequences are compared with the reference only, so that nothing looks ahead and a lasting fault does not "
+        "match itself.",
+        "Distances are not normalised, and are divided by the largest distance of the series in the reference.",
+        "A sample has the score of its most discordant series; deviations of single samples are removed first.",
     ),
 )
 class MatrixProfileDetector(Untrained):
-    """Detect a subsequence of some series that nothing in the reference resembles.
+    """Detect subsequences that are unlike all of the reference.
 
     Parameters
     ----------
     length
-        Samples in a subsequence; at most a quarter of the reference.
+        Number of samples in a subsequence; at most a quarter of the reference.
 
     References
     ----------
@@ -88,33 +88,33 @@ class MatrixProfileDetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference by the subsequence that ends with it."""
-        found = read_held_out(episode)
-        if found is None:
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent(1.0)
-        normal, values = _lasting(found)
+        normal, values = _lasting(held_out)
         healthy = len(normal)
         length = max(2, min(self.length, healthy // 4))
         alive = np.abs(np.vstack([normal, values])).max(axis=0) > 1e-6
         if not alive.any():
-            return found.detection(np.zeros(len(values)), 1.0)
+            return held_out.detection(np.zeros(len(values)), 1.0)
         pieces = subsequences(np.vstack([normal, values])[:, alive].astype(np.float32), length)
         first = healthy - length + 1
         within = nearest_distances(pieces[:, :first], pieces[:, :first], apart=max(1, length // 2))
         across = nearest_distances(pieces[:, first:], pieces[:, :first])
-        # Half a sigma over the whole length is nothing, however still the series was before.
-        ratios, limit = own_limits(within.T, across.T, 0.5 * np.sqrt(length))
+        # Ignore distances below half a sigma over the whole length.
+        ratios, limit = divide_by_limits(within.T, across.T, 0.5 * np.sqrt(length))
         shares = np.zeros(values.shape)
         shares[:, alive] = ratios * np.sign(values[:, alive])
-        return found.detection(
+        return held_out.detection(
             ratios.max(axis=1), limit, by_series=shares, detail="times as far as any healthy subsequence"
         )
 
 
-def _lasting(found: HeldOut) -> tuple[Matrix, Matrix]:
-    """Deviations that last, of both on one scale: blocks that are held out have scales of their own."""
-    reference = found.windows.reference
+def _lasting(held_out: HeldOut) -> tuple[Matrix, Matrix]:
+    """Return lasting deviations of reference and test window on one scale."""
+    reference = held_out.windows.reference
     mean, sd = mean_and_sd(reference)
-    there = np.zeros(reference.shape, dtype=bool)
-    normal = deviations(reference, mean, with_metric_floor(sd, found.windows.series), there)
-    z = without_spikes(np.vstack([normal, found.z])).clip(-CLIP, CLIP)
+    present = np.zeros(reference.shape, dtype=bool)
+    normal = deviations(reference, mean, with_metric_floor(sd, held_out.windows.series), present)
+    z = remove_spikes(np.vstack([normal, held_out.z])).clip(-CLIP, CLIP)
     return z[: len(normal)], z[len(normal) :]

@@ -53,7 +53,7 @@ _MOST_EVIDENCE = 5
     ),
 )
 class MKSMC(Untrained):
-    """Detect by the largest K-sigma along random directions of all series together.
+    """Detect deviations by the largest K-sigma of all series along random directions.
 
     The score is in sigmas: the K that is as rare in one dimension as the deviation is among all series, by
     simulation of the normal model.
@@ -61,21 +61,20 @@ class MKSMC(Untrained):
     Parameters
     ----------
     k
-        Sigmas beyond which a sample is anomalous.
+        Number of sigmas beyond which a sample is anomalous.
     directions
-        Random directions in addition to the axes.
+        Number of random directions in addition to the axes.
     draws
         Simulated samples, each conditioned on a large deviation.
     shrink
-        Weight of the identity in the correlation matrix; by default at least a tenth, more with few samples.
+        Weight of the identity in the correlation matrix; at least 0.1 by default, more for few samples.
     robust
         Standardise by median and median absolute deviation.
     guard
-        Raise the threshold to the largest out-of-fold score of the reference; by default only when there are
-        fewer than three samples per series.
+        Raise the threshold to the largest out-of-fold score of the reference; by default only with fewer than three
+        samples per series.
     group_by_service
-        Score each service alone at a level divided by their number: one series' fault is not diluted by
-        hundreds of quiet ones.
+        Score each service separately at a level divided by their number, so that quiet series do not dilute a fault.
     metric_floor
         Raise the spread of each series to a quarter of what its metric has over all services.
 
@@ -118,7 +117,7 @@ class MKSMC(Untrained):
             floor = metric_floor(mean_and_sd(windows.reference)[1], windows.series)
         groups = self._groups(windows)
         parts = [self._score(windows, columns, floor[columns], len(groups), rng) for columns in groups]
-        # Thresholds differ between groups because of the guard, so what is compared is the margin above them.
+        # Thresholds differ between groups because of the guard, so compare the margins above them.
         margins = np.array([score - threshold for score, threshold, _ in parts])
         leading = margins.argmax(axis=0)
         threshold = max(limit for _, limit, _ in parts)
@@ -141,9 +140,9 @@ class MKSMC(Untrained):
     def _score(
         self, windows: Windows, columns: npt.NDArray[np.intp], floor: Matrix, groups: int, rng: np.random.Generator
     ) -> tuple[Matrix, float, Matrix]:
-        """Equivalent sigmas of each sample, their threshold, and the share of each series in them.
+        """Return equivalent sigmas of each sample, their threshold, and the share of each series in them.
 
-        Series that do not move within the reference are looked at one by one: they have no part in any correlation.
+        Series that are constant in the reference are scored separately, because they have no correlations.
         """
         moving = varies(windows.reference[:, columns])
         reference = windows.reference[:, columns[moving]]
@@ -170,7 +169,7 @@ class MKSMC(Untrained):
         return sigmas[:-1], float(sigmas[-1]), shares
 
     def _first_moves(self, windows: Windows, columns: npt.NDArray[np.intp], floor: Matrix) -> Matrix:
-        """[T, columns] how far series that never moved within the reference are from where they were."""
+        """Return deviations [T, columns] of series that are constant in the reference."""
         center, scale = mean_and_sd(windows.reference[:, columns])
         z = deviations(windows.values[:, columns], center, np.maximum(scale, floor), windows.absent[:, columns])
         return np.minimum(np.abs(z), CLIP)

@@ -1,4 +1,4 @@
-"""Detectors that score each instant by how far it lies outside of the healthy ones."""
+"""Detectors that score each sample by its distance from the healthy ones."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from faultset.baselines.api.contract import Detection, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
-from faultset.baselines.features.held_out import folds, held_out_scores, read_held_out
-from faultset.baselines.features.role_streams import service_roles, system_signals
+from faultset.baselines.features.held_out import hold_out_scores, read_held_out, split_folds
+from faultset.baselines.features.role_streams import stream_service_roles, stream_signals
 from faultset.baselines.stats.outlier_scores import (
     ecod_scores,
     forest_scores,
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 PRINCIPAL_CLIP = 20.0
-_CALIBRATED = "The limit is what a healthy sample reaches once in 370, from scores of the reference held out in blocks."
-_STREAMS = "Looks at log(1 + largest |z|) of each role of each service instead of at every series."
-_SIGNALS = "Looks at five signals of the system, each log(1 + largest |z|): it needs several samples per dimension."
+_CALIBRATED = "The limit is what one in 370 healthy samples exceeds, from held-out scores of the reference."
+_STREAMS = "The input is log(1 + largest |z|) of each role of each service instead of every series."
+_SIGNALS = "The input is log(1 + largest |z|) of each signal of the system: it needs several samples per dimension."
 
 
 @baseline(
@@ -43,8 +43,8 @@ _SIGNALS = "Looks at five signals of the system, each log(1 + largest |z|): it n
     complexity="O(S·T + trees·(n + T)·log n)",
     departures=(
         _SIGNALS,
-        "Each tree sees half of the reference, and a healthy sample is scored by the trees that did not see it.",
-        "The limit is the largest score of the reference: scores are bounded and have no tail to go by.",
+        "Each tree is grown from half of the reference; a healthy sample is scored by trees grown without it.",
+        "The limit is the largest score of the reference, because bounded scores have no tail to fit.",
     ),
 )
 class IsolationForestDetector(Untrained):
@@ -53,7 +53,7 @@ class IsolationForestDetector(Untrained):
     Parameters
     ----------
     trees
-        In the forest.
+        Number of trees.
 
     References
     ----------
@@ -66,12 +66,12 @@ class IsolationForestDetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference between 0 and 1."""
-        found = read_held_out(episode)
-        if found is None:
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent(0.5)
-        streams = system_signals(episode, found)
+        streams = stream_signals(episode, held_out)
         healthy, scores = forest_scores(streams.normal, streams.values, trees=self.trees, seed=self.seed)
-        return found.detection(scores, float(healthy.max()))
+        return held_out.detection(scores, float(healthy.max()))
 
 
 @baseline(
@@ -86,17 +86,17 @@ class IsolationForestDetector(Untrained):
     complexity="O(S·T + p·n·T)",
     departures=(
         _STREAMS,
-        "Compares with the reference alone; the neighbours are twenty, or half of the reference where that is fewer.",
+        "Compares with the reference only, with 20 neighbours, or half of the reference if that is fewer.",
         _CALIBRATED,
     ),
 )
 class LocalOutlierFactorDetector(Untrained):
-    """Detect samples whose neighbours in the reference lie much closer together than they to them.
+    """Detect samples in regions that are much less dense than those of their neighbours.
 
     Parameters
     ----------
     neighbours
-        Healthy samples whose density counts.
+        Number of healthy neighbours.
 
     References
     ----------
@@ -107,17 +107,17 @@ class LocalOutlierFactorDetector(Untrained):
         self.neighbours = neighbours
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Score every sample after the reference; 1 is as dense as its neighbours."""
-        found = read_held_out(episode)
-        if found is None:
+        """Score every sample after the reference; 1 means as dense as its neighbours."""
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent(1.0)
-        streams = service_roles(episode, found)
+        streams = stream_service_roles(episode, held_out)
 
         def score(normal: Matrix, points: Matrix) -> Matrix:
             return local_outlier_factors(normal, points, neighbours=self.neighbours)
 
-        limit = reference_limit(held_out_scores(streams.normal, score))
-        return found.detection(score(streams.normal, streams.values), limit)
+        limit = reference_limit(hold_out_scores(streams.normal, score))
+        return held_out.detection(score(streams.normal, streams.values), limit)
 
 
 @baseline(
@@ -132,12 +132,12 @@ class LocalOutlierFactorDetector(Untrained):
     complexity="O(S·T + p²·n + p³)",
     departures=(
         _STREAMS,
-        "The covariance is shrunk as Ledoit and Wolf do, since there are more streams than healthy samples.",
+        "The covariance uses Ledoit-Wolf shrinkage, because there are more streams than healthy samples.",
         _CALIBRATED,
     ),
 )
 class MahalanobisDetector(Untrained):
-    """Detect samples far from the healthy mean, by the covariance of all services' streams.
+    """Detect samples with a large Mahalanobis distance from the healthy mean of all streams.
 
     References
     ----------
@@ -147,12 +147,12 @@ class MahalanobisDetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference by its distance."""
-        found = read_held_out(episode)
-        if found is None:
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent()
-        streams = service_roles(episode, found)
-        limit = reference_limit(held_out_scores(streams.normal, shrunk_mahalanobis))
-        return found.detection(shrunk_mahalanobis(streams.normal, streams.values), limit)
+        streams = stream_service_roles(episode, held_out)
+        limit = reference_limit(hold_out_scores(streams.normal, shrunk_mahalanobis))
+        return held_out.detection(shrunk_mahalanobis(streams.normal, streams.values), limit)
 
 
 @baseline(
@@ -168,7 +168,7 @@ class MahalanobisDetector(Untrained):
     complexity="O(S·T + starts·n·p²)",
     departures=(
         _SIGNALS,
-        "Signals that hardly move in the reference are measured apart.",
+        "Signals that hardly move in the reference are measured separately.",
         _CALIBRATED,
     ),
 )
@@ -185,16 +185,16 @@ class MCDDetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference by its robust distance."""
-        found = read_held_out(episode)
-        if found is None:
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent()
-        streams = system_signals(episode, found)
+        streams = stream_signals(episode, held_out)
 
         def score(normal: Matrix, points: Matrix) -> Matrix:
             return robust_mahalanobis(normal, points, seed=self.seed)
 
-        limit = reference_limit(held_out_scores(streams.normal, score, count=3))
-        return found.detection(score(streams.normal, streams.values), limit)
+        limit = reference_limit(hold_out_scores(streams.normal, score, count=3))
+        return held_out.detection(score(streams.normal, streams.values), limit)
 
 
 @baseline(
@@ -208,13 +208,13 @@ class MCDDetector(Untrained):
     speed="instant",
     complexity="O(S·T·n)",
     departures=(
-        "Tail probabilities come from the reference alone, with one added to both counts; the published code counts "
-        "the questioned samples too, so that a score depends on what comes later.",
+        "Tail probabilities come from the reference only, with 1 added to both counts; the published code also counts "
+        "the test samples, so that scores depend on later data.",
         _CALIBRATED,
     ),
 )
 class ECODDetector(Untrained):
-    """Detect samples that lie in the tails of many series at once, by their empirical distributions.
+    """Detect samples in the tails of many empirical distributions at once.
 
     References
     ----------
@@ -223,15 +223,15 @@ class ECODDetector(Untrained):
     """
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Score every sample after the reference by the sum of its tail surprises."""
-        found = read_held_out(episode)
-        if found is None:
+        """Score every sample after the reference by its summed tail surprises."""
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent()
-        windows = found.windows
+        windows = held_out.windows
         values = windows.values.copy()
         values[windows.absent] = np.inf
-        limit = reference_limit(held_out_scores(windows.reference, ecod_scores))
-        return found.detection(ecod_scores(windows.reference, values), limit)
+        limit = reference_limit(hold_out_scores(windows.reference, ecod_scores))
+        return held_out.detection(ecod_scores(windows.reference, values), limit)
 
 
 @baseline(
@@ -245,17 +245,17 @@ class ECODDetector(Untrained):
     speed="instant",
     complexity="O(S·n² + S·n·T)",
     departures=(
-        "Both limits come from held-out scores of the reference; their closed forms need more samples than series.",
+        "Both limits come from held-out scores of the reference, because their formulas need more samples than series.",
         "Deviations are clipped at twenty sigma.",
     ),
 )
 class PCADetector(Untrained):
-    """Detect samples that leave the principal subspace of the reference, or go far within it.
+    """Detect samples far from the principal subspace of the reference, or far from its centre within it.
 
     Parameters
     ----------
     variance
-        Share of the healthy variance that the subspace keeps.
+        Share of the healthy variance in the subspace.
 
     References
     ----------
@@ -267,22 +267,22 @@ class PCADetector(Untrained):
         self.variance = variance
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Score every sample after the reference by the larger of both distances, in units of their limits."""
-        found = read_held_out(episode)
-        if found is None:
+        """Score every sample after the reference by the larger ratio of a distance to its limit."""
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent(1.0)
         normal, values = (
-            found.normal.clip(-PRINCIPAL_CLIP, PRINCIPAL_CLIP),
-            found.z.clip(-PRINCIPAL_CLIP, PRINCIPAL_CLIP),
+            held_out.normal.clip(-PRINCIPAL_CLIP, PRINCIPAL_CLIP),
+            held_out.z.clip(-PRINCIPAL_CLIP, PRINCIPAL_CLIP),
         )
         spe_limit, t2_limit = self._limits(normal)
         spe, t2 = principal_distances(normal, values, variance=self.variance)
-        return found.detection(np.maximum(spe / spe_limit, t2 / t2_limit), 1.0)
+        return held_out.detection(np.maximum(spe / spe_limit, t2 / t2_limit), 1.0)
 
     def _limits(self, normal: Matrix) -> tuple[float, float]:
         pairs = [
             principal_distances(normal[rest], normal[block], variance=self.variance)
-            for rest, block in folds(len(normal))
+            for rest, block in split_folds(len(normal))
         ]
         spe, t2 = (reference_limit(np.concatenate(parts), least=1e-9) for parts in zip(*pairs, strict=True))
         return spe, t2

@@ -1,1 +1,1 @@
-"""Published root cause localizers."""
+"""Root cause localizers."""

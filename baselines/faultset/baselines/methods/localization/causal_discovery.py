@@ -39,9 +39,7 @@ RUNS = 10
 
 
 class FNodeTests:
-    """Chi-square tests of binned series against a node that says whether a sample is from before or after.
-
-    Results are kept, because runs that differ in their chunks ask the same questions.
+    """Cached chi-square tests of binned series and the F-node, which separates reference and test samples.
 
     Parameters
     ----------
@@ -50,13 +48,13 @@ class FNodeTests:
     """
 
     def __init__(self, reference: Matrix, values: Matrix, *, bins: int = BINS) -> None:
-        # rounded, or the last digit of a unit's conversion could move a value into the next bin
+        # Rounding keeps errors of unit conversion from moving a value into the next bin.
         self._codes: Codes = kmeans_bins(np.round(np.vstack([reference, values]), 9), bins=bins)
         self._after = np.repeat([0, 1], [len(reference), len(values)]).astype(np.int64)
         self._known: dict[tuple[int, tuple[int, ...]], tuple[float, float]] = {}
 
     def test(self, column: int, given: tuple[int, ...] = ()) -> tuple[float, float]:
-        """Return p-value and statistic of one column against the node, given others."""
+        """Return p-value and statistic of a column and the F-node, given other columns."""
         key = (column, tuple(sorted(given)))
         if key not in self._known:
             others = [self._codes[:, other] for other in key[1]]
@@ -64,7 +62,7 @@ class FNodeTests:
         return self._known[key]
 
     def neighbours(self, columns: Sequence[int], level: float) -> list[int]:
-        """Columns that stay dependent on the node given any few others that do; smallest p-value alone first."""
+        """Return columns that depend on the F-node given any few others; smallest marginal p-value first."""
         near = [column for column in columns if self.test(column)[0] <= level]
         for size in range(1, MOST_GIVEN + 1):
             if len(near) <= size:
@@ -78,40 +76,40 @@ class FNodeTests:
 
 
 def rank_by_f_node(tests: FNodeTests, columns: Sequence[int], rng: np.random.Generator) -> list[int]:
-    """One run of RCD: columns in order of suspicion, those that were ruled out early left out."""
-    left = list(columns)
+    """Run RCD once and return the remaining columns in order of suspicion."""
+    remaining = list(columns)
     while True:
-        before = len(left)
-        mixed = rng.permutation(sorted(left)).tolist()
+        before = len(remaining)
+        mixed = rng.permutation(sorted(remaining)).tolist()
         chunks = [mixed[start : start + CHUNK] for start in range(0, len(mixed), CHUNK)]
-        left = [column for chunk in chunks for column in _first_neighbours(tests, chunk)]
-        if len(left) <= CHUNK or len(left) >= before:
+        remaining = [column for chunk in chunks for column in _first_neighbours(tests, chunk)]
+        if len(remaining) <= CHUNK or len(remaining) >= before:
             break
-    left = sorted(left, key=lambda column: (-tests.test(column)[1], column))[:MOST_LAST]
+    remaining = sorted(remaining, key=lambda column: (-tests.test(column)[1], column))[:MOST_LAST]
     ranked: list[int] = []
     for level in np.arange(LAST_LEVEL, 1.0, LEVEL_STEP):
-        ranked += [column for column in tests.neighbours(left, float(level)) if column not in ranked]
-        if len(ranked) == len(left):
+        ranked += [column for column in tests.neighbours(remaining, float(level)) if column not in ranked]
+        if len(ranked) == len(remaining):
             break
     return ranked
 
 
 def _first_neighbours(tests: FNodeTests, chunk: Sequence[int]) -> list[int]:
     for level in np.arange(LOCAL_LEVEL, 1.0, LEVEL_STEP):
-        found = tests.neighbours(chunk, float(level))
-        if found:
-            return found
+        neighbours = tests.neighbours(chunk, float(level))
+        if neighbours:
+            return neighbours
     return []
 
 
 def mean_reciprocal_ranks(
     tests: FNodeTests, columns: Sequence[int], rng: np.random.Generator, *, runs: int = RUNS
 ) -> dict[int, float]:
-    """Mean over runs of one over the place of each column; columns that no run names are left out."""
+    """Return the mean reciprocal rank of each ranked column over several runs."""
     total: dict[int, float] = {}
     for _ in range(runs):
-        for place, column in enumerate(rank_by_f_node(tests, columns, rng)):
-            total[column] = total.get(column, 0.0) + 1 / (place + 1) / runs
+        for rank, column in enumerate(rank_by_f_node(tests, columns, rng), start=1):
+            total[column] = total.get(column, 0.0) + 1 / rank / runs
     return total
 
 
@@ -127,24 +125,24 @@ def mean_reciprocal_ranks(
     speed="fast",
     complexity="O(R·V·2^c·T), R runs, V ≤ 3 per service in chunks of c = 5",
     departures=(
-        "Only the three series of each service that deviate most take part, each of another role.",
-        "Conditioning sets have at most three series, and the last phase at most ten.",
-        "Ten runs with other chunks are averaged, each series by one over its place.",
-        "Samples are those of the metrics' own interval, because the tests have no power with tens of them.",
+        "Only the three series of each service that deviate most take part, each of a different role.",
+        "Conditioning sets have at most three series, and the last phase has at most ten.",
+        "The reciprocal ranks of ten runs with different chunks are averaged.",
+        "Samples have the metrics' own interval, because the tests have no power with tens of samples.",
     ),
 )
 class RCD(Untrained):
     """Rank services by the series that an intervention at the alarm changes directly.
 
-    A node that is 0 before and 1 after the alarm is added to the series; a constraint-based search keeps those that
-    depend on it given any others. Series are searched in random chunks, and what is left again, until few are left.
+    The F-node is 0 before and 1 after the alarm. A constraint-based search keeps the series that depend on it given any
+    others. It searches random chunks, and repeats with the remaining series until few are left.
 
     Parameters
     ----------
     runs
-        How many runs with other chunks are averaged.
+        Number of runs that are averaged.
     per_service
-        Series of each service that take part.
+        Number of series per service.
 
     References
     ----------
@@ -158,7 +156,7 @@ class RCD(Untrained):
         self.seed = seed
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by their first series."""
+        """Rank services by their best series."""
         windows = localization_windows(episode, alarm_ns, step_s=episode.context.sampling_step_s)
         if windows.empty:
             return Ranking.abstain()
@@ -166,13 +164,13 @@ class RCD(Untrained):
         columns = most_deviating(episode, windows, since, per_service=self.per_service)
         tests = FNodeTests(healthy[:, columns], since[:, columns])
         rng = episode_rng(self.seed, episode.episode)
-        found = mean_reciprocal_ranks(tests, range(len(columns)), rng, runs=self.runs)
-        metrics = {windows.series[columns[place]]: score for place, score in found.items()}
+        mean_ranks = mean_reciprocal_ranks(tests, range(len(columns)), rng, runs=self.runs)
+        metrics = {windows.series[columns[number]]: score for number, score in mean_ranks.items()}
         scores: dict[str, float] = {}
         for (service, _), score in metrics.items():
             scores[service] = max(scores.get(service, 0.0), score)
         evidence = [
-            Evidence(service=service, subject=metric, score=score, detail="mean of 1 / place over runs")
+            Evidence(service=service, subject=metric, score=score, detail="mean reciprocal rank over runs")
             for (service, metric), score in sorted(metrics.items(), key=lambda item: (-item[1], item[0]))
         ]
         return Ranking.of(scores, episode.services, evidence[:10], metrics)
@@ -188,11 +186,10 @@ FRONT_ROLES = ("latency", "errors")
 
 
 def transition_matrix(links: LaggedLinks, strength: Matrix, front: int, *, backward: float = BACKWARD) -> Matrix:
-    """[k, k] probabilities of going from row to column.
+    """Return the transition probabilities [k, k] from row to column.
 
-    From an effect to its causes by their strength, back to effects at a share of theirs, and on the spot where no
-    cause is as strong; the walk never rests at the front end if it can leave. A series without neighbours is left
-    for nowhere.
+    The walk goes from an effect to its causes by their strength, back to effects at a share of theirs, and stays if no
+    cause is as strong. It never stays at the front end if it can leave. It stays at series without neighbours.
     """
     count = len(strength)
     weight = np.zeros((count, count))
@@ -210,13 +207,13 @@ def transition_matrix(links: LaggedLinks, strength: Matrix, front: int, *, backw
 
 
 def expected_visits(transitions: Matrix, front: int, *, steps: int = STEPS) -> Matrix:
-    """[k] expected number of visits of a walk of some steps that begins at the front end, which does not count."""
-    here = np.zeros(len(transitions))
-    here[front] = 1.0
+    """Return the expected number of visits [k] of a walk that starts at the front end."""
+    probability = np.zeros(len(transitions))
+    probability[front] = 1.0
     total = np.zeros(len(transitions))
     for _ in range(steps):
-        here = here @ transitions
-        total += here
+        probability = probability @ transitions
+        total += probability
     return total
 
 
@@ -231,24 +228,24 @@ def expected_visits(transitions: Matrix, front: int, *, steps: int = STEPS) -> M
     speed="fast",
     complexity="O(V²·L·T + V²·c²·T), V ≤ 2 series per service, L lags, c ≤ 6 conditions",
     departures=(
-        "Only the two series of each service that deviate most take part, each of another role; the paper ranks series "
-        "within one service.",
-        "Delays are at most three steps of the episode's grid, and a series has at most three causes to condition on.",
-        "Links within one step are followed both ways, since calls take less time than a step.",
-        "The degree of anomaly is the excess over the limit of k-sigma, at a hundred healthy spreads at most: samples "
-        "are too few for SPOT.",
-        "Visits are expected values of a walk of 1000 steps and not simulated.",
+        "Only the two series of each service that deviate most take part, each of a different role; the paper ranks "
+        "series within one service.",
+        "Delays are at most three steps, and tests condition on at most three causes of a series.",
+        "Links within one step are followed both ways, because calls are shorter than a step.",
+        "The degree of anomaly is the excess over the limit of k-sigma, clipped at 100 healthy spreads, because SPOT "
+        "needs more samples.",
+        "Visits are expected values for 1,000 steps instead of simulated.",
     ),
 )
 class MicroCause(Untrained):
-    """Rank series by how often a walk from the front end comes by, and by how anomalous they are.
+    """Rank series by visits of a random walk from the front end and by their degree of anomaly.
 
     Parameters
     ----------
     share
-        Weight of visits against the degree of anomaly.
+        Weight of visits; the degree of anomaly has the rest.
     backward
-        Weight of going from a cause to its effect, as a share of the effect's strength.
+        Weight of steps from a cause to its effect, as a share of the effect's strength.
 
     References
     ----------
@@ -269,15 +266,15 @@ class MicroCause(Untrained):
             return Ranking.abstain()
         healthy, since = healthy_spreads(windows)
         columns = most_deviating(episode, windows, since, per_service=self.per_service)
-        front_column = front_series(episode, windows, since)
+        front_column = choose_front_series(episode, windows, since)
         if front_column is None:
             return Ranking.abstain()
         columns = sorted({*columns, front_column})
         front = columns.index(front_column)
         series = np.vstack([healthy, since])[:, columns]
-        found = lagged_links(series, lags=LAGS)
-        strength = front_strength(series, found, front)
-        visits = expected_visits(transition_matrix(found, strength, front, backward=self.backward), front)
+        links = lagged_links(series, lags=LAGS)
+        strength = correlate_front(series, links, front)
+        visits = expected_visits(transition_matrix(links, strength, front, backward=self.backward), front)
         visits[front] = 0.0
         limit = bonferroni_sigmas(len(windows.series), samples=len(windows.reference))
         lasting = sustained(since[:, columns], min(SUSTAINED, len(since))).max(axis=0)
@@ -300,22 +297,22 @@ class MicroCause(Untrained):
         return Ranking.of(scores, episode.services, evidence, metrics)
 
 
-def front_series(episode: EpisodeView, windows: Windows, since: Matrix) -> int | None:
-    """Column of the front end's latency, else of its errors, that moves most; None where neither moves."""
+def choose_front_series(episode: EpisodeView, windows: Windows, since: Matrix) -> int | None:
+    """Return the front end's latency column that moves most, else its errors, else None."""
     size = np.abs(since).max(axis=0)
     for role in FRONT_ROLES:
-        own = [
+        columns = [
             column
             for column, (service, metric) in enumerate(windows.series)
             if service == episode.context.workload_entry and episode.catalogue.role_of(metric) == role
         ]
-        if own and size[own].max() > 0:
-            return max(own, key=lambda column: (size[column], -column))
+        if columns and size[columns].max() > 0:
+            return max(columns, key=lambda column: (size[column], -column))
     return None
 
 
-def front_strength(series: Matrix, links: LaggedLinks, front: int) -> Matrix:
-    """[k] |partial correlation| of each series with the front end's, given the delayed causes of both."""
+def correlate_front(series: Matrix, links: LaggedLinks, front: int) -> Matrix:
+    """Return the absolute partial correlation of each series with the front end, given their delayed causes."""
     earliest = max([lag for causes in links.causes for _, lag in causes], default=0)
     strength = np.zeros(series.shape[1])
     for place in range(series.shape[1]):

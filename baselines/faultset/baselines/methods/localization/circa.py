@@ -1,4 +1,4 @@
-"""CIRCA on the call graph: which series moved more than the series that drive it explain?"""
+"""CIRCA on the call graph: series that moved more than their causes explain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.metric_alarms import CLIP, healthy_spreads
-from faultset.baselines.features.service_latency import call_graph
+from faultset.baselines.features.service_latency import read_call_graph
 from faultset.baselines.features.windows import localization_windows
 from faultset.baselines.stats.scaling import ABSENT_Z, Matrix
 
@@ -29,14 +29,14 @@ SIGNALS: Mapping[str, str] = {
         ("cpu", "throttling", "memory", "network", "disk", "saturation", "threads", "descriptors"), "saturation"
     ),
 }
-"""Golden signal of each role; series of other roles have no parents and are compared with themselves only."""
+"""Golden signal of each role; series of other roles have no causes."""
 WITHIN = {
     "traffic": (),
     "saturation": ("traffic",),
     "latency": ("traffic", "saturation"),
     "errors": ("traffic", "saturation", "latency"),
 }
-"""Signals of the same service that drive a signal."""
+"""Signal -> its causes in the same service."""
 
 Node = tuple[str, str]
 """(service, signal)"""
@@ -45,11 +45,11 @@ Node = tuple[str, str]
 def signal_parents(
     services: Sequence[str], calls: Sequence[tuple[str, str]], entry: str
 ) -> dict[Node, tuple[Node, ...]]:
-    """Draw the causal graph that an architecture implies.
+    """Return the causes of each signal by the call graph.
 
-    Traffic is caused by the callers' traffic, latencies and errors by those of the callees; within a service
-    traffic drives saturation, both drive latency, all drive errors. A call that closes a cycle, looked at from the
-    entry on, is left out.
+    Callers' traffic causes traffic; callees' latency and errors cause latency and errors. Within a service, traffic
+    causes saturation, both cause latency, and all cause errors. Calls that close a cycle, as seen from the entry, are
+    left out.
 
     >>> signal_parents(("a", "b"), [("a", "b")], "a")[("a", "latency")]
     (('a', 'saturation'), ('a', 'traffic'), ('b', 'latency'))
@@ -65,18 +65,18 @@ def signal_parents(
     parents: dict[Node, tuple[Node, ...]] = {}
     for service in graph:
         for signal, within in WITHIN.items():
-            found = [(service, other) for other in within]
+            causes = [(service, other) for other in within]
             if signal == "traffic":
-                found += [(caller, signal) for caller in graph.predecessors(service)]
+                causes += [(caller, signal) for caller in graph.predecessors(service)]
             elif signal != "saturation":
-                found += [(callee, signal) for callee in graph.successors(service)]
-            parents[service, signal] = tuple(sorted(found))
+                causes += [(callee, signal) for callee in graph.successors(service)]
+            parents[service, signal] = tuple(sorted(causes))
     return parents
 
 
 def measured_parents(parents: Mapping[Node, Sequence[Node]], measured: set[Node]) -> dict[Node, tuple[Node, ...]]:
-    """Put in place of parents that nothing measures their own parents, and so on."""
-    found: dict[Node, tuple[Node, ...]] = {}
+    """Replace unmeasured parents by their nearest measured ancestors."""
+    ancestors: dict[Node, tuple[Node, ...]] = {}
 
     def through(node: Node) -> set[Node]:
         if node in measured:
@@ -84,22 +84,24 @@ def measured_parents(parents: Mapping[Node, Sequence[Node]], measured: set[Node]
         return set(found_of(node))
 
     def found_of(node: Node) -> tuple[Node, ...]:
-        if node not in found:
-            found[node] = tuple(sorted(set().union(*(through(parent) for parent in parents.get(node, ())))))
-        return found[node]
+        if node not in ancestors:
+            ancestors[node] = tuple(sorted(set().union(*(through(parent) for parent in parents.get(node, ())))))
+        return ancestors[node]
 
     return {node: found_of(node) for node in sorted(measured)}
 
 
 def regression_scores(reference: Matrix, values: Matrix, reference_causes: Matrix, causes: Matrix) -> Matrix:
-    """Largest |residual| of each series after its causes, in what the causes leave of its healthy spread.
+    """Return the largest |residual| of each series after regression on its causes.
+
+    Residuals are measured in the part of the healthy spread that the causes do not explain.
 
     Parameters
     ----------
     reference, values
-        [n, k] and [T, k] series in healthy spreads; where a spread was raised to a floor, the floor stays.
+        [n, k] and [T, k] series in healthy spreads.
     reference_causes, causes
-        [n, p] and [T, p]; with too few samples for p of them, series are compared with themselves only.
+        [n, p] and [T, p]; ignored if there are too few samples for p causes.
     """
     n, p = reference_causes.shape
     if n < 2 * (p + 1):
@@ -108,20 +110,17 @@ def regression_scores(reference: Matrix, values: Matrix, reference_causes: Matri
     after = np.column_stack([np.ones(len(values)), causes])
     weights = np.linalg.lstsq(before, reference, rcond=None)[0]
     rest = np.sqrt(((reference - before @ weights) ** 2).sum(axis=0) / max(1, n - p - 1))
-    own = np.sqrt(((reference - reference.mean(axis=0)) ** 2).sum(axis=0) / max(1, n - 1))
-    left = np.divide(rest, own, out=np.ones_like(own), where=own > 1e-9)
-    return np.abs((values - after @ weights) / np.clip(left, SPREAD_FLOOR, 1.0)).max(axis=0)
+    spread = np.sqrt(((reference - reference.mean(axis=0)) ** 2).sum(axis=0) / max(1, n - 1))
+    unexplained = np.divide(rest, spread, out=np.ones_like(spread), where=spread > 1e-9)
+    return np.abs((values - after @ weights) / np.clip(unexplained, SPREAD_FLOOR, 1.0)).max(axis=0)
 
 
-def adjusted(
+def adjust_scores(
     scores: Mapping[Node, float], parents: Mapping[Node, Sequence[Node]], *, threshold: float = THRESHOLD
 ) -> dict[Node, float]:
-    """Add to each anomalous node the largest score among its effects; normal effects stand for their own effects.
+    """Return the largest score among the effects of each anomalous node; 0 for normal nodes.
 
-    Returns
-    -------
-    dict
-        What is added to each node: 0 for normal ones and for those without effects.
+    A normal effect is replaced by its own effects.
     """
     children: dict[Node, list[Node]] = {node: [] for node in scores}
     for node in scores:
@@ -133,12 +132,12 @@ def adjusted(
     def largest_below(node: Node) -> float:
         if node not in below:
             below[node] = 0.0
-            found = 0.0
+            largest = 0.0
             for child in children[node]:
-                found = max(found, scores[child])
+                largest = max(largest, scores[child])
                 if scores[child] < threshold:
-                    found = max(found, largest_below(child))
-            below[node] = found
+                    largest = max(largest, largest_below(child))
+            below[node] = largest
         return below[node]
 
     return {node: largest_below(node) if score >= threshold else 0.0 for node, score in scores.items()}
@@ -155,15 +154,15 @@ def adjusted(
     speed="instant",
     complexity="O(S·T·p + G·p²·T), G service signals with p causes each",
     departures=(
-        "Causes are signals of a service (the mean of its series of that kind), not single series, because tens of "
-        "samples do not bear a regression on many.",
+        "Causes are signals of a service (means of its series), not single series, because tens of samples do not "
+        "suffice for a regression on many.",
         "Series of state, restarts and unknown roles have no causes.",
-        "Two-sided; deviations are cut at a hundred healthy spreads, where the number of moving series decides.",
-        "A residual's spread is at least a tenth of the series' own, and a call that closes a cycle is left out.",
+        "Two-sided; deviations are clipped at 100 healthy spreads, where the number of moving series decides.",
+        "A residual's spread is at least a tenth of the series' spread, and calls that close a cycle are left out.",
     ),
 )
 class CIRCA(Untrained):
-    """Rank services by the series that moved most beyond what its causes in the call graph explain.
+    """Rank services by the series that moved most beyond what their causes in the call graph explain.
 
     References
     ----------
@@ -180,7 +179,7 @@ class CIRCA(Untrained):
         if windows.empty:
             return Ranking.abstain()
         healthy, since = healthy_spreads(windows, stopped=False)
-        parents = signal_parents(episode.services, call_graph(episode), episode.context.workload_entry)
+        parents = signal_parents(episode.services, read_call_graph(episode), episode.context.workload_entry)
         role = episode.catalogue.role_of
         members: dict[Node, list[int]] = {}
         for column, (service, metric) in enumerate(windows.series):
@@ -189,7 +188,7 @@ class CIRCA(Untrained):
         parents = measured_parents(parents, set(groups))
         score = _scores(groups, parents, healthy, since)
         score = np.maximum(score, np.where(windows.absent.any(axis=0), ABSENT_Z, 0.0))
-        added = adjusted(
+        added = adjust_scores(
             {node: float(score[columns].max()) for node, columns in groups.items()}, parents, threshold=self.threshold
         )
         total = score.copy()

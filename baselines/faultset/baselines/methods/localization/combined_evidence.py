@@ -1,4 +1,4 @@
-"""Evidence of every kind of telemetry against each service, and what of it other services explain."""
+"""Localizer that combines evidence from all telemetry and removes symptoms that called services explain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from faultset.baselines.api.tables import read_table
 from faultset.baselines.evidence.line_evidence import count_evidence, log_evidence
 from faultset.baselines.evidence.metric_evidence import ServiceEvidence, metric_evidence
 from faultset.baselines.features.object_states import SAMPLING_NS, Rollout, successful_rollouts
-from faultset.baselines.features.service_latency import CallSeries, call_graph, call_series
+from faultset.baselines.features.service_latency import CallSeries, read_call_graph, read_call_series
 from faultset.baselines.methods.localization.graph_traversal import GraphTraversal
 from faultset.baselines.methods.localization.nezha import NezhaPatterns
 from faultset.baselines.methods.rules.state_rules import KubernetesState
@@ -35,11 +35,11 @@ _G_PER_TEN = 2 * float(np.log(10.0))
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """What is left of the evidence against services when the calls between them are considered."""
+    """Scores after symptoms were explained by called services."""
 
     scores: Mapping[str, float]
     edges: Mapping[str, tuple[str, float]]
-    """Caller -> the callee that explains its symptoms, and how much of them is left."""
+    """Caller -> (callee that explains its symptoms, strength that remains)."""
 
 
 def explain(
@@ -53,22 +53,22 @@ def explain(
     ill: float = ILL,
     explaining: float = EXPLAINING,
 ) -> Explanation:
-    """Take off the symptoms of services that call an ill one, and credit that one with a part of them.
+    """Reduce the symptoms of services that call an ill service, and add a part of them to that service.
 
     Parameters
     ----------
     own, symptoms
-        Service -> strength of what cannot, and of what can, come from a service that it calls.
+        Service -> strength of evidence that a called service cannot, and can, explain.
     calls
-        (caller, callee).
+        (caller, callee) pairs.
     blind
-        Services without any telemetry of their own. One that several ill services call, whose symptoms nothing else
-        explains, is taken for as ill as the least of them.
+        Services without telemetry. If several ill services with unexplained symptoms call one, it gets the smallest of
+        their strengths.
     front
-        Service that the load talks to. When it is ill, symptoms of services that it does not reach through ill ones
-        are of something else.
+        Service that receives the load. If it is ill, only services that it reaches through ill services keep their
+        symptoms.
     unavailable
-        Services whose pods do not serve. Whatever services show that call one may come from that.
+        Services without serving pods, which may explain all evidence against their callers.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def explain(
         if not below or not symptom:
             scores[name] += symptom
             continue
-        callee = max(sorted(below), key=lambda one: total[one])
+        callee = max(sorted(below), key=lambda name: total[name])
         edges[name] = (callee, LEFT * symptom)
         scores[name] += LEFT * symptom
         scores[callee] = scores.get(callee, 0.0) + CREDIT * min(symptom, total[callee])
@@ -111,7 +111,7 @@ def explain(
 
 
 def _reached(front: str, callees: Mapping[str, set[str]], ill: set[str]) -> set[str]:
-    """Return what is reached from the front end along calls of ill services."""
+    """Return the services that the front end reaches through ill services."""
     reached, open_ends = {front}, [front]
     while open_ends:
         new = {name for name in callees.get(open_ends.pop(), ()) if name in ill} - reached
@@ -132,19 +132,19 @@ def _reached(front: str, callees: Mapping[str, set[str]], ill: set[str]) -> set[
     complexity="O(S·T + (N + L)·log(N + L) + E)",
 )
 class CombinedEvidence(Untrained):
-    """Rank services by how unlikely it is by chance what they show, less what services that they call explain.
+    """Rank services by summed evidence, without symptoms that called services explain.
 
-    Every kind of telemetry that is there gives -log10 of how likely what it shows is by chance, given the reference:
-    metrics by blocks and Student's t, error lines, failed calls and silence by rates, requests by conditional patterns
-    (`nezha-patterns`), objects by their state. Without spans, `graph-traversal` follows symptoms through metrics. Kinds
-    add up. Latency, errors, traffic and complaints are symptoms that a callee may explain.
+    Each kind of telemetry contributes -log10 of its probability by chance: metrics by blocks and Student's t; error
+    lines, failed calls and missing lines by rates; requests by conditional patterns (`nezha-patterns`); objects by
+    their state. Without spans, `graph-traversal` follows symptoms through metrics. Latency, errors, traffic and error
+    lines are symptoms.
 
     Parameters
     ----------
     ill
-        Strength from which on a service can explain its callers' symptoms.
+        Minimum strength of a service that explains its callers' symptoms.
     explaining
-        Share of the symptoms of a caller that it must reach for that.
+        Minimum strength relative to the caller's symptoms.
 
     References
     ----------
@@ -156,18 +156,18 @@ class CombinedEvidence(Untrained):
         self.explaining = explaining
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by the evidence that nothing else explains."""
-        calls = call_series(episode)
-        graph = call_graph(episode, calls)
+        """Rank services by the evidence that remains."""
+        calls = read_call_series(episode)
+        graph = read_call_graph(episode, calls)
         candidates = set(episode.services)
-        found = [one for one in self._evidence(episode, alarm_ns, calls) if one.service in candidates]
-        if not found:
+        evidence = [item for item in self._evidence(episode, alarm_ns, calls) if item.service in candidates]
+        if not evidence:
             return Ranking.abstain()
-        own, symptoms = (_strongest(found, own=own) for own in (True, False))
+        own, symptoms = (_sum_strength(evidence, own=own) for own in (True, False))
         blind = sorted(candidates - _seen(episode))
         front = episode.context.workload_entry
-        unavailable = {one.service for one in found if one.subject == OBJECTS and one.strength >= self.ill}
-        told = explain(
+        unavailable = {item.service for item in evidence if item.subject == OBJECTS and item.strength >= self.ill}
+        explanation = explain(
             own,
             symptoms,
             graph,
@@ -177,23 +177,23 @@ class CombinedEvidence(Untrained):
             ill=self.ill,
             explaining=self.explaining,
         )
-        return Ranking.of(told.scores, episode.services, _reasons(found, told))
+        return Ranking.of(explanation.scores, episode.services, _reasons(evidence, explanation))
 
     def _evidence(self, episode: EpisodeView, alarm_ns: int, calls: CallSeries) -> list[ServiceEvidence]:
         rollouts = successful_rollouts(episode, alarm_ns)
         metrics = metric_evidence(episode, alarm_ns, rollouts)
         if not calls.services and episode.calls and episode.context.workload_entry:
-            # without spans, symptoms are followed through the metrics of the services that call each other
-            metrics = [one for one in metrics if one.own]
+            # Without spans, follow symptoms through metrics along declared calls.
+            metrics = [item for item in metrics if item.own]
             metrics += _of_ranking(GraphTraversal().localize(episode, alarm_ns), "calls", TRAVERSAL)
-        found = [*metrics, *log_evidence(episode, alarm_ns)]
-        found += _failed_calls(episode, alarm_ns, calls)
-        found += _of_requests(episode, alarm_ns, rollouts)
-        return [*found, *_of_objects(episode, alarm_ns, rollouts)]
+        evidence = [*metrics, *log_evidence(episode, alarm_ns)]
+        evidence += _failed_calls(episode, alarm_ns, calls)
+        evidence += _of_requests(episode, alarm_ns, rollouts)
+        return [*evidence, *_of_objects(episode, alarm_ns, rollouts)]
 
 
 def _of_requests(episode: EpisodeView, alarm_ns: int, rollouts: Collection[str]) -> list[ServiceEvidence]:
-    """Take what follows what in requests, and of services with a rollout that without their metrics."""
+    """Return evidence from patterns in requests, without metric alarms of services with a rollout."""
     ranking = NezhaPatterns().localize(episode, alarm_ns)
     of_metrics = {
         service: sum(
@@ -208,19 +208,19 @@ def _of_requests(episode: EpisodeView, alarm_ns: int, rollouts: Collection[str])
 
 
 def _of_objects(episode: EpisodeView, alarm_ns: int, rollouts: Mapping[str, Rollout]) -> list[ServiceEvidence]:
-    """Take the states of objects since the alarm, and of services with a rollout those since its end."""
-    found = _of_ranking(KubernetesState().localize(episode, alarm_ns), OBJECTS, STATE)
-    found = [one for one in found if one.service not in rollouts]
+    """Return evidence from object states since the alarm, or since the end of a service's rollout."""
+    evidence = _of_ranking(KubernetesState().localize(episode, alarm_ns), OBJECTS, STATE)
+    evidence = [item for item in evidence if item.service not in rollouts]
     for service, rollout in rollouts.items():
-        # a look back as far as the method takes would see the rollout
+        # The method looks back, so start late enough to exclude the rollout.
         since_ns = max(alarm_ns, rollout.end_ns + 2 * SAMPLING_NS)
         later = KubernetesState().localize(episode, since_ns) if since_ns < episode.window[1] else Ranking.abstain()
-        found += [one for one in _of_ranking(later, OBJECTS, STATE) if one.service == service]
-    return found
+        evidence += [item for item in _of_ranking(later, OBJECTS, STATE) if item.service == service]
+    return evidence
 
 
 def _of_ranking(ranking: Ranking, subject: str, factor: float) -> list[ServiceEvidence]:
-    """Take the scores of a method that has explained away itself what it could."""
+    """Convert the scores of a localizer to evidence that called services cannot explain."""
     reasons = {item.service: f"{item.subject}: {item.detail}" for item in reversed(ranking.evidence)}
     return [
         ServiceEvidence(
@@ -252,8 +252,8 @@ def _failed_calls(episode: EpisodeView, alarm_ns: int, calls: CallSeries) -> lis
     ]
 
 
-def _strongest(found: Sequence[ServiceEvidence], *, own: bool) -> dict[str, float]:
-    """Add up the kinds of evidence against each service; of one subject the strongest counts."""
+def _sum_strength(found: Sequence[ServiceEvidence], *, own: bool) -> dict[str, float]:
+    """Return the summed strength of own evidence, or of symptoms, per service."""
     scores: dict[str, float] = {}
     for one in found:
         if one.own == own:
@@ -262,7 +262,7 @@ def _strongest(found: Sequence[ServiceEvidence], *, own: bool) -> dict[str, floa
 
 
 def _seen(episode: EpisodeView) -> set[str]:
-    """Return the services that have metrics, lines or spans of their own."""
+    """Return the services with metrics, log lines or spans."""
     seen: set[str] = set()
     for table in ("metrics", "logs", "spans"):
         seen.update(str(name) for name in read_table(episode, table, ("service",))["service"].unique().to_pylist())
@@ -270,17 +270,17 @@ def _seen(episode: EpisodeView) -> set[str]:
 
 
 def _reasons(found: Sequence[ServiceEvidence], told: Explanation) -> list[Evidence]:
-    """Say for the services in front what speaks against them, and for those behind which call explains them."""
-    ordered = sorted(found, key=lambda one: (-told.scores.get(one.service, 0.0), one.service, -one.strength))
-    kept: dict[str, int] = {}
+    """Return the strongest evidence against the first services, with the calls that explain it."""
+    ordered = sorted(found, key=lambda item: (-told.scores.get(item.service, 0.0), item.service, -item.strength))
+    count: dict[str, int] = {}
     reasons = []
-    for one in ordered:
-        kept[one.service] = kept.get(one.service, 0) + 1
-        if kept[one.service] > 3 or one.strength < 0.5:
+    for item in ordered:
+        count[item.service] = count.get(item.service, 0) + 1
+        if count[item.service] > 3 or item.strength < 0.5:
             continue
-        edge = told.edges.get(one.service)
-        because = "" if one.own or edge is None else f"; explained by its calls of {edge[0]}"
+        edge = told.edges.get(item.service)
+        because = "" if item.own or edge is None else f"; explained by its calls of {edge[0]}"
         reasons.append(
-            Evidence(service=one.service, subject=one.subject, score=one.strength, detail=one.detail + because)
+            Evidence(service=item.service, subject=item.subject, score=item.strength, detail=item.detail + because)
         )
     return reasons[:10]

@@ -1,4 +1,4 @@
-"""Rank services by the change of their metrics' distributions: BARO and epsilon-Diagnosis."""
+"""Changes in the distribution of metrics: BARO's detector and ε-Diagnosis."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ SURE = 0.5
     speed="instant",
     complexity="O(T·R·d²), R runs still possible ≤ T, d ≤ 48 columns",
     departures=(
-        "Columns are scaled by their range within the reference; the published code uses the range of the whole series "
-        "and so looks ahead.",
-        "The score is the probability that a regime began after the reference; the published code takes any jump of "
-        "the most likely run length, also one within the reference.",
-        "Deviations are cut at two ranges, and beyond 48 columns of latency and errors each service has one.",
+        "Columns are scaled by their range in the reference; the published code uses the whole series and so looks "
+        "ahead.",
+        "The score is the probability that a regime began after the reference; the published code uses any jump of the "
+        "most likely run length, even within the reference.",
+        "Deviations are clipped at two ranges; with more than 48 columns, each service has one.",
     ),
 )
 class BaroChangePoint(Untrained):
-    """Detect when latencies and errors, taken together, have entered a new regime.
+    """Detect when latencies and errors together enter a new regime.
 
     Parameters
     ----------
     hazard
-        Probability that a regime ends after any one sample.
+        Probability that a regime ends after a sample.
 
     References
     ----------
@@ -62,17 +62,17 @@ class BaroChangePoint(Untrained):
         self.hazard = hazard
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Score every sample after the reference by the probability of a regime that began since."""
+        """Score every sample after the reference by the probability that a regime began after the reference."""
         windows = detection_windows(episode)
         if windows.empty:
             return Detection.silent(SURE)
         runs, columns = self._runs(episode, windows)
         first = len(windows.reference)
         scores = runs.begun_since(first)[first:]
-        found = Detection.from_scores(windows.times_ns, scores, SURE)
-        if found.alarm_ns is None:
-            return found
-        since_s = (found.alarm_ns - change_of(runs, windows, found.alarm_ns)) / SECOND_NS
+        detection = Detection.from_scores(windows.times_ns, scores, SURE)
+        if detection.alarm_ns is None:
+            return detection
+        since_s = (detection.alarm_ns - find_change(runs, windows, detection.alarm_ns)) / SECOND_NS
         detail = f"new regime since {since_s:g} s"
         evidence = tuple(
             Evidence(service=service, subject="latency and errors", score=score, detail=detail)
@@ -81,17 +81,17 @@ class BaroChangePoint(Untrained):
         return Detection.from_scores(windows.times_ns, scores, SURE, evidence=evidence[:5])
 
     def _runs(self, episode: EpisodeView, windows: Windows) -> tuple[RunLengths, list[tuple[str, float]]]:
-        samples, owners = regime_columns(episode, windows)
+        samples, owners = build_regime_columns(episode, windows)
         late = np.abs(samples[len(windows.reference) :]).max(axis=0)
         order = sorted(zip(owners, late.tolist(), strict=True), key=lambda item: (-item[1], item[0]))
         return run_lengths(samples, hazard=self.hazard), order
 
 
-def regime_columns(episode: EpisodeView, windows: Windows) -> tuple[Matrix, list[str]]:
-    """Latencies and errors of reference and test window, one below the other, in ranges of the reference.
+def build_regime_columns(episode: EpisodeView, windows: Windows) -> tuple[Matrix, list[str]]:
+    """Return latencies and errors of reference and test window, scaled by their range in the reference.
 
-    Without such metrics all are taken; where there are too many columns, each service has the mean of its
-    deviations' sizes.
+    All metrics are used if there are no latencies and errors. If there are too many columns, they are replaced by the
+    mean |deviation| of each service.
     """
     role = episode.catalogue.role_of
     named = [column for column, (_, metric) in enumerate(windows.series) if role(metric) in ROLES]
@@ -114,8 +114,8 @@ def regime_columns(episode: EpisodeView, windows: Windows) -> tuple[Matrix, list
     return np.clip((joined - within.mean(axis=0)) / spread, -CLIP, CLIP), names
 
 
-def change_of(runs: RunLengths, windows: Windows, alarm_ns: int) -> int:
-    """Instant at which the most likely run of the alarm's sample began."""
+def find_change(runs: RunLengths, windows: Windows, alarm_ns: int) -> int:
+    """Return when the most likely run at the alarm began."""
     row = int(np.searchsorted(windows.times_ns, alarm_ns))
     sample = len(windows.reference) + row
     started = max(0, sample + 1 - int(runs.probability[sample, 1:].argmax() + 1) - len(windows.reference))
@@ -139,16 +139,16 @@ LEVEL = 0.05
     complexity="O(S·T·(log T + P)), P permutations",
     departures=(
         "The statistic is the energy distance with 499 permutations; the public re-implementation correlates the two "
-        "windows sample by sample and cannot see a shift of the level.",
-        "Series are measured in healthy standard deviations, cut at a hundred, so that units do not decide.",
-        "Permutations take samples for exchangeable, which series with memory are not.",
+        "windows sample by sample and misses shifts of the level.",
+        "Series are measured in healthy standard deviations, clipped at 100, so that units do not matter.",
+        "Permutations assume exchangeable samples, which does not hold for autocorrelated series.",
         "Healthy samples are those of the episode's reference.",
     ),
 )
 class EpsilonDiagnosis(Untrained):
-    """Rank services by the series whose samples since the alarm come from another distribution.
+    """Rank services by the series whose distribution changed since the alarm.
 
-    The smallest p-value decides, then the larger distance. Series with p above `level` do not count.
+    Series are ordered by p-value, then by distance. Series with p above `level` do not count.
 
     References
     ----------
@@ -169,7 +169,7 @@ class EpsilonDiagnosis(Untrained):
         samples = episode.once(("ranked samples", alarm_ns), lambda: ranked_samples(*healthy_spreads(windows)))
         rng = episode_rng(self.seed, episode.episode)
         distance, p = samples.distances, permutation_p_values(samples, draws=self.draws, rng=rng)
-        # The integer part counts beaten permutations, the rest orders series that beat equally many.
+        # The integer part is the rank by p-value; the fraction breaks ties by distance.
         score = np.where(p <= self.level, np.round((1 - p) * (self.draws + 1)) + distance / (1 + distance), 0.0)
         order = sorted(np.flatnonzero(score).tolist(), key=lambda column: (-score[column], windows.series[column]))
         metrics = {windows.series[column]: float(score[column]) for column in order}

@@ -1,4 +1,4 @@
-"""A graph network on metrics, logs and traces of each service, trained to say which one is at fault."""
+"""Eadro-like localizer: a graph network on metrics, logs and traces of each service."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from faultset.baselines.api.contract import Evidence, Labelled, Ranking
+from faultset.baselines.api.contract import Evidence, Labelled, Ranking, Registered
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import SAMPLE
-from faultset.baselines.features.service_latency import call_graph
-from faultset.baselines.methods.localization.trained_rankers import NAMES, TABLES_READ, service_signatures
-from faultset.baselines.neural import EXTRA, Parameters, dense, dense_parameters, log_softmax, sigmoid, softmax, trained
+from faultset.baselines.features.service_latency import read_call_graph
+from faultset.baselines.methods.localization.trained_rankers import NAMES, TABLES_READ, describe_services
+from faultset.baselines.networks import (
+    EXTRA,
+    Parameters,
+    dense,
+    dense_parameters,
+    log_softmax,
+    sigmoid,
+    softmax,
+    train,
+)
 from faultset.baselines.stats.scaling import Matrix
 
 if TYPE_CHECKING:
@@ -28,24 +37,24 @@ SOURCES = {
 }
 SOURCES["metrics"] = [place for place in range(len(NAMES)) if place not in SOURCES["logs"] + SOURCES["traces"]]
 _SHARED = (
-    "Nodes are given deviations from the reference, by role, log severity and call, instead of raw windows, Hawkes "
-    "intensities of log events and traces' latencies: tens of samples train no convolutions.",
-    "One head of attention over callers and callees, and a localizer alone: the alarm comes from a detector.",
-    "Training episodes are looked at as if the alarm had been given at the onset.",
+    "Node features are deviations from the reference by role, log severity and call instead of raw windows, Hawkes "
+    "intensities of log events and trace latencies, because tens of samples do not train convolutions.",
+    "One attention head over callers and callees, and only a localizer: the alarm comes from a detector.",
+    "In training, the alarm is at the onset.",
 )
 
 
 def suspicion(xp: Any, parameters: Parameters, rows: Any, near: Any, there: Any) -> Any:
-    """[B, V] logarithm of each service's share in the suspicion.
+    """Return the log share [B, V] of each service in the suspicion.
 
     Parameters
     ----------
     rows
         [B, V, F] signatures.
     near
-        [B, V, V] who is next to whom, oneself included.
+        [B, V, V] adjacency, including each service itself.
     there
-        [B, V] 1 for a service, 0 for padding.
+        [B, V] 1 for services, 0 for padding.
     """
     parts = [
         xp.tanh(dense(xp, parameters[name], rows[..., np.array(places)])) for name, places in sorted(SOURCES.items())
@@ -61,9 +70,9 @@ def suspicion(xp: Any, parameters: Parameters, rows: Any, near: Any, there: Any)
 
 
 def cross_entropy(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: Any) -> Any:
-    """Mean surprise at the services that were at fault."""
-    rows, near, there, wanted = batch
-    return -(wanted * suspicion(xp, parameters, rows, near, there)).sum(axis=-1).mean()
+    """Return the mean cross entropy of the faulty services."""
+    rows, near, there, at_fault = batch
+    return -(at_fault * suspicion(xp, parameters, rows, near, there)).sum(axis=-1).mean()
 
 
 @baseline(
@@ -81,19 +90,19 @@ def cross_entropy(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: An
     developed_on=(SAMPLE,),
     extra=EXTRA,
 )
-class Eadro:
-    """Rank services by a graph attention network that fuses metrics, logs and traces, taught by training faults.
+class Eadro(Registered):
+    """Rank services by a graph attention network on metrics, logs and traces, trained on faults.
 
-    No name of a service enters, so a service that was never at fault in training can be found.
+    It does not use names of services, so it can locate faults in services that were never faulty in training.
 
     Parameters
     ----------
     updates
-        Steps of the optimizer; 0 leaves the weights as they were drawn.
+        Steps of the optimizer; 0 for random weights.
     hidden
-        Units for each source.
+        Units per source.
     seed
-        Of the weights and of the order of the episodes.
+        Seed of the weights and of the order of episodes.
 
     References
     ----------
@@ -101,31 +110,27 @@ class Eadro:
     ICSE 2023.
     """
 
-    name: str
-    needs: frozenset[str]
-    tables: tuple[str, ...]
-
     def __init__(self, *, updates: int = UPDATES, hidden: int = 8, seed: int = 0) -> None:
         self.updates, self.hidden, self.seed = updates, hidden, seed
         self.model_: Parameters | None = None
 
     def fit(self, training: Sequence[Labelled]) -> Self:
         """Learn from training faults; without any, `localize` abstains."""
-        read = []
+        graphs = []
         for item in training:
             onset_ns = item.onset_ns if item.onset_ns is not None else item.view.reference[1]
-            found = graph_of(item.view, onset_ns) if item.causes else None
-            wanted = None if found is None else np.array([s in item.causes for s in found[0]], dtype=float)
-            if found is not None and wanted is not None and wanted.any():
-                read.append((*found[1:], np.ones(len(wanted)), wanted / wanted.sum()))
+            graph = build_graph(item.view, onset_ns) if item.causes else None
+            at_fault = None if graph is None else np.array([s in item.causes for s in graph[0]], dtype=float)
+            if graph is not None and at_fault is not None and at_fault.any():
+                graphs.append((*graph[1:], np.ones(len(at_fault)), at_fault / at_fault.sum()))
         self.model_ = None
-        if read:
+        if graphs:
             self.model_ = self._initial()
             if self.updates:
-                self.model_ = trained(
+                self.model_ = train(
                     self.model_,
                     [(cross_entropy, tuple(self.model_))],
-                    padded(read),
+                    pad_graphs(graphs),
                     updates=self.updates,
                     batch=BATCH,
                     seed=self.seed,
@@ -134,11 +139,11 @@ class Eadro:
         return self
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank the candidates by their shares in the suspicion."""
-        found = None if self.model_ is None else graph_of(episode, alarm_ns)
-        if self.model_ is None or found is None or not found[1].any():
+        """Rank the candidates by their share in the suspicion."""
+        graph = None if self.model_ is None else build_graph(episode, alarm_ns)
+        if self.model_ is None or graph is None or not graph[1].any():
             return Ranking.abstain()
-        services, rows, near = found
+        services, rows, near = graph
         shares = np.exp(suspicion(np, self.model_, rows[None], near[None], np.ones((1, len(rows))))[0])
         best = int(shares.argmax())
         order = np.argsort(-np.abs(rows[best]), kind="stable")[:_MOST_EVIDENCE].tolist()
@@ -179,7 +184,7 @@ class Eadro:
     extra=EXTRA,
 )
 class UntrainedEadro(Eadro):
-    """Control: the graph network with the weights that its training would begin with.
+    """Control: the graph network with random weights.
 
     References
     ----------
@@ -190,21 +195,21 @@ class UntrainedEadro(Eadro):
         super().__init__(updates=0, hidden=hidden, seed=seed)
 
 
-def graph_of(episode: EpisodeView, alarm_ns: int) -> tuple[tuple[str, ...], Matrix, Matrix] | None:
-    """Return services, their signatures [V, F] and who is next to whom [V, V]; None when nothing was recorded."""
-    found = service_signatures(episode, alarm_ns)
-    if found is None:
+def build_graph(episode: EpisodeView, alarm_ns: int) -> tuple[tuple[str, ...], Matrix, Matrix] | None:
+    """Return services, signatures [V, F] and adjacency [V, V]; None without telemetry."""
+    signatures = describe_services(episode, alarm_ns)
+    if signatures is None:
         return None
-    place = {service: number for number, service in enumerate(found.services)}
-    near = np.eye(len(place))
-    for caller, callee in call_graph(episode):
-        if caller in place and callee in place:
-            near[place[caller], place[callee]] = near[place[callee], place[caller]] = 1.0
-    return found.services, found.rows, near
+    position = {service: number for number, service in enumerate(signatures.services)}
+    near = np.eye(len(position))
+    for caller, callee in read_call_graph(episode):
+        if caller in position and callee in position:
+            near[position[caller], position[callee]] = near[position[callee], position[caller]] = 1.0
+    return signatures.services, signatures.rows, near
 
 
-def padded(graphs: Sequence[tuple[Matrix, ...]]) -> list[Matrix]:
-    """Stack rows, neighbours and what else there is by service; padding is next to itself only."""
+def pad_graphs(graphs: Sequence[tuple[Matrix, ...]]) -> list[Matrix]:
+    """Stack arrays of several graphs, padded to the same number of services; padding is adjacent to itself."""
     most = max(len(rows) for rows, *_ in graphs)
     stacked = []
     for place, part in enumerate(zip(*graphs, strict=True)):

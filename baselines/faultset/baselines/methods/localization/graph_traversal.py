@@ -1,8 +1,4 @@
-"""From the front end along the call graph through anomalous services, to those that call no anomalous service.
-
-The traversal of PetShop's authors is the model. Theirs looks at one named metric in one row; ours finds out for
-itself whether latency or errors moved, and ranks by how much of what moved a service explains.
-"""
+"""Localizers that follow anomalous services along the call graph: graph traversal, alarm descent and Microscope."""
 
 from __future__ import annotations
 
@@ -20,12 +16,12 @@ from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.service_latency import (
     FROM_SPANS,
-    anomalous_services,
-    call_graph,
-    call_series,
+    correlate_with_front,
     correlations,
-    service_latency,
-    similarity_to_front,
+    find_anomalous_services,
+    measure_latency,
+    read_call_graph,
+    read_call_series,
 )
 from faultset.baselines.features.windows import Windows, localization_windows
 from faultset.baselines.stats.scaling import Matrix, deviations, median_and_mad
@@ -42,27 +38,26 @@ SUSTAINED = 2
 UNLIKELY = 0.1
 
 
-def suffering(
+def measure_moves(
     windows: Windows, columns: Sequence[int], front: str, alarm_ns: int, *, upwards: bool
 ) -> dict[str, float]:
-    """Return how far each service's series have moved along with the front end's, in spreads; its furthest series.
+    """Return the largest move of each service's series along with the front end, in healthy spreads.
 
-    What counts is the smaller of two moves of two samples on end: from the reference's median, and from the level
-    shortly before the alarm. Another day than the reference's has other levels, and they are no sign of a fault.
-    Each move is weighted with the correlation to the front end's series of the same name since the reference,
-    which chance deviations of a service that is seldom called do not have. Spreads are median absolute deviations of
-    the reference. A series that has stopped since the alarm has moved as far as any can.
+    A move is the smaller of those from the reference's median and from the level shortly before the alarm, for two
+    consecutive samples, because the reference may be from another day. It is weighted with the correlation to the front
+    end's series of the same name, which random moves of rarely called services do not have. Spreads are median absolute
+    deviations. A series that stopped has the largest possible move.
 
     Parameters
     ----------
     windows
-        Its values begin with the end of the reference.
+        Windows whose values begin at the end of the reference.
     columns
-        Series to look at.
+        Columns of the series.
     front
-        Service that the load talks to; where it has no such series there are no weights.
+        Service that receives the load; without series of it there are no weights.
     upwards
-        Whether only growth counts.
+        Whether only increases count.
     """
     if not columns or windows.empty:
         return {}
@@ -84,23 +79,23 @@ def suffering(
         same = [i for i, (_, other) in enumerate(series) if other == name]
         weight[same] = np.maximum(correlations(filled[:, same], filled[:, place]), 0.0)
     moved = np.minimum(_sustained(z), MOST_Z) * weight
-    # who has fallen silent cannot tell of slowness or errors
+    # A silent service reports neither latency nor errors.
     silent = windows.absent[:, columns][windows.times_ns > alarm_ns - windows.step_ns]
     moved[silent.sum(axis=0) >= SUSTAINED] = MOST_Z
-    found: dict[str, float] = {}
+    furthest: dict[str, float] = {}
     for (owner, _), far in zip(series, moved.tolist(), strict=True):
-        found[owner] = max(found.get(owner, 0.0), far)
-    return found
+        furthest[owner] = max(furthest.get(owner, 0.0), far)
+    return furthest
 
 
-def explained(calls: Sequence[tuple[str, str]], ill: Mapping[str, float], front: str) -> dict[str, float]:
-    """Return for each ill service how much of all illness it explains: its own and that of ill services calling it.
+def count_explained(calls: Sequence[tuple[str, str]], ill: Mapping[str, float], front: str) -> dict[str, float]:
+    """Return how much illness each ill service explains: its own and that of its ill direct and indirect callers.
 
-    Illness spreads from callees to callers, over ill services only. When the front end is ill, a service that does
-    not explain it is left out. The logarithm keeps one huge deviation from outweighing many.
+    If the front end is ill, services that do not explain it are left out. Logarithms keep a single large deviation from
+    outweighing many.
 
     >>> calls = [("front", "cart"), ("cart", "db"), ("front", "ads")]
-    >>> found = explained(calls, {"front": 9.0, "cart": 5.0, "ads": 9.0, "mail": 99.0}, "front")
+    >>> found = count_explained(calls, {"front": 9.0, "cart": 5.0, "ads": 9.0, "mail": 99.0}, "front")
     >>> sorted(found, key=found.get, reverse=True)
     ['ads', 'cart', 'front']
     """
@@ -131,21 +126,21 @@ def explained(calls: Sequence[tuple[str, str]], ill: Mapping[str, float], front:
     speed="instant",
     complexity="O(S·T + services·calls)",
     departures=(
-        "The published method is given which metric of the front end is ill; ours takes the role, latency or errors, "
-        "in which the front end has moved further.",
-        "A service is judged by two samples on end, not by one row, by the smaller of its moves from the reference and "
-        "from shortly before the alarm, and only as far as it moves along with the front end.",
-        "A service whose metrics have stopped is ill; the published one has no deviation there and passes it by.",
-        "The score counts all ill callers and not only those on one path; services with an ill callee come after.",
+        "The published method gets the anomalous metric of the front end; ours uses the role, latency or errors, in "
+        "which the front end moved further.",
+        "A move lasts for two samples, is the smaller of those from the reference and from shortly before the alarm, "
+        "and is weighted by its correlation with the front end.",
+        "A service whose metrics stopped is ill; the published method ignores it.",
+        "The score counts all ill callers, not only those on one path; services with an ill callee come later.",
     ),
 )
 class GraphTraversal(Untrained):
-    """Rank services that suffer while nobody they call does, by how much suffering they explain.
+    """Rank ill services without an ill callee by how much illness they explain.
 
     Parameters
     ----------
     least_z
-        Spreads from the reference's median that make a service ill.
+        Spreads from the reference's median beyond which a service is ill.
 
     References
     ----------
@@ -164,7 +159,7 @@ class GraphTraversal(Untrained):
         role = episode.catalogue.role_of
         front = episode.context.workload_entry
         moved = {
-            symptom: suffering(
+            symptom: measure_moves(
                 windows,
                 [i for i, (_, name) in enumerate(windows.series) if role(name) == symptom],
                 front,
@@ -177,8 +172,8 @@ class GraphTraversal(Untrained):
         ill = {name: z for name, z in moved[symptom].items() if z >= self.least_z and name in episode.services}
         if not ill:
             return Ranking.abstain()
-        calls = call_graph(episode)
-        scores = explained(calls, ill, front)
+        calls = read_call_graph(episode)
+        scores = count_explained(calls, ill, front)
         helped = {caller for caller, callee in calls if caller in ill and callee in ill and caller != callee}
         ranked = {name: score * (UNLIKELY if name in helped else 1.0) for name, score in scores.items()}
         evidence = [
@@ -189,12 +184,12 @@ class GraphTraversal(Untrained):
 
 
 def _furthest(moved: Mapping[str, float], front: str) -> float:
-    """Return how far the front end has moved; where it has no series, whoever moved furthest."""
+    """Return the move of the front end, or the largest move if the front end has no series."""
     return moved.get(front, max(moved.values(), default=0.0))
 
 
 def _before(windows: Windows, alarm_ns: int) -> npt.NDArray[np.bool_]:
-    """Choose samples between reference and alarm, away from the alarm where there are enough."""
+    """Return which samples are between reference and alarm, at a distance from the alarm if possible."""
     chosen = windows.times_ns <= alarm_ns
     for steps in (1, 2):
         earlier = windows.times_ns <= alarm_ns - steps * windows.step_ns
@@ -203,54 +198,53 @@ def _before(windows: Windows, alarm_ns: int) -> npt.NDArray[np.bool_]:
 
 
 def _sustained(z: Matrix) -> Matrix:
-    """Return the largest mean of neighbouring rows of each column."""
+    """Return the largest mean of two consecutive rows of each column."""
     if len(z) < SUSTAINED:
         return z.max(axis=0, initial=0.0)
     return np.asarray((z[:-1] + z[1:]).max(axis=0) / SUSTAINED)
 
 
 UNREACHED = 0.001
-"""Weight of services that show the symptom and that no calls lead to: they come after all others."""
+"""Weight of services with the symptom that no calls lead to; they rank last."""
 
 
-def divided_blame(calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float], place: str) -> dict[str, float]:
-    """Divide one unit of blame among the services that calls lead to from where the alarm was seen.
+def divide_blame(calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float], place: str) -> dict[str, float]:
+    """Divide one unit of blame among the services that calls reach from the service of the alarm.
 
-    A service keeps a share for the part of its symptom by which it exceeds the strongest of the services that it calls,
-    and passes on to each of those a share for its symptom, times how many services with the symptom call it. Blame goes
-    from each distance to the next, so that it ends, and what lies further away is given less.
+    A service keeps a share for the excess of its symptom over the strongest symptom of its callees. Each callee gets a
+    share for its symptom, times the number of callers with the symptom. Blame moves outwards by distance, so it ends.
 
     Parameters
     ----------
     calls
-        (caller, callee).
+        (caller, callee) pairs.
     symptoms
-        Service -> strength of the symptom, of those that show it.
+        Service -> strength of its symptom.
     place
-        Service where the alarm was seen; it is among `symptoms`.
+        Service of the alarm, which must be in `symptoms`.
 
     Examples
     --------
     >>> calls = [("front", "cart"), ("front", "ads"), ("cart", "db")]
-    >>> divided_blame(calls, {"front": 4.0, "cart": 3.0, "db": 3.0}, "front")
+    >>> divide_blame(calls, {"front": 4.0, "cart": 3.0, "db": 3.0}, "front")
     {'front': 0.25, 'cart': 0.0, 'db': 0.75}
     """
     pairs = {pair for pair in calls if pair[0] != pair[1] and symptoms.keys() >= {*pair}}
     callers = Counter(callee for _, callee in pairs)
-    found: dict[str, float] = {}
+    blame_of: dict[str, float] = {}
     level = {place: 1.0}
     while level:
         following: dict[str, float] = {}
         for name, blame in level.items():
-            below = sorted(b for a, b in pairs if a == name and b not in found and b not in level)
-            own = max(0.0, symptoms[name] - max((symptoms[callee] for callee in below), default=0.0))
+            below = sorted(b for a, b in pairs if a == name and b not in blame_of and b not in level)
+            excess = max(0.0, symptoms[name] - max((symptoms[callee] for callee in below), default=0.0))
             shares = {callee: symptoms[callee] * callers[callee] for callee in below}
-            parts = own + sum(shares.values())
-            found[name] = blame * own / parts if parts else blame
+            parts = excess + sum(shares.values())
+            blame_of[name] = blame * excess / parts if parts else blame
             for callee, share in shares.items():
                 following[callee] = following.get(callee, 0.0) + blame * share / parts
         level = following
-    return found
+    return blame_of
 
 
 @baseline(
@@ -266,17 +260,16 @@ def divided_blame(calls: Iterable[tuple[str, str]], symptoms: Mapping[str, float
     complexity="O(S·T + services·calls)",
 )
 class AlarmDescent(Untrained):
-    """Follow the symptom of the alarm along calls, and blame services for what those that they call do not explain.
+    """Follow the alarm's symptom along calls, and rank services by what their callees do not explain.
 
-    The symptom is that of the metric on which the alarm was seen, latency or errors; where the metric is not told, the
-    one in which the service of the alarm has moved further. Where no place is told, it is the front end. How far the
-    series of a service have moved along with those of the alarm's service is measured as by `graph-traversal`, and
-    counts by its logarithm.
+    The symptom is latency or errors, by the metric of the alarm. If the metric is unknown, it is the one in which the
+    alarm's service moved further. If the service is unknown, it is the front end. Moves are those of `graph-traversal`
+    and count by their logarithm.
 
     Parameters
     ----------
     least_z
-        Spreads from the reference's median from which on a service shows the symptom.
+        Spreads from the reference's median beyond which a service has the symptom.
 
     References
     ----------
@@ -287,9 +280,9 @@ class AlarmDescent(Untrained):
         self.least_z = least_z
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank by blame; services that no calls lead to from the alarm come last."""
-        place = episode.alarm_place or AlarmPlace(service=episode.context.workload_entry)
-        if place.service not in episode.services:
+        """Rank services by blame; services that no calls reach from the alarm come last."""
+        alarm_place = episode.alarm_place or AlarmPlace(service=episode.context.workload_entry)
+        if alarm_place.service not in episode.services:
             return Ranking.abstain()
         since_reference = max(
             1, math.ceil((alarm_ns - episode.reference[1]) / (episode.context.resolution_s * SECOND_NS))
@@ -297,20 +290,20 @@ class AlarmDescent(Untrained):
         windows = localization_windows(episode, alarm_ns, before=since_reference)
         moved: dict[str, float] = {}
         symptom = ""
-        for role in _symptoms(episode, place, windows):
+        for role in _symptoms(episode, alarm_place, windows):
             columns = [i for i, (_, name) in enumerate(windows.series) if episode.catalogue.role_of(name) == role]
-            found = suffering(windows, columns, place.service, alarm_ns, upwards=role == "latency")
-            if not symptom or found.get(place.service, 0.0) > moved.get(place.service, 0.0):
-                moved, symptom = found, role
+            moves = measure_moves(windows, columns, alarm_place.service, alarm_ns, upwards=role == "latency")
+            if not symptom or moves.get(alarm_place.service, 0.0) > moved.get(alarm_place.service, 0.0):
+                moved, symptom = moves, role
         ill = {name: z for name, z in moved.items() if z >= self.least_z and name in episode.services}
         if not ill:
             return Ranking.abstain()
-        # the alarm says that its service is ill, whatever its series say
-        strength = {name: math.log1p(z) for name, z in {place.service: self.least_z, **ill}.items()}
+        # The alarm's service has the symptom by definition.
+        strength = {name: math.log1p(z) for name, z in {alarm_place.service: self.least_z, **ill}.items()}
         scores = {name: UNREACHED * value for name, value in strength.items()}
         scores |= {
             name: blame + scores[name]
-            for name, blame in divided_blame(call_graph(episode), strength, place.service).items()
+            for name, blame in divide_blame(read_call_graph(episode), strength, alarm_place.service).items()
         }
         evidence = [
             Evidence(
@@ -322,15 +315,15 @@ class AlarmDescent(Untrained):
 
 
 def _symptoms(episode: EpisodeView, place: AlarmPlace, windows: Windows) -> list[str]:
-    """Return the roles in which the alarm can show: that of its metric, or both where it is not told or not known."""
+    """Return the role of the alarm's metric, or both roles if the metric is unknown."""
     if place.metric is None:
         return list(SYMPTOMS)
-    told = {
+    roles = {
         episode.catalogue.role_of(metric)
         for service, metric in windows.series
         if service == place.service and fnmatchcase(metric, place.metric)
     }
-    return [role for role in SYMPTOMS if role in told] or list(SYMPTOMS)
+    return [role for role in SYMPTOMS if role in roles] or list(SYMPTOMS)
 
 
 @baseline(
@@ -345,13 +338,13 @@ def _symptoms(episode: EpisodeView, place: AlarmPlace, windows: Windows) -> list
     complexity="O(N + S·T + E)",
     departures=(
         *FROM_SPANS,
-        "The graph is the call graph; the paper learns one from network connections and a parallel PC algorithm.",
-        "Candidates are compared with the front end, and not with the node visited last, as one public port does.",
-        "A service is anomalous when its latency stays beyond three sigma for three steps.",
+        "The graph is the call graph; the paper learns it from network connections and a parallel PC algorithm.",
+        "Candidates are compared with the front end, not with the last visited node as in a public port.",
+        "A service is anomalous if its latency exceeds 3 sigma for three steps.",
     ),
 )
 class Microscope(Untrained):
-    """Descend from the front end through anomalous services to those that call none; rank by correlation.
+    """Follow anomalous services from the front end, and rank the last ones by correlation with it.
 
     References
     ----------
@@ -360,13 +353,13 @@ class Microscope(Untrained):
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank the anomalous services at which the descent ends."""
+        """Rank the last anomalous services on the paths from the front end."""
         front = episode.context.workload_entry
-        calls = call_series(episode)
-        latency = service_latency(episode, alarm_ns, calls)
-        anomalous = anomalous_services(latency)
-        similarity = similarity_to_front(latency, front)
-        ends = descent_ends(call_graph(episode, calls), front, anomalous)
+        calls = read_call_series(episode)
+        latency = measure_latency(episode, alarm_ns, calls)
+        anomalous = find_anomalous_services(latency)
+        similarity = correlate_with_front(latency, front)
+        ends = find_path_ends(read_call_graph(episode, calls), front, anomalous)
         scores = {name: similarity.get(name, 0.0) for name in ends}
         evidence = [
             Evidence(service=name, subject="latency", score=anomalous[name], detail="sigmas for three steps")
@@ -375,10 +368,10 @@ class Microscope(Untrained):
         return Ranking.of(scores, episode.services, evidence)
 
 
-def descent_ends(calls: tuple[tuple[str, str], ...], front: str, anomalous: Mapping[str, float]) -> tuple[str, ...]:
-    """Anomalous services without anomalous callees that are reached from the front end through anomalous ones.
+def find_path_ends(calls: tuple[tuple[str, str], ...], front: str, anomalous: Mapping[str, float]) -> tuple[str, ...]:
+    """Return anomalous services without anomalous callees that the front end reaches through anomalous ones.
 
-    >>> descent_ends((("f", "a"), ("a", "b"), ("f", "c"), ("c", "d")), "f", {"f": 4, "a": 5, "b": 6, "d": 9})
+    >>> find_path_ends((("f", "a"), ("a", "b"), ("f", "c"), ("c", "d")), "f", {"f": 4, "a": 5, "b": 6, "d": 9})
     ('b',)
     """
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""Nezha: event patterns that a healthy system has and a failing one no longer shows."""
+"""Nezha: event patterns of the healthy time that are missing since the alarm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
-from faultset.baselines.features.metric_alarms import MetricAlarm, metric_alarms
+from faultset.baselines.features.metric_alarms import MetricAlarm, find_metric_alarms
 from faultset.baselines.stats.scaling import Matrix, distinct
 from faultset.baselines.traces.abnormal_traces import (
     LEAST_G,
@@ -24,9 +24,9 @@ from faultset.baselines.traces.abnormal_traces import (
     come_first,
     contrast,
     effective,
+    find_trace_starts,
     g_statistic,
-    observed,
-    trace_start_ns,
+    observe_requests,
 )
 from faultset.baselines.traces.events import BEGIN, Events, read_own_events
 from faultset.baselines.traces.spans import Flags, Ints, Spans, read_spans
@@ -40,17 +40,17 @@ _DEEPEST = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Edges:
-    """[m] events that are directly linked in the graph of a trace."""
+    """[m] direct links of events in the graph of a trace."""
 
     source: Ints
     """Row of an event."""
     target: Ints
 
 
-def event_graph(spans: Spans, events: Events) -> Edges:
-    """Link events that follow one another in a span, and a span's beginning with the event that caused it.
+def link_events(spans: Spans, events: Events) -> Edges:
+    """Link consecutive events of a span, and the begin event of a span with its cause.
 
-    That is the last event before it of its parent when both are of one service, else the parent's beginning.
+    The cause is the parent's last event before it if both spans are in one service, otherwise the parent's begin.
     """
     follows = np.flatnonzero(events.span[:-1] == events.span[1:])
     begins = np.flatnonzero(events.kind == BEGIN)
@@ -58,13 +58,13 @@ def event_graph(spans: Spans, events: Events) -> Edges:
     begin_of[events.span[begins]] = begins
     child = np.flatnonzero((spans.parent >= 0) & (begin_of >= 0))
     parent = spans.parent[child]
-    # Events are sorted by span and time, so that one search finds the last one before an instant. Nanoseconds times
-    # spans would overflow, so instants are replaced by their ranks.
+    # Events are sorted by span and time, so one search finds the last event before a time. Ranks of times avoid an
+    # overflow.
     instants = np.unique(events.time_ns)
     width = len(instants) + 1
-    place = events.span * width + np.searchsorted(instants, events.time_ns, side="right")
+    position = events.span * width + np.searchsorted(instants, events.time_ns, side="right")
     begin = parent * width + np.searchsorted(instants, spans.start_ns[child], side="right")
-    before = np.maximum(np.searchsorted(place, begin, side="right") - 1, begin_of[parent])
+    before = np.maximum(np.searchsorted(position, begin, side="right") - 1, begin_of[parent])
     same = spans.service[parent] == spans.service[child]
     source = np.where(same, before, begin_of[parent])
     return Edges(
@@ -73,35 +73,35 @@ def event_graph(spans: Spans, events: Events) -> Edges:
     )
 
 
-def span_depths(spans: Spans) -> Ints:
-    """[n] spans above each span."""
+def measure_depths_of_spans(spans: Spans) -> Ints:
+    """Return the depth of each span in its trace."""
     depth = np.zeros(len(spans), dtype=np.int64)
     above = spans.parent
     for _ in range(_DEEPEST):
-        there = above >= 0
-        if not there.any():
+        has_parent = above >= 0
+        if not has_parent.any():
             break
-        depth += there
-        above = np.where(there, spans.parent[above], -1)
+        depth += has_parent
+        above = np.where(has_parent, spans.parent[above], -1)
     return depth
 
 
 @dataclass(frozen=True, kw_only=True)
 class Patterns:
-    """[p] kinds of links, with how often each came up."""
+    """[p] kinds of links with their support."""
 
     source: Ints
-    """Number of the first event."""
+    """Code of the first event."""
     target: Ints
     example: Ints
-    """Row of `Edges` that shows the pattern."""
+    """Row of `Edges` with the pattern."""
     service: Ints
     depth: Ints
-    """Deepest span that the first event was seen in."""
+    """Largest depth of the first event's span."""
     healthy: Matrix
     """Support in the healthy time."""
     suffering: Matrix
-    """Support since the alarm, scaled to as many traces as the healthy time has."""
+    """Support since the alarm, scaled to the number of traces in the healthy time."""
 
 
 @baseline(
@@ -117,24 +117,23 @@ class Patterns:
     reconstruction=True,
     complexity="O((N + L)·log(N + L) + P²), P lost patterns",
     departures=(
-        "Supports are compared per trace, because the two windows hold different numbers of requests.",
-        "A log statement is told by the place in the code that the line names, and by its Drain template otherwise.",
-        "Metric alarms come from 6 sigma around the reference for metrics of the roles cpu and memory, not from "
-        "fixed limits of two applications; network latency is left out.",
-        "A service is ranked by its best pattern; the paper ranks patterns and calls a hit right when both events and "
-        "the service are.",
-        "Equal score and depth stay a tie; the published code counts a tie as the better rank.",
+        "Supports are compared per trace, because the two windows have different numbers of requests.",
+        "A log statement is identified by its place in the code, or by its Drain template if the line has none.",
+        "Metric alarms are deviations of CPU and memory by 6 sigma, not fixed limits for two applications; network "
+        "latency is left out.",
+        "A service is ranked by its best pattern; the paper ranks patterns, and a hit needs events and service.",
+        "Equal score and depth are a tie; the published code counts a tie as the better rank.",
     ),
 )
 class Nezha(Untrained):
-    """Rank services by patterns of two linked events that the healthy time has and the faulty one lost.
+    """Rank services by patterns of two linked events that became rare since the alarm.
 
     Parameters
     ----------
     least_support
-        Patterns seen no more often than this in the healthy time are left out.
+        Patterns need a larger support than this in the healthy time.
     least_score
-        Lost share of a pattern's support, s / (s + s'), that is needed.
+        Minimum lost share of a pattern's support, s / (s + s').
 
     References
     ----------
@@ -147,15 +146,15 @@ class Nezha(Untrained):
         self.least_score = least_score
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by their best lost pattern; deeper ones first among equals."""
+        """Rank services by their best lost pattern; ties by depth."""
         spans = read_spans(episode)
         if not len(spans):
             return Ranking.abstain()
         events = read_own_events(episode, spans)
-        edges = event_graph(spans, events)
-        alarms = {alarm.service: alarm.metric for alarm in metric_alarms(episode, alarm_ns)}
+        edges = link_events(spans, events)
+        alarms = {alarm.service: alarm.metric for alarm in find_metric_alarms(episode, alarm_ns)}
         alarmed = np.array([name in alarms for name in spans.names], dtype=bool)
-        began = trace_start_ns(spans)
+        began = find_trace_starts(spans)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
         healthy, suffering = began < healthy_end_ns, began >= alarm_ns
         if not healthy.any() or not suffering.any():
@@ -163,14 +162,14 @@ class Nezha(Untrained):
         patterns = self._patterns(spans, events, edges, alarmed, healthy, suffering)
         total = patterns.healthy + patterns.suffering
         score = np.divide(patterns.healthy, total, out=np.zeros_like(total), where=total > 0)
-        kept = (patterns.healthy > self.least_support) & (score >= self.least_score) & (patterns.service >= 0)
-        kept[kept] = ~follows_lost(patterns.source[kept], patterns.target[kept], score[kept])
-        if not kept.any():
+        chosen = (patterns.healthy > self.least_support) & (score >= self.least_score) & (patterns.service >= 0)
+        chosen[chosen] = ~follows_lost(patterns.source[chosen], patterns.target[chosen], score[chosen])
+        if not chosen.any():
             return Ranking.abstain()
         worth = score + patterns.depth / (1000 * _DEEPEST)
         scores: dict[str, float] = {}
         evidence: list[Evidence] = []
-        for number in np.flatnonzero(kept)[np.argsort(-worth[kept], kind="stable")]:
+        for number in np.flatnonzero(chosen)[np.argsort(-worth[chosen], kind="stable")]:
             service = spans.names[patterns.service[number]]
             row = int(patterns.example[number])
             if len(evidence) < 10:
@@ -194,12 +193,12 @@ class Nezha(Untrained):
         row_of = edges.source
         trace = spans.trace[events.span[row_of]]
         service = spans.service[events.span[row_of]]
-        # An alarm is an event of its own between a span's beginning and what follows, which then is no longer linked.
+        # An alarm is an event after a span's begin, so it breaks the link to the next event.
         cut = (events.kind[row_of] == BEGIN) & (service >= 0) & alarmed[service] & suffering[trace]
         healthy_counts = np.bincount(code[healthy[trace]], minlength=len(number)).astype(float)
         now = np.bincount(code[suffering[trace] & ~cut], minlength=len(number)).astype(float)
         depth = np.zeros(len(number), dtype=np.int64)
-        np.maximum.at(depth, code, span_depths(spans)[events.span[row_of]])
+        np.maximum.at(depth, code, measure_depths_of_spans(spans)[events.span[row_of]])
         return Patterns(
             source=source[number],
             target=target[number],
@@ -212,7 +211,7 @@ class Nezha(Untrained):
 
 
 def follows_lost(source: Ints, target: Ints, score: Matrix) -> Flags:
-    """Tell which lost patterns only follow on another one that is lost at least as much.
+    """Return which lost patterns follow another one that is lost at least as much.
 
     >>> follows_lost(np.array([1, 2]), np.array([2, 3]), np.array([1.0, 1.0])).tolist()
     [False, True]
@@ -223,12 +222,12 @@ def follows_lost(source: Ints, target: Ints, score: Matrix) -> Flags:
 
 @dataclass(frozen=True, kw_only=True)
 class _Counted:
-    """What counts of the changes of one sort."""
+    """The changes of one sort that count."""
 
     rows: Flags
-    """[n] observations that count."""
+    """[n] whether each observation counts."""
     share: Matrix
-    """[p] share of each pattern's changes that do."""
+    """[p] share of each pattern's changes that count."""
 
 
 @baseline(
@@ -242,27 +241,27 @@ class _Counted:
     speed="instant",
     complexity="O((N + L)·log(N + L) + S·T)",
     departures=(
-        "A pattern is compared given its first event, so that a change of what users ask for is no change of it.",
-        "New patterns count, not only lost ones; a lost pattern is always replaced by a new one after its first event.",
-        "Log lines follow log lines and calls follow calls, because logs and spans are stamped by different clocks.",
+        "Patterns are compared given their first event, so that a change of the load is not a change of patterns.",
+        "New patterns count as well as lost ones, because a new pattern replaces each lost one.",
+        "Log lines are linked with log lines and calls with calls, because logs and spans have different clocks.",
         "Evidence is a likelihood ratio on effective counts instead of a ratio of supports.",
-        "Only a change that no earlier change in the same request explains counts in full.",
-        "Time that an operation spends itself, and on the way to another service, are events too: usual or slow.",
+        "Only changes without an earlier change in the same request count in full.",
+        "Exclusive time and the time to another service are events too: usual or slow.",
     ),
 )
 class NezhaPatterns(Untrained):
-    """Rank services by changes of what follows what within requests, counting those that came first.
+    """Rank services by changed patterns within requests, counting the first change of each request.
 
     Parameters
     ----------
     least_support
-        Events seen less often in the reference are not judged.
+        Minimum number of occurrences of an event in the reference.
     similarity
-        Correlation of requests of one window; bounds what one event can contribute.
+        Correlation of requests within a window; limits the contribution of an event.
     least_g
-        Evidence that a pattern needs to count.
+        Minimum evidence of a pattern.
     share
-        An earlier change explains a later one when it is at least this share as surprising.
+        An earlier change explains a later one if it is at least this share as surprising.
 
     References
     ----------
@@ -290,26 +289,26 @@ class NezhaPatterns(Untrained):
 
     def _ranking(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         spans = read_spans(episode)
-        alarms = metric_alarms(episode, alarm_ns)
+        alarms = find_metric_alarms(episode, alarm_ns)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
-        sorts = observed(spans, episode, healthy_end_ns) if len(spans) else []
+        sorts = observe_requests(spans, episode, healthy_end_ns) if len(spans) else []
         scores: dict[str, float] = defaultdict(float)
         pods: dict[tuple[str, str], float] = defaultdict(float)
         evidence: list[Evidence] = []
-        for sort, found, counted in self._changes(sorts, healthy_end_ns, alarm_ns, episode.window[1]):
-            certainty = sort.seen.certainty[found.example]
-            worth = np.where(found.surprise > 0, found.g * counted.share * certainty, 0.0)
-            for owner, score in _by_pod(spans, sort.seen, found, counted.rows, worth).items():
+        for sort, patterns, counted in self._changes(sorts, healthy_end_ns, alarm_ns, episode.window[1]):
+            certainty = sort.seen.certainty[patterns.example]
+            worth = np.where(patterns.surprise > 0, patterns.g * counted.share * certainty, 0.0)
+            for owner, score in _by_pod(spans, sort.seen, patterns, counted.rows, worth).items():
                 pods[owner] += score
             for number in np.flatnonzero(worth > 0):
-                row = int(found.example[number])
+                row = int(patterns.example[number])
                 service = spans.names[sort.seen.blamed[row]]
                 scores[service] += float(worth[number])
-                before, before_all, now, now_all = (int(count) for count in found.counts[number])
+                before, before_all, now, now_all = (int(count) for count in patterns.counts[number])
                 evidence.append(
                     Evidence(
                         service=service,
-                        subject=sort.text(row, int(found.expected_row[number])),
+                        subject=sort.text(row, int(patterns.expected_row[number])),
                         score=float(worth[number]),
                         detail=f"{before} of {before_all} times in the reference, {now} of {now_all} since the alarm",
                     )
@@ -317,11 +316,11 @@ class NezhaPatterns(Untrained):
         for alarm in alarms:
             worth_of = self._alarm_worth(alarm, spans, healthy_end_ns, alarm_ns)
             scores[alarm.service] += worth_of
-            own = spans.service == spans.names.index(alarm.service)
-            there = np.unique(spans.pod[own & (spans.pod >= 0) & (spans.end_ns >= alarm_ns)]).tolist()
-            for code in there:
+            is_own = spans.service == spans.names.index(alarm.service)
+            pod_codes = np.unique(spans.pod[is_own & (spans.pod >= 0) & (spans.end_ns >= alarm_ns)]).tolist()
+            for code in pod_codes:
                 # The metric is that of the service as a whole.
-                pods[alarm.service, spans.pods[code]] += worth_of / len(there)
+                pods[alarm.service, spans.pods[code]] += worth_of / len(pod_codes)
             evidence.append(
                 Evidence(
                     service=alarm.service, subject=alarm.metric, score=worth_of, detail=f"{alarm.z:.0f} spreads away"
@@ -334,12 +333,12 @@ class NezhaPatterns(Untrained):
     def _changes(
         self, sorts: Sequence[Sort], healthy_end_ns: int, alarm_ns: int, end_ns: int
     ) -> list[tuple[Sort, Contrast, _Counted]]:
-        """Contrast each sort, and tell which of its changes count."""
+        """Contrast each sort, and select the changes that count."""
         late_ns = alarm_ns + (end_ns - alarm_ns) // 2
         contrasts = []
         for sort in sorts:
             seen = sort.seen
-            found = contrast(
+            patterns = contrast(
                 seen,
                 seen.known_ns < healthy_end_ns,
                 [seen.began_ns >= alarm_ns, seen.began_ns >= late_ns],
@@ -347,7 +346,9 @@ class NezhaPatterns(Untrained):
                 similarity=self.similarity,
                 least_g=self.least_g,
             )
-            contrasts.append((sort, found, np.where(seen.began_ns >= alarm_ns, found.surprise[found.code], 0.0)))
+            contrasts.append(
+                (sort, patterns, np.where(seen.began_ns >= alarm_ns, patterns.surprise[patterns.code], 0.0))
+            )
         chained = [(sort, surprise) for sort, _, surprise in contrasts if sort.rows_count]
         first = np.zeros(0, dtype=bool)
         if chained:
@@ -358,23 +359,26 @@ class NezhaPatterns(Untrained):
                 self.share,
             )
         changes, offset = [], 0
-        for sort, found, surprise in contrasts:
-            counted = _Counted(rows=surprise > 0, share=np.ones(len(found.g)))
+        for sort, patterns, surprise in contrasts:
+            counted = _Counted(rows=surprise > 0, share=np.ones(len(patterns.g)))
             if sort.rows_count:
-                here = first[offset : offset + len(surprise)]
+                rows = first[offset : offset + len(surprise)]
                 offset += len(surprise)
-                among = np.bincount(found.code[surprise > 0], minlength=len(found.g))
-                share = np.bincount(found.code[here], minlength=len(found.g)) / np.maximum(among, 1)
-                counted = _Counted(rows=here, share=share)
-            changes.append((sort, found, counted))
+                among = np.bincount(patterns.code[surprise > 0], minlength=len(patterns.g))
+                share = np.bincount(patterns.code[rows], minlength=len(patterns.g)) / np.maximum(among, 1)
+                counted = _Counted(rows=rows, share=share)
+            changes.append((sort, patterns, counted))
         return changes
 
     def _alarm_worth(self, alarm: MetricAlarm, spans: Spans, healthy_end_ns: int, alarm_ns: int) -> float:
-        """Evidence as if the alarm were an event in every span of its service, of which it has at least some."""
-        own = spans.service == spans.names.index(alarm.service)
+        """Return the evidence of a metric alarm, as if it were an event in every span of its service."""
+        is_own = spans.service == spans.names.index(alarm.service)
         before, since = (
             effective(np.array([max(float(count), self.least_support)]), self.similarity)
-            for count in ((own & (spans.end_ns < healthy_end_ns)).sum(), (own & (spans.start_ns >= alarm_ns)).sum())
+            for count in (
+                (is_own & (spans.end_ns < healthy_end_ns)).sum(),
+                (is_own & (spans.start_ns >= alarm_ns)).sum(),
+            )
         )
         return float(g_statistic(np.zeros(1), before, since * max(alarm.share, 0.5), since)[0])
 
@@ -382,14 +386,14 @@ class NezhaPatterns(Untrained):
 def _by_pod(
     spans: Spans, seen: Observations, found: Contrast, rows: Flags, worth: Matrix
 ) -> dict[tuple[str, str], float]:
-    """Part what each pattern is worth among the pods in which its changes were seen."""
+    """Divide the worth of each pattern among the pods of its changes."""
     total = np.maximum(np.bincount(found.code[rows], minlength=len(worth)), 1)
-    known = np.flatnonzero(rows & (seen.pod >= 0))
+    known_pod = np.flatnonzero(rows & (seen.pod >= 0))
     width = len(spans.pods) + 1
-    place = seen.blamed[known] * width + seen.pod[known]
-    part = worth[found.code[known]] / total[found.code[known]]
-    owners, _, number = distinct(place)
-    scores = np.bincount(number, weights=part, minlength=len(owners))
+    key = seen.blamed[known_pod] * width + seen.pod[known_pod]
+    share = worth[found.code[known_pod]] / total[found.code[known_pod]]
+    owners, _, number = distinct(key)
+    scores = np.bincount(number, weights=share, minlength=len(owners))
     return {
         (spans.names[owner // width], spans.pods[owner % width]): score
         for owner, score in zip(owners.tolist(), scores.tolist(), strict=True)

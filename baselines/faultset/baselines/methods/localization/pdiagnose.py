@@ -1,4 +1,4 @@
-"""PDiagnose: metrics, logs and traces each blame services, and a vote decides."""
+"""PDiagnose: a vote of metrics, logs and traces on the faulty service."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from faultset.baselines.features.metric_alarms import (
     P0,
     Combine,
     Flags,
+    find_triggers,
     kpi_flags,
     queue_features,
     reference_density,
-    triggers,
 )
 from faultset.baselines.features.windows import (
     TimeWindow,
     Windows,
+    cut_window_after,
     detection_windows,
     localization_windows,
-    window_after,
 )
-from faultset.baselines.logs.templates import error_line_counts, error_lines, log_excess
+from faultset.baselines.logs.templates import error_line_counts, log_excess, select_error_lines
 from faultset.baselines.stats.scaling import varies
-from faultset.baselines.traces.spans import read_spans, responsible_services, slow_spans
+from faultset.baselines.traces.spans import attribute_spans, read_spans, slow_spans
 from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
@@ -41,23 +41,23 @@ SpanTime = Literal["exclusive", "inclusive"]
 Counts = Mapping[str, float]
 _PAPER = "Hou, Jia, Wu, Li, Han, ISPA 2021"
 _DEPARTURES = (
-    "Thresholds of the anomaly queue are quantiles of the reference: the paper's table of constants is an image.",
-    "Two-sided, and a constant series cannot fire: the tests are strict, and spreads are at least one percent of the "
-    "level and a quarter of what the metric has over all services.",
-    "Counts become shares of their source before the vote, or the source with most rows would decide alone.",
-    "Log lines and spans count beyond what the reference leads to expect; a source votes only if its total is more "
-    "than three standard deviations above that.",
-    "A span is judged by the time not spent in its children; a call without an answer counts for the called service.",
+    "Thresholds of the anomaly queue are quantiles of the reference, because the paper's constants are unreadable.",
+    "Two-sided, and constant series raise no anomaly: spreads are at least 1 % of the level and a quarter of the "
+    "metric's spread over all services.",
+    "Counts become shares of their source before the vote, because otherwise the source with most rows decides alone.",
+    "Log lines and spans count beyond the reference rate; a source votes only if its total is more than three standard "
+    "deviations above that rate.",
+    "Spans are judged by exclusive time; a call without an answer counts for the called service.",
 )
 
 
 def wma_window(step_s: float) -> int:
-    """Samples of the moving average: ten when they are dense, four otherwise."""
+    """Return the number of samples in the moving average: 10 for short steps, otherwise 4."""
     return 10 if step_s <= SHORT_STEP_S else 4
 
 
 def has_information(total: float, expected: float) -> bool:
-    """Return whether a source counted more than three standard deviations beyond what was expected.
+    """Return whether a total exceeds its expected value by more than three standard deviations.
 
     >>> has_information(3, 0.0), has_information(4, 0.0), has_information(130, 100)
     (False, True, False)
@@ -66,7 +66,7 @@ def has_information(total: float, expected: float) -> bool:
 
 
 def vote(sources: Sequence[Counts], weights: Sequence[float] | None = None) -> dict[str, float]:
-    """Add up the share that each service has of each source's counts; a source without counts is silent.
+    """Sum each service's share of the counts of each source; sources without counts do not vote.
 
     >>> vote([{"cart": 3, "front": 1}, {"cart": 0}, {"front": 2}])
     {'cart': 0.75, 'front': 1.25}
@@ -80,7 +80,7 @@ def vote(sources: Sequence[Counts], weights: Sequence[float] | None = None) -> d
 
 
 def beyond_reference(since: Counts, reference: Counts, length_ratio: float) -> dict[str, float]:
-    """Return what each service counts beyond its reference; nothing for a source without information."""
+    """Return each service's counts beyond the reference rate; empty for a source without information."""
     if not has_information(sum(since.values()), length_ratio * sum(reference.values())):
         return {}
     return log_excess(since, reference, length_ratio)
@@ -100,7 +100,7 @@ def beyond_reference(since: Counts, reference: Counts, length_ratio: float) -> d
     departures=_DEPARTURES[:2],
 )
 class PDiagnoseTrigger(Untrained):
-    """Detect when several series are anomalous at once in a queue of anomalies denser than the reference's.
+    """Detect when several series are anomalous at once and the anomaly queue is denser than in the reference.
 
     References
     ----------
@@ -137,7 +137,7 @@ class PDiagnoseTrigger(Untrained):
             series=windows.series,
             moving=moving,
         )
-        started = triggers(features, limit)
+        started = find_triggers(features, limit)
         scores = np.where(started, features.density, np.minimum(features.density, limit))
         evidence: list[Evidence] = []
         if started.any():
@@ -168,16 +168,16 @@ class PDiagnoseTrigger(Untrained):
     departures=_DEPARTURES,
 )
 class PDiagnose(Untrained):
-    """Rank services by their share of anomalous metrics, of error lines and of slow spans since the alarm.
+    """Rank services by their shares of anomalous metrics, error lines and slow spans since the alarm.
 
     Parameters
     ----------
     steps
-        Length of the stretch in which evidence is counted, in samples from the alarm on.
+        Number of samples from the alarm in which evidence counts.
     span_time
-        Whether time spent in a called service counts for the caller (`inclusive`) or not.
+        Whether the time of called services counts for the caller (`inclusive`) or not (`exclusive`).
     weights
-        Of metrics, logs and traces.
+        Weights of metrics, logs and traces.
 
     References
     ----------
@@ -199,19 +199,19 @@ class PDiagnose(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by votes."""
-        # One step earlier, because an alarm stands at the end of the sample that raised it.
+        # One step earlier, because an alarm is at the end of the sample that raised it.
         windows = localization_windows(episode, alarm_ns, before=1)
-        time_window = window_after(episode, alarm_ns, windows.step_ns / SECOND_NS, steps=self.steps)
+        time_window = cut_window_after(episode, alarm_ns, windows.step_ns / SECOND_NS, steps=self.steps)
         metric, evidence, first = self._metrics(windows, _flags_since(episode, windows, self.combine))
-        lines = error_line_counts(error_lines(episode, levels=False), time_window)
+        lines = error_line_counts(select_error_lines(episode, levels=False), time_window)
         log = beyond_reference(*lines, time_window.length_ratio)
         trace, spans = anomalous_spans(episode, time_window, self.span_time)
         votes = vote([metric, log, trace], self.weights)
-        # Equal votes go to who was first; the amounts are too small to reorder anything else.
+        # Break ties by the earliest anomaly.
         for service, step in first.items():
             votes[service] = votes.get(service, 0.0) * (1 + 1e-9 / (1 + step))
         evidence += [
-            Evidence(service=name, subject="log lines", score=count, detail="keyword lines beyond the usual")
+            Evidence(service=name, subject="log lines", score=count, detail="keyword lines beyond the usual rate")
             for name, count in sorted(log.items())
             if count > 0
         ]
@@ -233,9 +233,9 @@ class PDiagnose(Untrained):
 
 
 def _flags_since(episode: EpisodeView, windows: Windows, combine: Combine) -> Flags:
-    """Flag the values of the test window, each with the samples right before it as its history."""
+    """Flag values of the test window, with the samples right before each as its history."""
     since_reference = localization_windows(episode, episode.reference[1], before=0)
-    # An alarm within the reference cuts that short, and the test window follows it at once.
+    # An alarm within the reference ends it, so the test window follows immediately.
     whole = since_reference if len(since_reference.values) >= len(windows.values) else windows
     if whole.empty:
         return np.zeros(windows.values.shape, dtype=bool)
@@ -269,7 +269,7 @@ def anomalous_spans(
 ) -> tuple[dict[str, float], list[Evidence]]:
     """Count spans per service that are slow for their operation or failed, beyond what the reference has."""
     spans = read_spans(episode)
-    service, operations = responsible_services(spans), max(1, len(spans.operations))
+    service, operations = attribute_spans(spans), max(1, len(spans.operations))
     group = service * operations + spans.operation
     healthy = (spans.start_ns >= time_window.healthy_start_ns) & (spans.start_ns < time_window.healthy_end_ns)
     since = (spans.start_ns >= time_window.start_ns) & (spans.start_ns < time_window.end_ns)

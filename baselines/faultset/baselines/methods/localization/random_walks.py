@@ -1,4 +1,4 @@
-"""Localizers that walk the call graph towards services whose latency moves with the front end's."""
+"""Random walks on the call graph: MonitorRank and MicroRCA."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.service_latency import (
     FROM_SPANS,
     ServiceLatency,
-    anomalous_services,
-    call_graph,
-    call_series,
+    correlate_with_front,
     correlations,
-    service_latency,
-    similarity_to_front,
+    find_anomalous_services,
+    measure_latency,
+    read_call_graph,
+    read_call_series,
 )
 from faultset.baselines.features.windows import Windows, localization_windows
 from faultset.baselines.stats.scaling import deviations, mean_and_sd
@@ -35,10 +35,10 @@ LEAST = 0.01
 RESOURCES = frozenset({"cpu", "memory", "network"})
 
 
-def walk_graph(calls: tuple[tuple[str, str], ...], similarity: Mapping[str, float], *, backward: float) -> nx.DiGraph:
-    """MonitorRank's graph: towards callees by their similarity, back to callers at a share, and on the spot.
+def build_walk(calls: tuple[tuple[str, str], ...], similarity: Mapping[str, float], *, backward: float) -> nx.DiGraph:
+    """Return MonitorRank's graph with edges to callees, back to callers, and self-loops.
 
-    >>> graph = walk_graph((("front", "cart"),), {"front": 1.0, "cart": 0.5}, backward=0.2)
+    >>> graph = build_walk((("front", "cart"),), {"front": 1.0, "cart": 0.5}, backward=0.2)
     >>> sorted((a, b, w) for a, b, w in graph.edges(data="weight"))
     [('cart', 'cart', 0.5), ('cart', 'front', 0.2), ('front', 'cart', 0.5), ('front', 'front', 0.5)]
     """
@@ -51,14 +51,14 @@ def walk_graph(calls: tuple[tuple[str, str], ...], similarity: Mapping[str, floa
     for caller, callee in calls:
         strength = similarity.get(callee, 0.0)
         best[caller] = max(best[caller], strength)
-        # A pair may call both ways; the stronger reason to go counts.
+        # A pair may call both ways; the larger weight counts.
         for start, end, weight in (
             (caller, callee, strength),
             (callee, caller, backward * similarity.get(caller, 0.0)),
         ):
             if weight > 0:
-                known = graph.get_edge_data(start, end, {"weight": 0.0})["weight"]
-                graph.add_edge(start, end, weight=max(weight, known))
+                earlier = graph.get_edge_data(start, end, {"weight": 0.0})["weight"]
+                graph.add_edge(start, end, weight=max(weight, earlier))
     for name in nodes:
         rest = similarity.get(name, 0.0) - best[name]
         if rest > 0:
@@ -66,8 +66,8 @@ def walk_graph(calls: tuple[tuple[str, str], ...], similarity: Mapping[str, floa
     return graph
 
 
-def visits(graph: nx.DiGraph, start: Mapping[str, float], *, damping: float = DAMPING) -> dict[str, float]:
-    """Share of time that a walk with restarts spends at each node (personalised PageRank)."""
+def count_visits(graph: nx.DiGraph, start: Mapping[str, float], *, damping: float = DAMPING) -> dict[str, float]:
+    """Return the share of time that a walk with restarts spends at each node (personalised PageRank)."""
     import networkx as nx
 
     return nx.pagerank(graph, alpha=damping, personalization=dict(start), max_iter=500, weight="weight")
@@ -85,20 +85,20 @@ def visits(graph: nx.DiGraph, start: Mapping[str, float], *, damping: float = DA
     complexity="O(N + S·T + E·I), N spans, E calls, I iterations",
     departures=(
         *FROM_SPANS,
-        "Similarity to the front end is the absolute correlation of latencies; past anomalies are not clustered for "
-        "what services share outside of their calls.",
-        "The share of visits is computed and not simulated.",
+        "The similarity to the front end is the absolute correlation of latencies; the pseudo-anomaly clustering of "
+        "external causes is left out.",
+        "The share of visits is computed instead of simulated.",
     ),
 )
 class MonitorRank(Untrained):
-    """Rank services by how often a random walk visits that prefers those which move with the front end.
+    """Rank services by visits of a random walk that prefers services similar to the front end.
 
     Parameters
     ----------
     damping
-        Probability that the walk goes on instead of starting again.
+        Probability that the walk continues instead of restarting.
     backward
-        Weight of going from a callee to its caller, as a share of the caller's similarity.
+        Weight of steps from a callee to its caller, as a share of the caller's similarity.
 
     References
     ----------
@@ -112,14 +112,14 @@ class MonitorRank(Untrained):
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by visits."""
         front = episode.context.workload_entry
-        calls = call_series(episode)
-        latency = service_latency(episode, alarm_ns, calls)
-        similarity = similarity_to_front(latency, front)
+        calls = read_call_series(episode)
+        latency = measure_latency(episode, alarm_ns, calls)
+        similarity = correlate_with_front(latency, front)
         start = {name: value for name, value in similarity.items() if name != front and value > 0}
         if not start:
             return Ranking.abstain()
-        graph = walk_graph(call_graph(episode, calls), similarity, backward=self.backward)
-        scores = visits(graph, start, damping=self.damping)
+        graph = build_walk(read_call_graph(episode, calls), similarity, backward=self.backward)
+        scores = count_visits(graph, start, damping=self.damping)
         evidence = [
             Evidence(service=name, subject="latency", score=value, detail="|correlation| with the front end's latency")
             for name, value in sorted(start.items(), key=lambda item: (-item[1], item[0]))
@@ -139,13 +139,13 @@ class MonitorRank(Untrained):
     complexity="O(N + S·T + E·I)",
     departures=(
         *FROM_SPANS,
-        "A service is anomalous when its latency stays beyond three sigma for three steps, in place of BIRCH clusters.",
-        "There are no nodes for hosts; resources are those of the service's own containers.",
-        "The walk goes from callers to callees; the public implementation turns the edges around.",
+        "A service is anomalous if its latency exceeds 3 sigma for three steps, instead of by BIRCH clusters.",
+        "Hosts are not nodes; resources are those of the service's containers.",
+        "The walk goes from callers to callees; the public implementation reverses the edges.",
     ),
 )
 class MicroRCA(Untrained):
-    """Rank anomalous services and their neighbours by a walk that prefers those whose resources explain the latency.
+    """Rank anomalous services and their neighbours by a walk that prefers correlated resources.
 
     References
     ----------
@@ -158,12 +158,12 @@ class MicroRCA(Untrained):
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by visits."""
-        calls = call_series(episode)
-        latency = service_latency(episode, alarm_ns, calls)
-        anomalous = anomalous_services(latency)
+        calls = read_call_series(episode)
+        latency = measure_latency(episode, alarm_ns, calls)
+        anomalous = find_anomalous_services(latency)
         if not anomalous:
             return Ranking.abstain()
-        graph = self._graph(latency, call_graph(episode, calls), anomalous)
+        graph = self._graph(latency, read_call_graph(episode, calls), anomalous)
         resources, evidence = resource_correlations(localization_windows(episode, alarm_ns), episode, latency)
         start: dict[str, float] = {}
         for name in sorted(anomalous):
@@ -171,7 +171,7 @@ class MicroRCA(Untrained):
             weights += [weight for _, _, weight in graph.out_edges(name, data="weight")]
             mean = float(np.mean(weights)) if weights else self.anomalous_edge
             start[name] = mean * max(resources.get(name, 0.0), LEAST) / max(len(weights), 1)
-        scores = visits(graph, start, damping=self.damping)
+        scores = count_visits(graph, start, damping=self.damping)
         return Ranking.of(scores, episode.services, [item for item in evidence if item.service in anomalous][:10])
 
     def _graph(
@@ -199,7 +199,7 @@ def _related(latency: ServiceLatency, one: str, other: str) -> float:
 def resource_correlations(
     windows: Windows, episode: EpisodeView, latency: ServiceLatency
 ) -> tuple[dict[str, float], list[Evidence]]:
-    """Largest |correlation| of each service's latency with a series of its CPU, memory or network."""
+    """Return the largest |correlation| of each service's latency with its CPU, memory or network."""
     if windows.empty or len(windows.reference) + len(windows.values) != len(latency.all):
         return {}, []
     role = episode.catalogue.role_of
@@ -217,9 +217,9 @@ def resource_correlations(
         ]
         if target is None or not columns:
             continue
-        found = np.abs(correlations(both[:, columns], target))
-        top = int(found.argmax())
-        best[service] = float(found[top])
+        strength = np.abs(correlations(both[:, columns], target))
+        top = int(strength.argmax())
+        best[service] = float(strength[top])
         evidence.append(
             Evidence(
                 service=service,

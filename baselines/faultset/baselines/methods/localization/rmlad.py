@@ -1,4 +1,4 @@
-"""RMLAD: the root-cause metric is the one that changes along with the anomaly of the logs."""
+"""RMLAD: metrics that share information with the anomaly score of the logs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ LONG_BIN = 4
 
 
 def candidate_series(z: Matrix, *, sigmas: float = 3.0, least: int = LEAST_CANDIDATES) -> np.ndarray:
-    """Columns that leave normal at some time; all that vary when there are too few of those."""
+    """Return which columns deviate at some time, or which vary if there are too few."""
     moved = np.abs(z).max(axis=0, initial=0.0) > sigmas
     return moved if moved.sum() >= least else z.std(axis=0) > 0
 
 
-def association(
+def measure_association(
     series: Matrix,
     score: Matrix,
     *,
@@ -43,18 +43,18 @@ def association(
     rng: np.random.Generator,
     lag: int = 0,
 ) -> Matrix:
-    """Mean information shared by noisy copies of each series and of the anomaly score.
+    """Return the mean mutual information of noisy copies of each series and of the anomaly score.
 
     Parameters
     ----------
     series
         [n, d] columns to compare.
     score
-        [n] for all of them, or [n, d] one for each.
+        [n] one score for all series, or [n, d] one per series.
     noise
-        Spread of the noise in units of the spread of what it is added to.
+        Relative spread of the noise.
     lag
-        Largest shift, in samples either way, over which the best is taken.
+        Largest shift in samples, in both directions; the best shift counts.
     """
     samples, count = series.shape
     target = np.broadcast_to(score[:, None] if score.ndim == 1 else score, series.shape)
@@ -95,26 +95,26 @@ def association(
     },
     complexity="O(L·log L + S·T·A), A augmented copies",
     departures=(
-        "DeepLog's network is replaced by back-off counts of which template follows which: no GPU, few lines.",
-        "Details that the public text leaves open: replicates are averaged, noise is on both series and a tenth of "
-        "their spread, candidates deviate by three sigma.",
-        "Five replicates instead of twenty.",
-        "A gap is filled with the last value for up to two steps; series that stop count as deviating by ten sigma.",
+        "Counts of successive templates replace DeepLog's network, because there are few lines.",
+        "Open in the public text: replicates are averaged, the noise of both series is a tenth of their spread, and "
+        "candidates deviate by 3 sigma.",
+        "Five replicates instead of 20.",
+        "Gaps are filled with the last value for up to two steps; series that stop deviate by ten sigma.",
     ),
 )
 class RMLAD(Untrained):
-    """Rank services by the information that their metrics share with the log anomaly score.
+    """Rank services by the mutual information of their metrics and the log anomaly score.
 
-    Where the logs show nothing, or change nothing, the method abstains.
+    The method abstains if the score is constant.
 
     Parameters
     ----------
     scope
-        `system` compares every series with one score of all logs, `own` with the score of its own service.
+        `system` compares every series with the score of all logs, `own` with the score of its service.
     replicates, noise, neighbours, lag
-        See `association`.
+        See `measure_association`.
     half_window
-        Bins on either side of the alarm.
+        Number of bins on each side of the alarm.
 
     References
     ----------
@@ -141,7 +141,7 @@ class RMLAD(Untrained):
         self.seed = seed
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services around the alarm."""
+        """Rank services by data around the alarm."""
         start_ns, reference_end_ns = episode.reference
         step_s = episode.context.resolution_s
         last_ns = alarm_ns + round((self.half_window + 1) * LONG_BIN * step_s * SECOND_NS)
@@ -154,34 +154,34 @@ class RMLAD(Untrained):
         starts = windows.times_ns[rows] - windows.step_ns
         if windows.empty or len(starts) <= self.neighbours:
             return Ranking.abstain()
-        place = (starts - starts[0]) // windows.step_ns
+        bin_number = (starts - starts[0]) // windows.step_ns
         logs = score_logs(
             lines,
             healthy_end_ns=min(alarm_ns, reference_end_ns),
             start_ns=int(starts[0]),
             step_ns=windows.step_ns,
-            bins=int(place[-1]) + 1,
+            bins=int(bin_number[-1]) + 1,
         )
         mean, sd = mean_and_sd(windows.reference)
         z = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)[rows]
-        target = self._target(logs, windows.services)[place]
-        kept = np.flatnonzero(candidate_series(z) & (target.std(axis=0) > 0))
-        if len(kept) == 0:
+        target = self._target(logs, windows.services)[bin_number]
+        columns = np.flatnonzero(candidate_series(z) & (target.std(axis=0) > 0))
+        if len(columns) == 0:
             return Ranking.abstain()
-        shared = association(
-            z[:, kept],
-            target[:, kept],
+        shared = measure_association(
+            z[:, columns],
+            target[:, columns],
             replicates=self.replicates,
             noise=self.noise,
             neighbours=self.neighbours,
             rng=np.random.default_rng(self.seed),
             lag=self.lag,
         )
-        # Equal information is told apart by rank correlation, too small a part to reorder anything else.
-        shared += 1e-9 * _rank_correlation(z[:, kept], target[:, kept])
+        # Break ties by rank correlation.
+        shared += 1e-9 * _rank_correlation(z[:, columns], target[:, columns])
         ranking = rank_by_series(
             shared,
-            tuple(windows.series[column] for column in kept),
+            tuple(windows.series[column] for column in columns),
             episode.services,
             detail="nats shared with the log anomaly score",
         )

@@ -1,4 +1,4 @@
-"""Spectrum-based localization on traces: who is in the traces that went wrong, and not in the others."""
+"""Spectrum-based localization: services that are in abnormal traces but not in normal ones."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from faultset.baselines.api.contract import Evidence, Ranking, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.stats.scaling import Matrix, distinct
-from faultset.baselines.traces.abnormal_traces import TraceHealth, trace_health
-from faultset.baselines.traces.spans import Flags, Ints, Spans, called_pods, invocations, read_spans
+from faultset.baselines.traces.abnormal_traces import TraceHealth, classify_traces
+from faultset.baselines.traces.spans import Flags, Ints, Spans, find_called_pods, read_spans
 from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
 Formula = Literal["ochiai", "dstar2"]
 _MICRORANK = "Yu, Chen, Chen, Guan, Ma, Bi, MicroRank, WWW 2021"
 _SHARED = (
-    "A trace that fails counts as abnormal too, since most of the faults here make requests fail, not slow.",
-    "Expected durations are of the time an operation spends itself; inclusive ones add up to more than the trace.",
-    "Traces of the reference count as normal beside those of the questioned time, which may have none.",
-    "A call that no span of the called service answers counts as use of that service.",
+    "Failed traces are abnormal too, because most faults here make requests fail.",
+    "Expected durations are of exclusive time, because inclusive times add up to more than the trace.",
+    "Traces of the reference count as normal too, because the test window may have no normal traces.",
+    "A call without an answer counts for the called service.",
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """Which operations take part in which traces."""
+    """Operations of each trace."""
 
     operations: tuple[tuple[str, str], ...]
     """(service, span name) of each column."""
     pods: tuple[str | None, ...]
-    """Pod of each column, where pods are told apart and the call was answered."""
+    """Pod of each column; None if pods are merged or the call got no answer."""
     kind: Ints
     """[calls] column of each call."""
     matrix: sparse.csr_matrix
     """[traces, operations] ones and zeros."""
 
 
-def coverage(spans: Spans, *, by_pod: bool = False) -> Coverage:
-    """Tell which services, by what operation, each trace called; the same operation of each pod `by_pod`."""
-    calls = invocations(spans)
+def measure_coverage(spans: Spans, *, by_pod: bool = False) -> Coverage:
+    """Return the operations that each trace calls, separately for each pod if `by_pod`."""
+    calls = spans.calls
     trace = spans.trace[calls.row]
-    pod = called_pods(spans, calls) if by_pod else np.full(len(trace), -1)
+    pod = find_called_pods(spans, calls) if by_pod else np.full(len(trace), -1)
     _, first, kind = distinct(calls.kind * (len(spans.pods) + 1) + pod + 1)
     matrix = sparse.csr_matrix((np.ones(len(trace)), (trace, kind)), shape=(spans.traces, len(first)), dtype=float)
     matrix.sum_duplicates()
@@ -64,14 +64,14 @@ def coverage(spans: Spans, *, by_pod: bool = False) -> Coverage:
 
 
 def spectrum_scores(failed_with: Matrix, failed: Matrix, passed_with: Matrix, formula: Formula = "ochiai") -> Matrix:
-    """Suspicion of each operation from (weighted) counts of traces with it.
+    """Return the suspicion of each operation from (weighted) counts of traces.
 
     Parameters
     ----------
     failed_with, passed_with
-        Abnormal and normal traces that have the operation.
+        Number of abnormal and of normal traces with the operation.
     failed
-        All abnormal traces.
+        Number of abnormal traces.
 
     Examples
     --------
@@ -97,16 +97,16 @@ def trace_weights(
     call_weight: float = 0.01,
     rounds: int = 25,
 ) -> Matrix:
-    """Importance of each operation among some traces, by PageRank on the graph of traces and operations.
+    """Return the importance of each operation by PageRank on the graph of traces and operations.
 
     Parameters
     ----------
     matrix
-        [traces, operations] which trace has which operation.
+        [traces, operations] 1 if the trace has the operation.
     teleport
-        [traces] preference among traces, of sum 1.
+        [traces] preference of each trace, with sum 1.
     calls
-        [operations, operations] share of an operation's calls that go to each other one.
+        [operations, operations] share of the row's calls that go to the column.
     """
     per_trace = np.maximum(np.asarray(matrix.sum(axis=1)).ravel(), 1.0)
     per_operation = np.maximum(np.asarray(matrix.sum(axis=0)).ravel(), 1.0)
@@ -121,7 +121,7 @@ def trace_weights(
 
 
 class _Spectrum(Untrained):
-    """What both rankings share: traces since the alarm, judged, and operations pooled to services by their best."""
+    """Base class that classifies traces since the alarm and ranks services by their best operation."""
 
     def __init__(self, *, formula: Formula = "ochiai", sigmas: float = 1.5, before: int = 2) -> None:
         self.formula: Formula = formula
@@ -137,21 +137,21 @@ class _Spectrum(Untrained):
         healthy_end_ns = min(episode.reference[1], alarm_ns)
         health = episode.once(
             ("trace health", healthy_end_ns, start_ns, self.sigmas),
-            lambda: trace_health(spans, healthy_end_ns, start_ns, sigmas=self.sigmas),
+            lambda: classify_traces(spans, healthy_end_ns, start_ns, sigmas=self.sigmas),
         )
         normal = health.healthy | (health.in_test_window & ~health.abnormal)
         if not health.abnormal.any():
             return Ranking.abstain()
-        found = episode.once("coverage", lambda: coverage(spans))
-        scores = self._scores(spans, found, health, normal)
+        covered = episode.once("coverage", lambda: measure_coverage(spans))
+        scores = self._scores(spans, covered, health, normal)
         best: dict[str, float] = {}
-        for (service, _), score in zip(found.operations, scores.tolist(), strict=True):
+        for (service, _), score in zip(covered.operations, scores.tolist(), strict=True):
             best[service] = max(best.get(service, 0.0), score)
         order = np.argsort(-scores, kind="stable")[:5]
         evidence = [
             Evidence(
-                service=found.operations[column][0],
-                subject=found.operations[column][1],
+                service=covered.operations[column][0],
+                subject=covered.operations[column][1],
                 score=float(scores[column]),
                 detail="operation of abnormal traces",
             )
@@ -163,10 +163,10 @@ class _Spectrum(Untrained):
     def _pods(
         self, episode: EpisodeView, spans: Spans, health: TraceHealth, normal: Flags
     ) -> dict[tuple[str, str], float]:
-        found = episode.once("coverage of pods", lambda: coverage(spans, by_pod=True))
+        covered = episode.once("coverage of pods", lambda: measure_coverage(spans, by_pod=True))
         best: dict[tuple[str, str], float] = {}
-        scores = self._scores(spans, found, health, normal).tolist()
-        for (service, _), pod, score in zip(found.operations, found.pods, scores, strict=True):
+        scores = self._scores(spans, covered, health, normal).tolist()
+        for (service, _), pod, score in zip(covered.operations, covered.pods, scores, strict=True):
             if pod is not None:
                 best[service, pod] = max(best.get((service, pod), 0.0), score)
         return best
@@ -188,16 +188,16 @@ class _Spectrum(Untrained):
     departures=_SHARED,
 )
 class Spectrum(_Spectrum):
-    """Rank services by how much their operations are in abnormal traces rather than in normal ones.
+    """Rank services by how much more their operations are in abnormal traces than in normal ones.
 
     Parameters
     ----------
     formula
         `ochiai` or `dstar2`.
     sigmas
-        A trace is too long beyond mean + `sigmas` sd of its operations.
+        A trace is abnormal if it exceeds mean + `sigmas` sd of its operations.
     before
-        Steps ahead of the alarm from which on traces are questioned.
+        Steps before the alarm at which the test window begins.
 
     References
     ----------
@@ -224,20 +224,20 @@ class Spectrum(_Spectrum):
     complexity="O(I·N), I rounds",
     departures=(
         *_SHARED,
-        "Preference for rare kinds of traces counts a kind by the set of its operations.",
+        "The kind of a trace, for the preference of rare kinds, is its set of operations.",
     ),
 )
 class MicroRank(_Spectrum):
-    """Rank services by a spectrum whose counts are weighted by PageRank in abnormal and in normal traces.
+    """Rank services by a spectrum with counts weighted by PageRank in abnormal and normal traces.
 
     Parameters
     ----------
     formula
         `ochiai` or `dstar2`.
     sigmas
-        A trace is too long beyond mean + `sigmas` sd of its operations.
+        A trace is abnormal if it exceeds mean + `sigmas` sd of its operations.
     before
-        Steps ahead of the alarm from which on traces are questioned.
+        Steps before the alarm at which the test window begins.
 
     References
     ----------
@@ -265,35 +265,35 @@ def _shares(values: Matrix) -> Matrix:
 
 
 def _rare(kinds: Ints) -> Matrix:
-    """Preference for traces of rare kinds."""
+    """Return the preference for traces of rare kinds."""
     code = distinct(kinds).code
     return _shares(1.0 / np.bincount(code)[code])
 
 
 def _trace_kinds(matrix: sparse.csr_matrix) -> Ints:
-    """Number of each trace's set of operations, by a hash that depends on nothing but the set."""
+    """Return a code of each trace's set of operations, by a hash of the set."""
     operations = np.asarray(matrix.sum(axis=0)).size
     key = np.random.default_rng(0).integers(1, 2**40, operations).astype(float)
     return np.unique(matrix @ key, return_inverse=True)[1].astype(np.int64)
 
 
 def _operation_calls(spans: Spans, found: Coverage) -> sparse.csr_matrix:
-    """Count calls from operation to operation, as shares of all that the calling one makes."""
-    calls = invocations(spans)
+    """Return the share of each operation's calls that go to each other operation."""
+    calls = spans.calls
     kind_of = np.full(len(spans), -1)
     kind_of[calls.row] = found.kind
-    # The caller's own entry stands some spans above the one that made the call.
+    # The calling operation may be several spans above the call.
     above = spans.parent[calls.row]
     for _ in range(8):
         unknown = (above >= 0) & (kind_of[above] < 0)
         if not unknown.any():
             break
         above = np.where(unknown, spans.parent[above], above)
-    known = (above >= 0) & (kind_of[above] >= 0)
+    has_caller = (above >= 0) & (kind_of[above] >= 0)
     count = len(found.operations)
     matrix = sparse.csr_matrix(
-        (np.ones(int(known.sum())), (kind_of[above[known]], found.kind[known])), shape=(count, count)
+        (np.ones(int(has_caller.sum())), (kind_of[above[has_caller]], found.kind[has_caller])), shape=(count, count)
     )
     matrix.sum_duplicates()
-    made = np.maximum(np.asarray(matrix.sum(axis=1)).ravel(), 1.0)
-    return sparse.diags(1.0 / made) @ matrix
+    outgoing = np.maximum(np.asarray(matrix.sum(axis=1)).ravel(), 1.0)
+    return sparse.diags(1.0 / outgoing) @ matrix

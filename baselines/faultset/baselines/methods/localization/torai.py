@@ -1,4 +1,4 @@
-"""TORAI: how much each kind of telemetry moved, clustered, and the worst cluster searched for the cause."""
+"""TORAI: clusters of services by how much each kind of telemetry moved."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from faultset.baselines.api.randomness import episode_rng
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.features.metric_alarms import CLIP, healthy_spreads
-from faultset.baselines.features.service_latency import call_series, service_latency
+from faultset.baselines.features.service_latency import measure_latency, read_call_series
 from faultset.baselines.features.windows import localization_windows, most_deviating
-from faultset.baselines.logs.templates import shape_counts
+from faultset.baselines.logs.templates import count_shapes
 from faultset.baselines.methods.localization.causal_discovery import RUNS, FNodeTests, mean_reciprocal_ranks
 from faultset.baselines.stats.scaling import Matrix, trusted_input
 from faultset.core.times import SECOND_NS
@@ -31,7 +31,7 @@ MODALITIES = ("metrics", "logs", "latency", "errors")
 
 
 def count_severity(reference: Matrix, values: Matrix) -> Matrix:
-    """Largest |deviation| of counts in spreads, which are at least one and at least those of Poisson counts.
+    """Return the largest |deviation| of counts in spreads, which are at least 1 and at least Poisson's.
 
     >>> count_severity(np.array([[4.0, 0.0], [4.0, 0.0]]), np.array([[10.0, 3.0]]))
     array([3., 3.])
@@ -42,22 +42,22 @@ def count_severity(reference: Matrix, values: Matrix) -> Matrix:
 
 
 def shares(severity: Matrix, owners: Sequence[str], services: Sequence[str], *, largest: bool = False) -> Matrix:
-    """[S] share that each service has of the severity of all series, by sum or by its largest series.
+    """Return each service's share of the severity of all series, by the sum or by its largest series.
 
     >>> shares(np.array([3.0, 1.0, 4.0]), ["a", "a", "b"], ["a", "b"]).tolist()
     [0.5, 0.5]
     """
     total = np.zeros(len(services))
-    place = {name: number for number, name in enumerate(services)}
+    position = {name: number for number, name in enumerate(services)}
     for owner, value in zip(owners, severity.tolist(), strict=True):
-        if owner in place:
-            at = place[owner]
+        if owner in position:
+            at = position[owner]
             total[at] = max(total[at], value) if largest else total[at] + value
     return total / total.sum() if total.sum() > 0 else total
 
 
-def clusters(points: Matrix, *, seed: int, most: int = MOST_CLUSTERS) -> npt.NDArray[np.int64]:
-    """Label each point by a Gaussian mixture whose size has the best BIC."""
+def find_clusters(points: Matrix, *, seed: int, most: int = MOST_CLUSTERS) -> npt.NDArray[np.int64]:
+    """Return the cluster of each point by a Gaussian mixture with the best BIC."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture
 
@@ -69,9 +69,9 @@ def clusters(points: Matrix, *, seed: int, most: int = MOST_CLUSTERS) -> npt.NDA
         with warnings.catch_warnings(), trusted_input():
             warnings.simplefilter("ignore", ConvergenceWarning)
             mixture.fit(points)
-            found = mixture.bic(points)
-            if found < best:
-                best, labels = found, np.asarray(mixture.predict(points), dtype=np.int64)
+            criterion = mixture.bic(points)
+            if criterion < best:
+                best, labels = criterion, np.asarray(mixture.predict(points), dtype=np.int64)
     return labels
 
 
@@ -87,17 +87,17 @@ def clusters(points: Matrix, *, seed: int, most: int = MOST_CLUSTERS) -> npt.NDA
     speed="fast",
     complexity="O(S·T + L + N + R·V·2^c·T), L lines, N spans; RCD within clusters as in rcd",
     departures=(
-        "The mixture has diagonal covariances and at most four clusters: there are about twenty services.",
-        "Kinds of log lines are told by how lines begin.",
-        "Deviations are cut at a hundred healthy spreads, spreads of counts are at least those of Poisson counts.",
-        "RCD within a cluster sees the three metrics of each service that deviate most, on the episode's grid.",
+        "The mixture has diagonal covariances and at most four clusters, because there are about 20 services.",
+        "The kind of a log line is its beginning.",
+        "Deviations are clipped at 100 healthy spreads; spreads of counts are at least Poisson's.",
+        "RCD within a cluster uses the three metrics of each service that deviate most, on the episode's grid.",
     ),
 )
 class TORAI(Untrained):
-    """Rank services by their share of what moved in metrics, logs, latencies and errors.
+    """Rank services by their shares of the changes in metrics, logs, latencies and errors.
 
-    Services are clustered by the four shares, clusters come in order of mean share, and within a cluster RCD orders
-    its members if it names them all, else their mean share does.
+    Services are clustered by the four shares, and clusters are ordered by mean share. Within a cluster, RCD orders the
+    services if it ranks all of them; otherwise their mean share does.
 
     References
     ----------
@@ -114,7 +114,7 @@ class TORAI(Untrained):
         """Rank services cluster by cluster."""
         windows = localization_windows(episode, alarm_ns)
         services = sorted(episode.services)
-        # of what follows nothing depends on the seed but the clusters and the order in which RCD looks
+        # Only the clusters and RCD depend on the seed.
         severity, evidence = episode.once(
             ("torai severity", alarm_ns), lambda: self._severity(episode, alarm_ns, windows, services)
         )
@@ -122,7 +122,7 @@ class TORAI(Untrained):
         moved = [place for place in range(len(services)) if mean[place] > 0]
         if not moved:
             return Ranking.abstain()
-        labels = clusters(severity[moved], seed=self.seed, most=self.most_clusters)
+        labels = find_clusters(severity[moved], seed=self.seed, most=self.most_clusters)
         members = [[moved[at] for at in np.flatnonzero(labels == label)] for label in np.unique(labels)]
         members.sort(key=lambda group: (-float(mean[group].mean()), group))
         order: list[int] = []
@@ -145,15 +145,15 @@ class TORAI(Untrained):
         else:
             columns.append(shares(np.abs(healthy_spreads(windows)[1]).max(axis=0), windows.services, services))
         step_s = episode.context.resolution_s
-        lines = shape_counts(episode, step_s)
+        lines = count_shapes(episode, step_s)
         healthy, since = _cut(lines.ends_ns, episode, alarm_ns, step_s)
         if healthy.any() and since.any():
-            found = count_severity(lines.counts[healthy], lines.counts[since])
-            columns.append(shares(found, [service for service, _ in lines.shapes], services, largest=True))
+            severity = count_severity(lines.counts[healthy], lines.counts[since])
+            columns.append(shares(severity, [service for service, _ in lines.shapes], services, largest=True))
         else:
             columns.append(np.zeros(len(services)))
-        calls = call_series(episode)
-        latency = service_latency(episode, alarm_ns, calls) if calls.services else None
+        calls = read_call_series(episode)
+        latency = measure_latency(episode, alarm_ns, calls) if calls.services else None
         slow = np.abs(latency.values).max(axis=0) if latency and latency.services else np.empty(0)
         columns.append(shares(slow, latency.services if latency else (), services))
         healthy, since = _cut(calls.starts_ns + calls.step_ns, episode, alarm_ns, step_s)
@@ -162,7 +162,7 @@ class TORAI(Untrained):
             failed = count_severity(calls.errors[healthy], calls.errors[since])
         columns.append(shares(failed, calls.services if len(failed) else (), services))
         evidence = [
-            Evidence(service=service, subject=modality, score=float(share), detail="share of what moved")
+            Evidence(service=service, subject=modality, score=float(share), detail="share of the change")
             for modality, column in zip(MODALITIES, columns, strict=True)
             for service, share in zip(services, column, strict=True)
             if share > 0
@@ -180,10 +180,10 @@ class TORAI(Untrained):
         if not columns:
             return {}
         rng = episode_rng(self.seed, episode.episode)
-        found: dict[str, float] = {}
+        scores: dict[str, float] = {}
         for column, score in mean_reciprocal_ranks(tests, columns, rng, runs=self.runs).items():
-            found[owners[column]] = max(found.get(owners[column], 0.0), score)
-        return found
+            scores[owners[column]] = max(scores.get(owners[column], 0.0), score)
+        return scores
 
     def _tests(self, episode: EpisodeView, windows: Windows) -> tuple[tuple[str, ...], FNodeTests]:
         """Return tests of the series that deviate most, and the service of each."""
@@ -196,6 +196,6 @@ class TORAI(Untrained):
 def _cut(
     ends_ns: npt.NDArray[np.int64], episode: EpisodeView, alarm_ns: int, step_s: float
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Steps that are wholly healthy, and those from two ahead of the alarm."""
+    """Return which steps are healthy, and which follow two steps before the alarm."""
     before = alarm_ns - 2 * round(step_s * SECOND_NS)
     return ends_ns <= min(episode.reference[1], alarm_ns), ends_ns > before

@@ -1,4 +1,4 @@
-"""TraceRCA: association rules between the services in a trace and whether the trace is abnormal."""
+"""TraceRCA: association rules between services of a trace and abnormal traces."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from faultset.baselines.traces.spans import (
     Ints,
     Invocations,
     Spans,
-    called_pods,
-    calling_pods,
-    invocations,
+    find_called_pods,
+    find_calling_pods,
     read_spans,
 )
 from faultset.core.times import SECOND_NS
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def jaccard(abnormal_with: Matrix, abnormal: float, all_with: Matrix) -> Matrix:
-    """Jaccard index of "the trace has these services" and "the trace is abnormal".
+    """Return the Jaccard index of "has these services" and "is abnormal" among traces.
 
-    With H the harmonic mean of support and confidence it is H / (2 - H).
+    It is H / (2 - H), where H is the harmonic mean of support and confidence.
 
     >>> jaccard(np.array([4.0, 4.0, 1.0]), 4.0, np.array([5.0, 10.0, 4.0])).round(4).tolist()
     [0.8, 0.4, 0.1429]
@@ -40,13 +39,13 @@ def jaccard(abnormal_with: Matrix, abnormal: float, all_with: Matrix) -> Matrix:
     return np.divide(abnormal_with, union, out=np.zeros_like(abnormal_with), where=union > 0)
 
 
-def severities(values: Matrix, kinds: Ints, known: Flags) -> Matrix:
-    """Distance of each value from the mean of its kind over the known rows, in their sd; 0 for unknown kinds."""
+def measure_severities(values: Matrix, kinds: Ints, known: Flags) -> Matrix:
+    """Return the distance of each value from its kind's mean over known rows, in sd; 0 for unknown kinds."""
     size = int(kinds.max()) + 1 if len(kinds) else 0
-    there = kinds[known]
-    count = np.bincount(there, minlength=size)
-    mean = np.bincount(there, weights=values[known], minlength=size) / np.maximum(count, 1)
-    squares = np.bincount(there, weights=(values[known] - mean[there]) ** 2, minlength=size)
+    known_kinds = kinds[known]
+    count = np.bincount(known_kinds, minlength=size)
+    mean = np.bincount(known_kinds, weights=values[known], minlength=size) / np.maximum(count, 1)
+    squares = np.bincount(known_kinds, weights=(values[known] - mean[known_kinds]) ** 2, minlength=size)
     sd = np.maximum(np.sqrt(squares / np.maximum(count - 1, 1)), np.maximum(SD_FLOOR * mean, 1e-3))
     return np.where(count[kinds] > 0, np.abs(values - mean[kinds]) / sd[kinds], 0.0)
 
@@ -62,10 +61,10 @@ def severities(values: Matrix, kinds: Ints, known: Flags) -> Matrix:
     speed="instant",
     complexity="O(N + V²·K), K sets of services in traces",
     departures=(
-        "Features of an invocation are its latency and whether it failed; resource use is not in the spans.",
-        "Sets of one and of two services are mined; larger ones are not, which keeps the cost below a second.",
-        "A call that no span of the called service answers counts as an invocation of that service.",
-        "In- and out-abnormality are shares of a service's calls, so that busy services are not favoured.",
+        "The features of an invocation are latency and failure, because spans have no resource usage.",
+        "Only sets of one or two services are mined, which takes less than a second.",
+        "A call without an answer counts for the called service.",
+        "In- and out-abnormality are shares of a service's calls, so that busy services have no advantage.",
     ),
 )
 class TraceRCA(Untrained):
@@ -74,13 +73,13 @@ class TraceRCA(Untrained):
     Parameters
     ----------
     feature_rise
-        A feature is used when its mean severity rises by this share.
+        A feature is used if its mean severity increases by this share.
     severity
-        An invocation is abnormal when a used feature is this many sd away.
+        An invocation is abnormal if a feature deviates by this many sd.
     least_support
-        Share of the abnormal traces that a set must be in.
+        Minimum share of the abnormal traces with a set.
     before
-        Steps ahead of the alarm from which on traces are questioned.
+        Steps before the alarm at which the test window begins.
 
     References
     ----------
@@ -96,21 +95,21 @@ class TraceRCA(Untrained):
         self.before = before
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by their best set, times how abnormal calls of them are beyond calls they make."""
+        """Rank services by their best set, times the excess of abnormal incoming over outgoing calls."""
         spans = read_spans(episode)
-        calls = invocations(spans)
+        calls = spans.calls
         start_ns = alarm_ns - round(self.before * episode.context.resolution_s * SECOND_NS)
-        known = spans.end_ns[calls.row] < min(episode.reference[1], alarm_ns)
+        is_healthy = spans.end_ns[calls.row] < min(episode.reference[1], alarm_ns)
         in_test_window = spans.start_ns[calls.row] >= start_ns
-        if not in_test_window.any() or not known.any():
+        if not in_test_window.any() or not is_healthy.any():
             return Ranking.abstain()
-        is_abnormal = in_test_window & self._abnormal(spans, calls, known, in_test_window)
+        is_abnormal = in_test_window & self._abnormal(spans, calls, is_healthy, in_test_window)
         if not is_abnormal.any():
             return Ranking.abstain()
         inputs = (spans, calls, in_test_window, is_abnormal)
-        scores, entered, made = self._suspicion(*inputs, calls.callee, calls.caller, len(spans.names))
-        called = called_pods(spans, calls)
-        of_pods, _, _ = self._suspicion(*inputs, called, calling_pods(spans, calls), len(spans.pods))
+        scores, entered, outgoing = self._suspicion(*inputs, calls.callee, calls.caller, len(spans.names))
+        called = find_called_pods(spans, calls)
+        of_pods, _, _ = self._suspicion(*inputs, called, find_calling_pods(spans, calls), len(spans.pods))
         owner = np.full(len(spans.pods), -1)
         owner[called[called >= 0]] = calls.callee[called >= 0]
         pods = {
@@ -121,7 +120,7 @@ class TraceRCA(Untrained):
                 service=spans.names[code],
                 subject="calls",
                 score=float(scores[code]),
-                detail=f"{entered[code]:.0%} of the calls to it abnormal, {made[code]:.0%} of those it makes",
+                detail=f"{entered[code]:.0%} of incoming and {outgoing[code]:.0%} of outgoing calls abnormal",
             )
             for code in np.argsort(-scores, kind="stable")[:5]
             if scores[code] > 0
@@ -139,25 +138,25 @@ class TraceRCA(Untrained):
         caller: Ints,
         size: int,
     ) -> tuple[Matrix, Matrix, Matrix]:
-        """Score services or pods: the best set, times the share of abnormal calls to each beyond that of its own."""
+        """Score services or pods by their best set, times the difference of incoming and outgoing abnormality."""
         set_score = self._set_scores(spans, calls, in_test_window & (callee >= 0), is_abnormal, callee, size)
         entered = _share(callee, is_abnormal, in_test_window & (callee >= 0), size)
-        made = _share(caller, is_abnormal, in_test_window & (caller >= 0), size)
-        return set_score * np.abs(entered - made), entered, made
+        outgoing = _share(caller, is_abnormal, in_test_window & (caller >= 0), size)
+        return set_score * np.abs(entered - outgoing), entered, outgoing
 
     def _abnormal(self, spans: Spans, calls: Invocations, known: Flags, in_test_window: Flags) -> Flags:
-        found = np.zeros(len(calls.row), dtype=bool)
+        is_abnormal = np.zeros(len(calls.row), dtype=bool)
         for values in (spans.duration_ns[calls.row].astype(float), spans.error[calls.row].astype(float)):
-            severity = severities(values, calls.kind, known)
+            severity = measure_severities(values, calls.kind, known)
             before, now = severity[known].mean(), severity[in_test_window].mean()
             if now > before * (1 + self.feature_rise):
-                found |= severity > self.severity
-        return found
+                is_abnormal |= severity > self.severity
+        return is_abnormal
 
     def _set_scores(
         self, spans: Spans, calls: Invocations, in_test_window: Flags, is_abnormal: Flags, callee: Ints, size: int
     ) -> Matrix:
-        """[size] best Jaccard index of a frequent set that holds the service, or the pod."""
+        """Return the best Jaccard index of a frequent set with each service or pod."""
         trace = spans.trace[calls.row[in_test_window]]
         members = sparse.csr_matrix((np.ones(len(trace)), (trace, callee[in_test_window])), shape=(spans.traces, size))
         members.sum_duplicates()
@@ -174,5 +173,5 @@ class TraceRCA(Untrained):
 
 def _share(services: Ints, hits: Flags, among: Flags, size: int) -> Matrix:
     total = np.bincount(services[among], minlength=size)[:size]
-    found = np.bincount(services[among], weights=hits[among], minlength=size)[:size]
-    return found / np.maximum(total, 1)
+    count = np.bincount(services[among], weights=hits[among], minlength=size)[:size]
+    return count / np.maximum(total, 1)

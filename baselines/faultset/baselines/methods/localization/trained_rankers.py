@@ -1,4 +1,4 @@
-"""Rankers trained on labelled episodes."""
+"""Localizers trained on labelled episodes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from faultset.baselines.api.contract import Evidence, Labelled, Ranking
+from faultset.baselines.api.contract import Evidence, Labelled, Ranking, Registered
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import SAMPLE
-from faultset.baselines.features.windows import localization_windows, window_after
-from faultset.baselines.logs.templates import error_line_excess, error_lines
+from faultset.baselines.features.windows import cut_window_after, localization_windows
+from faultset.baselines.logs.templates import error_line_excess, select_error_lines
 from faultset.baselines.stats.scaling import Matrix, deviations, median_and_mad, with_metric_floor
-from faultset.baselines.traces.spans import invocations, read_spans
+from faultset.baselines.traces.spans import read_spans
 from faultset.datasets.metrics.roles import ROLES
 
 if TYPE_CHECKING:
@@ -32,32 +32,32 @@ _OWN = (
     "calls to it more",
 )
 NAMES = (*_OWN, *(f"{name}, share of the largest" for name in _OWN))
-"""Columns: what a service shows, and the same as a share of what the service shows that shows most of it."""
+"""Feature names: the features of a service, and their ratios to the largest over all services."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceSignatures:
-    """A row of features for each candidate."""
+    """Features of each candidate."""
 
     services: tuple[str, ...]
     rows: Matrix
     """[V, len(NAMES)]"""
 
 
-def service_signatures(episode: EpisodeView, alarm_ns: int) -> ServiceSignatures | None:
-    """Describe how each candidate differs since the alarm from its reference; None when nothing was recorded."""
+def describe_services(episode: EpisodeView, alarm_ns: int) -> ServiceSignatures | None:
+    """Return how each candidate differs since the alarm from its reference; None without telemetry."""
     services = tuple(sorted(episode.services))
-    own = np.zeros((len(services), len(_OWN)))
-    parts = [fill(episode, alarm_ns, services, own) for fill in (_metrics, _logs, _calls)]
+    features = np.zeros((len(services), len(_OWN)))
+    parts = [fill(episode, alarm_ns, services, features) for fill in (_metrics, _logs, _calls)]
     if not any(parts):
         return None
-    largest = np.abs(own).max(axis=0, initial=0.0)
-    shares = np.divide(own, largest, out=np.zeros_like(own), where=largest > 0)
-    return ServiceSignatures(services=services, rows=np.hstack([own, shares]))
+    largest = np.abs(features).max(axis=0, initial=0.0)
+    shares = np.divide(features, largest, out=np.zeros_like(features), where=largest > 0)
+    return ServiceSignatures(services=services, rows=np.hstack([features, shares]))
 
 
 def _metrics(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: Matrix) -> bool:
-    """For each role the series that deviates most, signed and on a log scale, and the share of series that stopped."""
+    """Fill in the largest signed log deviation of each role, and the share of stopped series."""
     windows = localization_windows(episode, alarm_ns)
     if windows.empty:
         return False
@@ -77,8 +77,8 @@ def _metrics(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own
 
 
 def _logs(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: Matrix) -> bool:
-    lines = error_lines(episode)
-    excess = error_line_excess(lines, window_after(episode, alarm_ns, episode.context.resolution_s))
+    lines = select_error_lines(episode)
+    excess = error_line_excess(lines, cut_window_after(episode, alarm_ns, episode.context.resolution_s))
     column = _OWN.index("error lines")
     for place, service in enumerate(services):
         own[place, column] = np.log1p(max(0.0, excess.get(service, 0.0)))
@@ -86,9 +86,9 @@ def _logs(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: M
 
 
 def _calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: Matrix) -> bool:
-    """Failures, missing answers, slowness and number of the calls to each service, against its reference."""
+    """Fill in changes of failures, missing answers, duration and number of the calls to each service."""
     spans = read_spans(episode)
-    calls = invocations(spans)
+    calls = spans.calls
     healthy_end_ns = min(episode.reference[1], alarm_ns)
     before = spans.end_ns[calls.row] < healthy_end_ns
     since = spans.start_ns[calls.row] >= alarm_ns
@@ -105,14 +105,14 @@ def _calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], own: 
     for code, name in enumerate(spans.names):
         if name not in services or not counts[0][code]:
             continue
-        place = services.index(name)
+        row = services.index(name)
         rates = [(count[code] + 0.5) / length for count, length in zip(counts, lengths, strict=True)]
-        own[place, _OWN.index("calls to it more")] = np.log(rates[1] / rates[0])
+        own[row, _OWN.index("calls to it more")] = np.log(rates[1] / rates[0])
         called = calls.callee == code
         for measure, values in measures.items():
             if (called & since).any():
                 change = values[called & since].mean() - values[called & before].mean()
-                own[place, _OWN.index(measure)] = change
+                own[row, _OWN.index(measure)] = change
     return True
 
 
@@ -131,34 +131,30 @@ _MOST_EVIDENCE = 5
     speed="instant",
     complexity="O(S·T + L + N), as much for each training episode",
     departures=(
-        "Pointwise: each service of each training fault is one row, at fault or not, instead of pairs of a list.",
-        "Training episodes are looked at as if the alarm had been given at the onset.",
+        "Pointwise: each service of a training fault is a row, faulty or not, instead of pairs of a list.",
+        "In training, the alarm is at the onset.",
     ),
     developed_on=(SAMPLE,),
 )
-class BoostedRanker:
-    """Rank services by how likely gradient-boosted trees hold them to be the one at fault.
+class BoostedRanker(Registered):
+    """Rank services by their probability of being faulty, by gradient-boosted trees.
 
-    Rows carry no name of a service, so a service that was never at fault in training can be found.
+    It does not use names of services, so it can locate faults in services that were never faulty in training.
 
     Parameters
     ----------
     rounds
-        Trees.
+        Number of trees.
     leaves
-        Of a tree at most.
+        Maximum number of leaves per tree.
     seed
-        Of the trees.
+        Seed of the trees.
 
     References
     ----------
     Friedman, Greedy Function Approximation: A Gradient Boosting Machine, Annals of Statistics 2001; Burges, From
     RankNet to LambdaRank to LambdaMART: An Overview, MSR-TR-2010-82.
     """
-
-    name: str
-    needs: frozenset[str]
-    tables: tuple[str, ...]
 
     def __init__(self, *, rounds: int = 60, leaves: int = 6, seed: int = 0) -> None:
         self.rounds, self.leaves, self.seed = rounds, leaves, seed
@@ -173,10 +169,10 @@ class BoostedRanker:
             if not item.causes:
                 continue
             onset_ns = item.onset_ns if item.onset_ns is not None else item.view.reference[1]
-            found = service_signatures(item.view, onset_ns)
-            if found is not None:
-                rows.append(found.rows)
-                at_fault += [service in item.causes for service in found.services]
+            signatures = describe_services(item.view, onset_ns)
+            if signatures is not None:
+                rows.append(signatures.rows)
+                at_fault += [service in item.causes for service in signatures.services]
         self.model_ = None
         if len(set(at_fault)) == 2:
             never: Any = False
@@ -193,17 +189,17 @@ class BoostedRanker:
         return self
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank the candidates by the probability that the trees give them."""
+        """Rank the candidates by the predicted probability."""
         model = self.model_
-        found = None if model is None else service_signatures(episode, alarm_ns)
-        if model is None or found is None or not found.rows.any():
+        signatures = None if model is None else describe_services(episode, alarm_ns)
+        if model is None or signatures is None or not signatures.rows.any():
             return Ranking.abstain()
-        shares = model.predict_proba(found.rows)[:, 1]
+        shares = model.predict_proba(signatures.rows)[:, 1]
         best = int(shares.argmax())
-        order = np.argsort(-np.abs(found.rows[best]), kind="stable")[:_MOST_EVIDENCE].tolist()
+        order = np.argsort(-np.abs(signatures.rows[best]), kind="stable")[:_MOST_EVIDENCE].tolist()
         evidence = [
-            Evidence(service=found.services[best], subject=NAMES[place], score=float(found.rows[best, place]))
+            Evidence(service=signatures.services[best], subject=NAMES[place], score=float(signatures.rows[best, place]))
             for place in order
-            if found.rows[best, place]
+            if signatures.rows[best, place]
         ]
-        return Ranking.of(dict(zip(found.services, shares.tolist(), strict=True)), episode.services, evidence)
+        return Ranking.of(dict(zip(signatures.services, shares.tolist(), strict=True)), episode.services, evidence)

@@ -1,1 +1,1 @@
-"""Plain rules on telemetry, as an operator would write them."""
+"""Simple rules on telemetry."""

@@ -1,4 +1,4 @@
-"""Rank and detect by events and by the rates of log lines."""
+"""Rules on Kubernetes events and on rates of log lines."""
 
 from __future__ import annotations
 
@@ -13,10 +13,18 @@ from faultset.baselines.api.contract import Detection, Evidence, Ranking, Untrai
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import read_frame
-from faultset.baselines.features.held_out import LEAST_SAMPLES, Rows, folds
-from faultset.baselines.features.role_streams import RECENT, Ints, Steps, idle_share, recent_sums, silences, steps_of
-from faultset.baselines.features.windows import TimeWindow, window_after
-from faultset.baselines.logs.templates import TemplateLines, error_lines, log_excess, read_template_lines
+from faultset.baselines.features.held_out import LEAST_SAMPLES, Rows, split_folds
+from faultset.baselines.features.role_streams import (
+    RECENT,
+    Ints,
+    Steps,
+    count_silent_steps,
+    idle_share,
+    read_steps,
+    sum_recent,
+)
+from faultset.baselines.features.windows import TimeWindow, cut_window_after
+from faultset.baselines.logs.templates import TemplateLines, log_excess, read_template_lines, select_error_lines
 from faultset.baselines.stats.scaling import LEVEL, Matrix, distinct, reference_limit
 
 if TYPE_CHECKING:
@@ -27,7 +35,7 @@ if TYPE_CHECKING:
     "event-log",
     title="Events and error logs",
     task="localization",
-    paper="None; what an operator sees in kubectl get events and kubectl logs",
+    paper="None; a rule on the output of kubectl get events and kubectl logs",
     kind="rule",
     developed_on=OWN_AND_PUBLISHED,
     tables=("events", "logs"),
@@ -35,20 +43,20 @@ if TYPE_CHECKING:
     complexity="O(L + E), E events",
 )
 class EventLog(Untrained):
-    """Blame the service that events warn of, and then the one that error lines in the logs point at.
+    """Rank services by new warning events, then by their share of the error lines.
 
-    Every reason of a warning that came up after the alarm, and did not within the reference, counts one. Error
-    lines beyond the usual add a share of at most one in all. A line that names a service which its writer is
-    declared to call points at that service, any other line at its writer.
+    Each reason of a warning since the alarm that did not occur in the reference counts 1. Error lines beyond the usual
+    rate add at most 1 over all services. A line that names a service called by its writer counts for that service, any
+    other line for its writer.
 
     References
     ----------
-    None; the rule is an operator's second look.
+    None; the rule is our own.
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by new kinds of warnings, then by their share of the error lines."""
-        time_window = window_after(episode, alarm_ns, episode.context.resolution_s)
+        time_window = cut_window_after(episode, alarm_ns, episode.context.resolution_s)
         scores: dict[str, float] = defaultdict(float)
         pods: dict[tuple[str, str], float] = defaultdict(float)
         evidence: list[Evidence] = []
@@ -74,30 +82,30 @@ class EventLog(Untrained):
 
 
 def new_warnings(episode: EpisodeView, time_window: TimeWindow) -> dict[str, dict[str, list[str]]]:
-    """Reasons of warnings per service that came up within a time window and not within its healthy part.
+    """Return per service the reasons of warnings in a time window that its healthy part does not have.
 
-    Each comes with the pods that it was about; a service's reason may be about other objects, and then has none.
+    Each reason comes with its pods, which may be none if the warning is about another object.
     """
     frame = read_frame(episode, "events", ("time", "type", "reason", "kind", "name", "service"))
     frame = frame[(frame["type"] == "Warning") & frame["service"].isin(episode.services)]
-    found: dict[str, dict[str, list[str]]] = {}
+    warnings: dict[str, dict[str, list[str]]] = {}
     for service, rows in frame.groupby("service", observed=True, sort=True):
         now = rows[(rows["time"] >= time_window.start_ns) & (rows["time"] < time_window.end_ns)]
         healthy_reasons = set(rows.loc[rows["time"] < time_window.healthy_end_ns, "reason"].astype(str))
         reasons = sorted(set(now["reason"].astype(str)) - healthy_reasons)
         if reasons:
             pods = now[now["kind"] == "Pod"]
-            found[str(service)] = {
+            warnings[str(service)] = {
                 reason: sorted(set(pods.loc[pods["reason"] == reason, "name"])) for reason in reasons
             }
-    return found
+    return warnings
 
 
 def attributed_error_lines(
     episode: EpisodeView, time_window: TimeWindow
 ) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
-    """Complaints beyond the usual per service that they point at, and per (service, pod) of those about the writer."""
-    lines = error_lines(episode)
+    """Count error lines beyond the usual rate by the service they point at, and by (service, pod) of their writer."""
+    lines = select_error_lines(episode)
     times = lines["time"].cast("int64").to_numpy()
     called: dict[str, list[str]] = defaultdict(list)
     for caller, callee in episode.calls:
@@ -118,7 +126,7 @@ def attributed_error_lines(
 
 
 def blame(writers: list[str | None], messages: list[str | None], called: dict[str, list[str]]) -> list[str | None]:
-    """Name the service that each line points at.
+    """Return the service that each line points at.
 
     >>> blame(["search", "geo"], ["dial tcp: lookup geo failed", "no reachable servers"], {"search": ["geo"]})
     ['geo', 'geo']
@@ -129,13 +137,13 @@ def blame(writers: list[str | None], messages: list[str | None], called: dict[st
         )
         for writer, names in called.items()
     }
-    known: dict[tuple[str | None, str | None], str | None] = {}
+    targets: dict[tuple[str | None, str | None], str | None] = {}
     for line in zip(writers, messages, strict=True):
-        if line not in known:
+        if line not in targets:
             writer, message = line
             named = patterns[writer].search(message or "") if writer in patterns else None
-            known[line] = named[1] if named else writer
-    return [known[line] for line in zip(writers, messages, strict=True)]
+            targets[line] = named[1] if named else writer
+    return [targets[line] for line in zip(writers, messages, strict=True)]
 
 
 RARE = 1e-4
@@ -144,10 +152,9 @@ _IMPOSSIBLE = 1e-300
 
 
 def count_surprise(healthy: Ints, counts: Ints) -> Matrix:
-    """Signed -log10 of the tail probability of counts, given counts of the same kind when all was well.
+    """Return the signed -log10 of the tail probability of counts, given healthy counts.
 
-    The reference law is Poisson with a rate that is itself uncertain, and wider where healthy counts scatter more
-    than Poisson's would: a negative binomial law.
+    The law is negative binomial: Poisson with an uncertain rate and with the scatter of the healthy counts.
 
     Parameters
     ----------
@@ -159,7 +166,7 @@ def count_surprise(healthy: Ints, counts: Ints) -> Matrix:
     Returns
     -------
     ndarray
-        [t, k] -log10 of the tail probability; negative where there were too few.
+        [t, k] -log10 of the tail probability; negative for a decrease.
     """
     windows = max(1.0, len(healthy) / RECENT)
     mean = (healthy.sum(axis=0) / max(1, len(healthy)) * windows + 0.5) / windows
@@ -183,22 +190,22 @@ def count_surprise(healthy: Ints, counts: Ints) -> Matrix:
     speed="instant",
     complexity="O(L + K·T)",
     departures=(
-        "Counts are those of the last five steps, and wider than Poisson where the reference scatters more.",
-        "A new template counts as one of which the reference had half a line.",
-        "Two-sided: a template that comes less often, or falls silent for long, is reported too.",
+        "Counts are those of the last five steps, with a wider law than Poisson if the reference scatters more.",
+        "A new template counts as if the reference had half a line of it.",
+        "Two-sided: templates that become rare or silent are reported too.",
     ),
 )
 class LogRateDetector(Untrained):
-    """Detect when a template of some service comes with a frequency that its reference makes very unlikely.
+    """Detect log templates with a frequency that is very unlikely by the reference.
 
     Parameters
     ----------
     rare
-        Tail probability below which a count is reported; less with many templates.
+        Tail probability below which a count is reported; lower with many templates.
 
     References
     ----------
-    The rule is what operators write; He, Zhang, He, Lyu, ICWS 2017, for the templates.
+    He, Zhu, Zheng, Lyu, Drain, ICWS 2017, for the templates; the rule is common practice.
     """
 
     def __init__(self, *, rare: float = RARE) -> None:
@@ -207,23 +214,23 @@ class LogRateDetector(Untrained):
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every step after the reference by its most surprising count."""
         lines = read_template_lines(episode)
-        steps = steps_of(episode)
+        steps = read_steps(episode)
         least = -np.log10(self.rare)
         if steps.healthy < LEAST_SAMPLES or not (steps.of(lines.times_ns) < steps.healthy).any():
             return Detection.silent(least)
         kinds, _, keys = distinct(lines.services * len(lines.texts) + lines.templates)
         counts = steps.counts(lines.times_ns, keys, len(kinds))
-        windows, quiet = recent_sums(counts), silences(counts)
+        windows, quiet = sum_recent(counts), count_silent_steps(counts)
 
-        def surprise_of(known: Rows, asked: Rows) -> Matrix:
-            found = count_surprise(windows[known], windows[asked])
-            silent = quiet[asked] * np.log10(idle_share(counts[known]))
-            return np.where(-silent > np.abs(found), silent, found)
+        def surprise_of(reference: Rows, rows: Rows) -> Matrix:
+            by_count = count_surprise(windows[reference], windows[rows])
+            silent = quiet[rows] * np.log10(idle_share(counts[reference]))
+            return np.where(-silent > np.abs(by_count), silent, by_count)
 
-        # Windows that would begin before the view have too few lines.
+        # Skip windows that would begin before the view.
         healthy = np.arange(RECENT - 1, steps.healthy)
         held_out = np.zeros(len(healthy))
-        for rest, block in folds(len(healthy)):
+        for rest, block in split_folds(len(healthy)):
             held_out[block] = np.abs(surprise_of(healthy[rest], healthy[block])).max(axis=1)
         least = max(least, float(np.log10(len(kinds) / LEVEL)))
         surprise = surprise_of(healthy, np.arange(steps.healthy, steps.count))

@@ -1,4 +1,4 @@
-"""Rank and detect by the deviation of metrics from their healthy level."""
+"""Rules on the deviation of metrics from their healthy level."""
 
 from __future__ import annotations
 
@@ -34,29 +34,28 @@ Sign = Literal["up", "both"]
 _NSIGMA = "Pham et al., RCAEval, WWW 2025 (as N-Sigma)"
 _BARO = "Pham, Ha, Zhang, BARO, FSE 2024"
 _OWN_FORM = (
-    "Two-sided: the published code takes the signed maximum and never finds what drops.",
-    "Series that were constant are kept.",
-    "Spreads are at least one percent of the level and a quarter of what the metric has over all services.",
-    "Series that stop count as deviating by ten spreads.",
+    "Two-sided: the published code takes the signed maximum and misses decreases.",
+    "Constant series are kept.",
+    "Spreads are at least 1 % of the level and a quarter of the metric's spread over all services.",
+    "Series that stop deviate by ten spreads.",
 )
 
 
 def published_scores(
     reference: Matrix, values: Matrix, *, robust: bool, sign: Sign = "up", keep_constant: bool = False
 ) -> Matrix:
-    """[series] largest deviation upwards, as the published code has it.
+    """Return the largest upward deviation of each series, as in the published code.
 
-    Series that are constant in either window are left out, which here is a score of 0, and so is a series that never
-    rises. A spread of 0 counts as 1.
+    Series that never rise or are constant in either window score 0. A spread of 0 counts as 1.
 
     Parameters
     ----------
     robust
         Median and interquartile range (BARO) instead of mean and standard deviation (N-Sigma).
     sign
-        "both" also counts what falls, which the published code does not.
+        "both" also counts decreases, unlike the published code.
     keep_constant
-        Whether series that are constant in either window are kept, which the published code drops.
+        Whether to keep series that are constant in either window, unlike the published code.
     """
     if robust:
         low, center, high = quantiles(reference, (0.25, 0.5, 0.75))
@@ -64,8 +63,8 @@ def published_scores(
     else:
         center, spread = np.nanmean(reference, axis=0), np.nanstd(reference, axis=0)
     z = (values - center) / np.where(spread > 0, spread, 1.0)
-    known = np.where(np.isfinite(z), z, 0.0)
-    highest = np.maximum((np.abs(known) if sign == "both" else known).max(axis=0), 0.0)
+    finite = np.where(np.isfinite(z), z, 0.0)
+    highest = np.maximum((np.abs(finite) if sign == "both" else finite).max(axis=0), 0.0)
     return highest if keep_constant else np.where(varies(reference) & varies(values), highest, 0.0)
 
 
@@ -78,7 +77,7 @@ class _ByHighestSeries(Untrained):
     """Ranks services by their highest series."""
 
     detail: ClassVar[str]
-    """What a score is, for the person who reads the evidence."""
+    """Description of a score in the evidence."""
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
         """Rank services by the largest deviation of their series since the alarm."""
@@ -88,12 +87,12 @@ class _ByHighestSeries(Untrained):
         return rank_by_series(self.scores(windows), windows.series, episode.services, detail=self.detail)
 
     def scores(self, windows: Windows) -> Matrix:
-        """[series] how far each series leaves normal."""
+        """Return the deviation of each series."""
         raise NotImplementedError
 
 
 class _Published(_ByHighestSeries):
-    """The published scorers, whose preprocessing can be changed to see what it is worth."""
+    """Base class of the published scorers, with optional preprocessing."""
 
     robust: ClassVar[bool]
 
@@ -102,7 +101,7 @@ class _Published(_ByHighestSeries):
         self.keep_constant = keep_constant
 
     def scores(self, windows: Windows) -> Matrix:
-        """[series] largest deviation."""
+        """Return the largest deviation of each series."""
         return published_scores(
             windows.reference,
             windows.values,
@@ -122,10 +121,10 @@ class _Published(_ByHighestSeries):
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T), S series of T samples",
-    departures=("Gaps are no samples; the published code repeats the last value, and puts 0 where there is none.",),
+    departures=("Gaps are ignored; the published code repeats the last value, or uses 0 if there is none.",),
 )
 class NSigma(_Published):
-    """Rank services by the largest z of any of their series that varies before and after the alarm.
+    """Rank services by the largest z of their series that vary before and after the alarm.
 
     References
     ----------
@@ -147,14 +146,14 @@ class NSigma(_Published):
     speed="instant",
     complexity="O(S·T), S series of T samples",
     departures=(
-        "The scorer only: the alarm comes from a detector, for instance baro-change-point.",
-        "Gaps are no samples; the published code repeats the last value, and puts 0 where there is none.",
+        "Only the scorer; the alarm comes from a detector such as baro-change-point.",
+        "Gaps are ignored; the published code repeats the last value, or uses 0 if there is none.",
     ),
 )
 class Baro(_Published):
-    """Rank services by the largest rise from the median in interquartile ranges, of series that vary.
+    """Rank services by the largest rise above the median in interquartile ranges.
 
-    A range of 0 counts as 1, as in the published code, and lets the unit of such a series decide.
+    A range of 0 counts as 1, as in the published code, so the score of such a series depends on its unit.
 
     References
     ----------
@@ -179,7 +178,7 @@ class Baro(_Published):
     departures=_OWN_FORM,
 )
 class NSigmaTwoSided(_ByHighestSeries):
-    """Rank services by the largest |z| of any of their series.
+    """Rank services by the largest |z| of their series.
 
     References
     ----------
@@ -189,7 +188,7 @@ class NSigmaTwoSided(_ByHighestSeries):
     detail = "largest |z|"
 
     def scores(self, windows: Windows) -> Matrix:
-        """[series] largest deviation."""
+        """Return the largest deviation of each series."""
         return _two_sided(windows, *mean_and_sd(windows.reference))
 
 
@@ -217,7 +216,7 @@ class BaroTwoSided(_ByHighestSeries):
     detail = "largest |x - median| / IQR"
 
     def scores(self, windows: Windows) -> Matrix:
-        """[series] largest deviation."""
+        """Return the largest deviation of each series."""
         return _two_sided(windows, *median_and_iqr(windows.reference))
 
 
@@ -232,17 +231,17 @@ class BaroTwoSided(_ByHighestSeries):
     speed="instant",
     complexity="O(S·T)",
     departures=(
-        "K is that of a prediction interval from as many samples as the reference has.",
-        "The two samples in a row must be of the same series.",
-        "A spread is at least a quarter of what the metric has over all services.",
-        "Series that stop count as deviating by ten sigma.",
+        "K is that of a prediction interval, given the number of reference samples.",
+        "Two consecutive samples of the same series must deviate.",
+        "A spread is at least a quarter of the metric's spread over all services.",
+        "Series that stop deviate by ten sigma.",
     ),
 )
 class KSigma(Untrained):
-    """Detect when some series is K standard deviations from its reference for two samples in a row.
+    """Detect when a series deviates from its reference by K sigma for two consecutive samples.
 
-    K is chosen so that, with as many series as move within the reference, three sigma's worth of false flags per
-    sample remains.
+    K accounts for the number of moving series (Bonferroni), so that healthy samples are flagged with probability
+    `level`.
 
     Parameters
     ----------
@@ -251,7 +250,7 @@ class KSigma(Untrained):
 
     References
     ----------
-    The rule is older than this field; Shewhart, Economic Control of Quality of Manufactured Product, 1931.
+    Shewhart, Economic Control of Quality of Manufactured Product, 1931.
     """
 
     def __init__(self, *, level: float = LEVEL) -> None:
@@ -286,9 +285,9 @@ _PAPER = "Fang et al., arXiv 2510.04711 (SimpleRCA-like, metrics only); rational
 def robust_deviations(
     reference: Matrix, values: Matrix, absent: np.ndarray, series: tuple[tuple[str, str], ...]
 ) -> Matrix:
-    """|z| by the median and the larger of the two spreads, capped.
+    """Return |z| by the median and the larger of two spreads, clipped.
 
-    The median absolute deviation alone is zero for a series that is idle more than half of the time.
+    The median absolute deviation alone is 0 for series that are idle more than half of the time.
     """
     center, mad = median_and_mad(reference)
     _, sd = mean_and_sd(reference)
@@ -309,14 +308,13 @@ def robust_deviations(
     complexity="O(S·T)",
 )
 class MaxZDetector(Untrained):
-    """Control: detect when some series stays further from normal than any did within the reference.
+    """Control: detect deviations that are larger than any in the reference and last for three samples.
 
-    A deviation counts when it lasts for three samples. The limit is the largest that a quarter of the
-    reference shows against the rest of it, and at least `least`.
+    The limit is the largest deviation of a quarter of the reference from the rest, and at least `least`.
 
     References
     ----------
-    Fang et al., arXiv 2510.04711, 2025, for how far such rules go.
+    Fang et al., arXiv 2510.04711, 2025, for the performance of such rules.
     """
 
     def __init__(self, *, least: float = 3.0) -> None:
@@ -331,10 +329,10 @@ class MaxZDetector(Untrained):
         pieces = np.array_split(np.arange(len(windows.reference)), 4)
         for piece in pieces if min(map(len, pieces)) >= SUSTAINED else []:
             rest = np.setdiff1d(np.arange(len(windows.reference)), piece)
-            there = np.zeros((len(piece), len(windows.series)), dtype=bool)
-            z = robust_deviations(windows.reference[rest], windows.reference[piece], there, windows.series)
+            present = np.zeros((len(piece), len(windows.series)), dtype=bool)
+            z = robust_deviations(windows.reference[rest], windows.reference[piece], present, windows.series)
             within = np.maximum(within, sustained(z, SUSTAINED).max(axis=0))
-        # What is idle for a part of the reference only would set a limit that nothing can pass.
+        # Series that are idle in a part of the reference would make the limit too high.
         steady = within < CLIP
         limit = max(self.least, float(within[steady].max(initial=0.0)))
         z = (
@@ -363,18 +361,17 @@ class MaxZDetector(Untrained):
     complexity="O(S·T)",
     departures=(
         "Two-sided, on metrics only, and a deviation must last for three samples.",
-        "A spread is at least a quarter of what the metric has over all services.",
+        "A spread is at least a quarter of the metric's spread over all services.",
     ),
 )
 class MaxZ(Untrained):
-    """Control: blame the service with the series that stayed furthest from normal.
+    """Control: rank services by the series with the largest lasting deviation.
 
-    Deviations are capped at 100 sigma, beyond which units decide; among services at the cap the one with more
-    series moving comes first.
+    Deviations are clipped at 100 sigma. Among services at the limit, the one with more moving series comes first.
 
     References
     ----------
-    Fang et al., arXiv 2510.04711, 2025; Li et al., arXiv 2406.05014, 2024, for why the rule is principled.
+    Fang et al., arXiv 2510.04711, 2025; Li et al., arXiv 2406.05014, 2024, for the theory.
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:

@@ -1,4 +1,4 @@
-"""SimpleRCA-like: plain rules on metrics, traces and logs, and the service with most alarms."""
+"""SimpleRCA-like localizer: rules on metrics, traces and logs, and a count of alarms."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import read_table
 from faultset.baselines.features.service_latency import name_codes
-from faultset.baselines.features.windows import TimeWindow, Windows, localization_windows, window_after
-from faultset.baselines.logs.templates import error_line_excess, error_lines
+from faultset.baselines.features.windows import TimeWindow, Windows, cut_window_after, localization_windows
+from faultset.baselines.logs.templates import error_line_excess, select_error_lines
 from faultset.baselines.stats.scaling import deviations, mean_and_sd, sustained, with_metric_floor
 from faultset.core.times import SECOND_NS
 
@@ -28,17 +28,17 @@ SLOWER = 3.0
 LEAST_SPANS = 10
 LEAST_SHARE = 0.1
 LEAST_CHANGE: Mapping[str, float] = {"cpu": 0.05, "latency": 0.01, "errors": 0.1, "traffic": 0.5}
-"""Cores, seconds, errors and requests per second; smaller moves are no alarm, however unusual."""
+"""Smallest change that raises an alarm, in cores, seconds, errors and requests per second."""
 _PAPER = "Fang et al., arXiv 2510.04711 (SimpleRCA)"
 
 
-def metric_alarms(windows: Windows, catalogue: Catalogue) -> dict[tuple[str, str], float]:
-    """Series that left normal: three sigma, beyond the healthy 5th to 95th percentile, by a tenth, for three steps.
+def find_metric_alarms(windows: Windows, catalogue: Catalogue) -> dict[tuple[str, str], float]:
+    """Return series that deviate by 3 sigma and leave their 5 % to 95 % range by a tenth, for three steps.
 
     Returns
     -------
     dict
-        (service, metric) to the largest |z| that lasted.
+        (service, metric) -> largest lasting |z|.
     """
     if windows.empty:
         return {}
@@ -54,12 +54,12 @@ def metric_alarms(windows: Windows, catalogue: Catalogue) -> dict[tuple[str, str
 
 
 def slow_operations(episode: EpisodeView, time_window: TimeWindow) -> dict[tuple[str, str], float]:
-    """Operations of a service whose 95th percentile of span time is more than three times the healthy one.
+    """Return operations whose 95th percentile of span time is more than three times the healthy one.
 
     Returns
     -------
     dict
-        (service, operation) to the ratio. Operations with less than ten spans on either side are left out.
+        (service, operation) -> ratio. Operations with fewer than ten spans before or after are left out.
     """
     table = read_table(episode, "spans", ("time", "service", "operation", "duration_ns"))
     names = tuple(sorted(episode.services))
@@ -108,14 +108,13 @@ def _percentiles(group: np.ndarray, duration: np.ndarray) -> dict[int, float]:
     departures=(
         "Follows the description, not the published code, which looks upwards only and compares span times with a "
         "constant.",
-        "An alarm of a metric must last for three steps and be large in its unit, and a service has one alarm for each "
-        "role.",
-        "Every source gives each service its share of the largest count; sources weigh the same.",
-        "Log lines count in excess of the reference rate.",
+        "A metric alarm must last for three steps and be large in its unit; a service has at most one alarm per role.",
+        "Each source contributes a service's count divided by the largest count; sources have equal weights.",
+        "Log lines count beyond the reference rate.",
     ),
 )
 class SimpleRCA(Untrained):
-    """Rank services by metrics beyond three sigma, operations that got three times slower, and error lines in logs.
+    """Rank services by metrics beyond 3 sigma, operations that became three times slower, and error lines.
 
     References
     ----------
@@ -124,10 +123,10 @@ class SimpleRCA(Untrained):
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by alarms."""
+        """Rank services by number of alarms."""
         windows = localization_windows(episode, alarm_ns)
-        time_window = window_after(episode, alarm_ns, windows.step_ns / SECOND_NS, before=2)
-        metrics = metric_alarms(windows, episode.catalogue)
+        time_window = cut_window_after(episode, alarm_ns, windows.step_ns / SECOND_NS, before=2)
+        metrics = find_metric_alarms(windows, episode.catalogue)
         role = episode.catalogue.role_of
         roles: dict[str, set[str]] = {}
         for service, metric in metrics:
@@ -136,13 +135,13 @@ class SimpleRCA(Untrained):
         operations: dict[str, float] = {}
         for service, _ in slow:
             operations[service] = operations.get(service, 0.0) + 1
-        lines = error_line_excess(error_lines(episode), time_window)
+        lines = error_line_excess(select_error_lines(episode), time_window)
         scores: dict[str, float] = {}
         for source in ({service: float(len(found)) for service, found in roles.items()}, operations, lines):
             largest = max(source.values(), default=0.0)
             for service, count in source.items():
                 scores[service] = scores.get(service, 0.0) + (count / largest if largest > 0 else 0.0)
-        # Equal alarms go to the larger deviation, by too little to reorder anything else.
+        # Break ties by the larger deviation.
         furthest: dict[str, float] = {}
         for (service, _), z in metrics.items():
             furthest[service] = max(furthest.get(service, 0.0), z)
@@ -157,7 +156,7 @@ class SimpleRCA(Untrained):
             for (service, operation), ratio in sorted(slow.items(), key=lambda item: (-item[1], item[0]))[:5]
         ]
         evidence += [
-            Evidence(service=service, subject="log lines", score=count, detail="error lines beyond the usual")
+            Evidence(service=service, subject="log lines", score=count, detail="error lines beyond the usual rate")
             for service, count in sorted(lines.items())
             if count > 0
         ]

@@ -1,5 +1,4 @@
-"""Rules on what the clients saw. They are given the service level indicator, so they rank in a group of
-their own."""
+"""Rules on clients' requests, which are ranked separately because verdicts use the same data."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from faultset.baselines.api.contract import Detection, Evidence, Ranking, Untrai
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import read_frame
-from faultset.baselines.features.windows import step_ends
+from faultset.baselines.features.windows import list_step_ends
 from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ _COLUMNS = ("scheduled", "endpoint", "latency_ns", "outcome")
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifiedRequests:
-    """Requests with the instant at which it was clear whether they were good."""
+    """Requests with the time at which their quality was known."""
 
     known_ns: npt.NDArray[np.int64]
     bad: npt.NDArray[np.bool_]
@@ -38,9 +37,9 @@ class ClassifiedRequests:
 
 
 def classify_requests(requests: pd.DataFrame, healthy_end_ns: int) -> ClassifiedRequests:
-    """Call requests bad that fail, or take half as long again as the slowest percent of their endpoint.
+    """Classify requests as bad if they fail or exceed 1.5 times the healthy 99 % quantile of their endpoint.
 
-    A request that takes too long is known to be bad when the time is up, not when its answer comes.
+    A slow request is known to be bad at that limit, not when its answer arrives.
     """
     scheduled = requests["scheduled"].to_numpy(dtype=np.int64)
     latency = requests["latency_ns"].to_numpy(dtype=float, na_value=np.nan)
@@ -48,17 +47,17 @@ def classify_requests(requests: pd.DataFrame, healthy_end_ns: int) -> Classified
     endpoints = requests["endpoint"].astype(str).to_numpy(dtype=object)
     limit = np.full(len(requests), np.inf)
     for endpoint in np.unique(endpoints.astype(str)):
-        here = endpoints == endpoint
-        # Only answers that came within the healthy time: what was still under way is not known to be healthy.
-        healthy_latency = latency[here & ok & (scheduled + np.nan_to_num(latency, nan=np.inf) < healthy_end_ns)]
+        rows = endpoints == endpoint
+        # Requests that end after the healthy time may be affected by the fault.
+        healthy_latency = latency[rows & ok & (scheduled + np.nan_to_num(latency, nan=np.inf) < healthy_end_ns)]
         if len(healthy_latency):
-            limit[here] = SLOW_FACTOR * np.quantile(healthy_latency, SLOW_QUANTILE)
+            limit[rows] = SLOW_FACTOR * np.quantile(healthy_latency, SLOW_QUANTILE)
     slow = ~(latency <= limit)
     waited = np.where(np.isfinite(latency), np.minimum(latency, limit), limit)
-    # Without any limit an unfinished request is judged where it stands, at the end of all others.
+    # Without a limit, an unfinished request is classified at the end of the data.
     horizon = float(scheduled.max() - scheduled.min()) if len(scheduled) else 0.0
-    known = scheduled + np.where(np.isfinite(waited), waited, horizon).astype(np.int64)
-    return ClassifiedRequests(known_ns=known, bad=~ok | slow, endpoints=endpoints)
+    known_ns = scheduled + np.where(np.isfinite(waited), waited, horizon).astype(np.int64)
+    return ClassifiedRequests(known_ns=known_ns, bad=~ok | slow, endpoints=endpoints)
 
 
 def _classified(episode: EpisodeView, healthy_end_ns: int) -> ClassifiedRequests:
@@ -81,10 +80,10 @@ def _classified(episode: EpisodeView, healthy_end_ns: int) -> ClassifiedRequests
     complexity="O(R·T), R requests",
 )
 class SLIRuleDetector(Untrained):
-    """Detect when clients see more bad requests than the reference explains.
+    """Detect when clients see more bad requests than in the reference.
 
-    A sample is anomalous when its number of bad requests has a binomial tail below `level` and is at least
-    `least_share` of all.
+    A sample is anomalous if its number of bad requests has a binomial tail probability below `level` and is at least
+    `least_share` of all requests.
 
     References
     ----------
@@ -98,7 +97,7 @@ class SLIRuleDetector(Untrained):
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference by the rarity of its bad requests."""
         threshold = -np.log10(self.level)
-        times = step_ends(episode)
+        times = list_step_ends(episode)
         scores = np.zeros(len(times))
         _, healthy_end_ns = episode.reference
         classified = _classified(episode, healthy_end_ns)
@@ -106,16 +105,16 @@ class SLIRuleDetector(Untrained):
         healthy_share = (classified.bad[healthy].sum() + 1) / (healthy.sum() + 2)
         step_ns = round(episode.context.resolution_s * SECOND_NS)
         for row, end_ns in enumerate(times):
-            here = (classified.known_ns >= end_ns - step_ns) & (classified.known_ns < end_ns)
-            total, bad = int(here.sum()), int(classified.bad[here].sum())
+            rows = (classified.known_ns >= end_ns - step_ns) & (classified.known_ns < end_ns)
+            total, bad = int(rows.sum()), int(classified.bad[rows].sum())
             if bad and bad >= self.least_share * total:
                 by_chance = betainc(bad, total - bad + 1, healthy_share)
                 scores[row] = min(300.0, -np.log10(max(by_chance, 1e-300)))
         alarm = first_alarm(times, scores > threshold)
         evidence = []
         if alarm is not None:
-            here = classified.bad & (classified.known_ns >= alarm - 2 * step_ns) & (classified.known_ns < alarm)
-            names, counts = np.unique(classified.endpoints[here].astype(str), return_counts=True)
+            rows = classified.bad & (classified.known_ns >= alarm - 2 * step_ns) & (classified.known_ns < alarm)
+            names, counts = np.unique(classified.endpoints[rows].astype(str), return_counts=True)
             evidence = [
                 Evidence(
                     service=episode.context.workload_entry, subject=name, score=float(count), detail="bad requests"
@@ -125,26 +124,26 @@ class SLIRuleDetector(Untrained):
         return Detection.from_scores(times, scores, threshold, evidence=evidence)
 
 
-def depths(calls: Iterable[tuple[str, str]], entry: str) -> dict[str, int]:
-    """Longest distance of each service from the entry along declared calls; cycles end where they close."""
+def measure_depths(calls: Iterable[tuple[str, str]], entry: str) -> dict[str, int]:
+    """Return the longest distance of each service from the entry along declared calls, without cycles."""
     children: dict[str, list[str]] = {}
     for caller, callee in calls:
         children.setdefault(caller, []).append(callee)
-    found: dict[str, int] = {}
+    depth_of: dict[str, int] = {}
 
     def walk(service: str, depth: int, path: frozenset[str]) -> None:
-        if service in path or found.get(service, -1) >= depth:
+        if service in path or depth_of.get(service, -1) >= depth:
             return
-        found[service] = depth
+        depth_of[service] = depth
         for callee in children.get(service, []):
             walk(callee, depth + 1, path | {service})
 
     walk(entry, 0, frozenset())
-    return found
+    return depth_of
 
 
 def ochiai(failed_with: float, failed: float, passed_with: float) -> float:
-    """Similarity between "the request uses the service" and "the request is bad".
+    """Return the Ochiai similarity of "uses the service" and "is bad" among requests.
 
     >>> round(ochiai(4, 4, 1), 4)
     0.8944
@@ -167,10 +166,10 @@ def ochiai(failed_with: float, failed: float, passed_with: float) -> float:
     complexity="O(R + N), R requests",
 )
 class SLIRule(Untrained):
-    """Blame the service that bad requests use and good ones do not; among equals the one furthest down the calls.
+    """Rank services by how much bad requests use them and good ones do not; deeper services first among ties.
 
-    Which services an endpoint uses is read from the healthy traces that begin with an operation of its
-    name, and from the declared call graph where there are none.
+    The services of an endpoint come from healthy traces that begin with an operation of its name, or from the declared
+    call graph if there are none.
 
     References
     ----------
@@ -179,7 +178,7 @@ class SLIRule(Untrained):
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by which endpoints fail."""
+        """Rank services by the endpoints that fail."""
         step_ns = round(episode.context.resolution_s * SECOND_NS)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
         classified = _classified(episode, healthy_end_ns)
@@ -187,7 +186,7 @@ class SLIRule(Untrained):
         bad, good = classified.endpoints[since & classified.bad], classified.endpoints[since & ~classified.bad]
         if len(bad) == 0:
             return Ranking.abstain()
-        deep = depths(episode.calls, episode.context.workload_entry)
+        deep = measure_depths(episode.calls, episode.context.workload_entry)
         uses = episode.once(
             ("services of endpoints", healthy_end_ns),
             lambda: endpoint_services(episode, np.unique(classified.endpoints.astype(str)).tolist(), healthy_end_ns),
@@ -199,7 +198,7 @@ class SLIRule(Untrained):
             failed_with = float(np.isin(bad.astype(str), using).sum())
             passed_with = float(np.isin(good.astype(str), using).sum())
             score = ochiai(failed_with, float(len(bad)), passed_with)
-            # The tie-break is too small to reorder services that fail differently.
+            # Break ties by depth.
             scores[service] = score * (1 + 1e-6 * deep.get(service, 0))
             detail = f"used by {failed_with:.0f} bad and {passed_with:.0f} good requests"
             evidence.append(Evidence(service=service, subject=", ".join(using), score=score, detail=detail))
@@ -208,18 +207,18 @@ class SLIRule(Untrained):
 
 
 def endpoint_services(episode: EpisodeView, endpoints: Iterable[str], healthy_end_ns: int) -> dict[str, frozenset[str]]:
-    """Services, called ones included, that healthy traces of each endpoint pass through; empty when there are none.
+    """Return the services in healthy traces of each endpoint.
 
-    A trace belongs to the endpoint that its first operation ends with: servers put a word before the route.
+    A trace belongs to an endpoint if its first operation ends with the endpoint, because servers add a prefix.
     """
     columns = ("time", "trace_id", "parent_span_id", "service", "peer_service", "operation")
     frame = read_frame(episode, "spans", columns)
     frame = frame[frame["time"] < healthy_end_ns]
     roots = frame[frame["parent_span_id"].isna()].drop_duplicates("trace_id").set_index("trace_id")["operation"]
-    found: dict[str, frozenset[str]] = {}
+    services: dict[str, frozenset[str]] = {}
     for endpoint in endpoints:
         traces = roots.index[roots.astype(str).str.endswith(endpoint).to_numpy(dtype=bool)]
         rows = frame[frame["trace_id"].isin(traces)]
         named = (set(rows[column].dropna().astype(str)) for column in ("service", "peer_service"))
-        found[endpoint] = frozenset().union(*named)
-    return found
+        services[endpoint] = frozenset().union(*named)
+    return services

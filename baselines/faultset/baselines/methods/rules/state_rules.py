@@ -1,4 +1,4 @@
-"""Localizers that read object states and events instead of telemetry."""
+"""Localizers on the states of Kubernetes objects and on events."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
 from faultset.baselines.api.tables import parse_state, read_frame
 from faultset.baselines.features.object_states import (
     SAMPLING_NS,
+    count_restarts,
+    find_signs,
     object_histories,
     read_object_states,
-    restarts,
-    signs,
-    specified,
+    read_specification,
     successful_rollouts,
 )
 from faultset.core.times import SECOND_NS
@@ -34,7 +34,7 @@ _STANDING = frozenset({"Deployment", "Service", "Endpoints", "PersistentVolumeCl
     "kubernetes-state",
     title="Kubernetes state",
     task="localization",
-    paper="None; what an operator sees in kubectl",
+    paper="None; a rule on the output of kubectl",
     kind="rule",
     developed_on=OWN_AND_PUBLISHED,
     tables=("objects",),
@@ -42,15 +42,14 @@ _STANDING = frozenset({"Deployment", "Service", "Endpoints", "PersistentVolumeCl
     complexity="O(O), O object states",
 )
 class KubernetesState(Untrained):
-    """Blame the service whose objects report trouble: pods not ready, no endpoints, claims unbound, restarts.
+    """Rank services by trouble of their objects: pods not ready, no endpoints, unbound claims, restarts.
 
-    Each sign counts by the share of the time since the alarm during which it was seen, so that a rollout
-    counts less than an outage. What an object showed before the alarm does not count against it. Where
-    nothing reports trouble the method abstains.
+    A sign counts by its share of the time since the alarm, so that a rollout counts less than an outage. Signs from
+    before the alarm do not count. Without signs, the method abstains.
 
     References
     ----------
-    None; the rule is an operator's first look.
+    None; the rule is our own.
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
@@ -66,15 +65,15 @@ class KubernetesState(Untrained):
             kind, name, service, times = seen.kind, seen.name, seen.service, seen.times_ns
             states = [parse_state(text) for text in seen.texts]
             healthy = [state for time, state in zip(times, states, strict=True) if time < healthy_end_ns]
-            known = frozenset().union(*(state.keys() for state in healthy))
-            healthy_signs = set().union(*(signs(kind, state, known) for state in healthy))
+            fields = frozenset().union(*(state.keys() for state in healthy))
+            healthy_signs = set().union(*(find_signs(kind, state, fields) for state in healthy))
             lasted: dict[str, int] = defaultdict(int)
-            # Objects are looked at regularly: the last look holds until the next one should have come.
+            # The last observation holds until the next one is due.
             ends = [*times[1:], min(end_ns, times[-1] + SAMPLING_NS)]
             for time, until, state in zip(times, ends, states, strict=True):
                 length = min(until, end_ns) - max(time, since_ns)
                 if length > 0:
-                    for sign in signs(kind, state, known) - healthy_signs:
+                    for sign in find_signs(kind, state, fields) - healthy_signs:
                         lasted[sign] += length
             gone = end_ns - times[-1]
             if healthy and kind in _STANDING and gone > 2.5 * SAMPLING_NS:
@@ -106,9 +105,9 @@ class KubernetesState(Untrained):
     complexity="O(O)",
 )
 class MostRestarts(Untrained):
-    """Control: blame the service whose containers restarted most since the reference.
+    """Control: rank services by container restarts since the reference.
 
-    Reads the pods' restart counts, or the metric of that name where there are no object states.
+    Uses the pods' restart counts, or the metric if there are no object states.
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
@@ -135,10 +134,10 @@ def _by_service(counts: Mapping[tuple[str, str], float]) -> dict[str, float]:
 
 
 def _restarts(frame: pd.DataFrame, since_ns: int) -> dict[tuple[str, str], float]:
-    """Restarts per (service, pod) after an instant; a pod that appears later starts at zero."""
+    """Count restarts per (service, pod) since a time; pods that appear later start at 0."""
     counts: dict[tuple[str, str], float] = {}
     for pod in object_histories(frame[frame["kind"] == "Pod"]):
-        seen = [restarts(parse_state(text)) for text in pod.texts]
+        seen = [count_restarts(parse_state(text)) for text in pod.texts]
         before = [count for count, time in zip(seen, pod.times_ns, strict=True) if time < since_ns]
         grown = max(seen) - (max(before) if before else 0)
         if grown > 0:
@@ -175,14 +174,14 @@ def _restarts_by_metric(episode: EpisodeView, since_ns: int) -> dict[tuple[str, 
     complexity="O(O + E)",
 )
 class LastChange(Untrained):
-    """Control: blame the service that someone changed last before the alarm.
+    """Control: rank services by their last change before the alarm.
 
-    A change is a new specification, configuration or object, or an event of the controllers acting on one.
-    Changes seen after the alarm come behind all earlier ones.
+    A change is a new specification, configuration or object, or an event of a controller. Changes after the alarm rank
+    below all earlier ones.
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by how recent their last change is."""
+        """Rank services by the time of their last change."""
         scores: dict[str, float] = {}
         reported: dict[str, Evidence] = {}
         for time_ns, service, subject in self._changes(episode, alarm_ns):
@@ -213,10 +212,10 @@ class LastChange(Untrained):
     complexity="O(O + E)",
 )
 class LastHarmfulChange(LastChange):
-    """Control: blame the service that someone changed last before the alarm, unless the change looks harmless.
+    """Control: `last-change` without changes that look harmless.
 
-    Harmless are rollouts in which old pods served until new ones were ready, changes that were undone within the view,
-    and new generations with the same specification.
+    Harmless changes are successful rollouts, changes that were undone within the view, and new generations of an
+    unchanged specification.
     """
 
     def _changes(self, episode: EpisodeView, alarm_ns: int) -> list[_Change]:
@@ -238,11 +237,11 @@ def _specification_changes(episode: EpisodeView, *, harmful: bool = False) -> li
     start_ns, _ = episode.window
     changes: list[_Change] = []
     for history in object_histories(read_object_states(episode)):
-        states = [specified(history.kind, parse_state(text)) for text in history.texts]
+        states = [read_specification(history.kind, parse_state(text)) for text in history.texts]
         if harmful:
             states = [state and {name: state[name] for name in state if name != "generation"} for state in states]
         subject = f"{history.kind}/{history.name}"
-        # An object that was there at the first look was not created just now.
+        # Objects in the first observation may be old.
         if states[0] is not None and history.times_ns[0] > start_ns + SAMPLING_NS:
             changes.append(_Change(history.times_ns[0], history.service, subject))
         for position in range(1, len(states)):

@@ -1,4 +1,4 @@
-"""Rules on spans that an operator would write: slow operations, failing services, calls that are no longer made."""
+"""Rules on spans: slow operations, failing services and missing calls."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from faultset.baselines.api.contract import Detection, Evidence, Untrained, first_alarm
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import CORE, OWN, OWN_CAMPAIGNS_ALL_APPS
-from faultset.baselines.features.held_out import LEAST_SAMPLES, own_limits
+from faultset.baselines.features.held_out import LEAST_SAMPLES, divide_by_limits
 from faultset.baselines.features.role_streams import (
     Ints,
     Steps,
+    count_silent_steps,
     excess_surprise,
     idle_share,
-    recent_durations,
-    recent_sums,
-    silences,
-    steps_of,
+    read_steps,
+    span_of_recent,
+    sum_recent,
 )
 from faultset.baselines.stats.scaling import LEVEL, Matrix, distinct, reference_limit
 from faultset.baselines.traces.spans import EndedSpans, read_calls, read_ended_spans
@@ -40,9 +40,9 @@ _MOST_EVIDENCE = 5
 
 
 def high_percentiles(durations: Ints, kinds: Ints, count: int, *, share: float = SHARE) -> Matrix:
-    """Percentile of the durations of each kind, NaN of one without any.
+    """Return a percentile of the durations of each kind; NaN for kinds without durations.
 
-    The smallest duration that at least `share` of them do not exceed.
+    It is the smallest duration that at least a `share` of them do not exceed.
 
     >>> high_percentiles(np.arange(1, 101), np.zeros(100, dtype=int), 2)
     array([95., nan])
@@ -50,34 +50,34 @@ def high_percentiles(durations: Ints, kinds: Ints, count: int, *, share: float =
     order = np.lexsort([durations, kinds])
     number = np.bincount(kinds, minlength=count)
     last = np.cumsum(number) - number + np.ceil(share * number).astype(np.int64) - 1
-    found = np.full(count, np.nan)
-    found[number > 0] = durations[order[last[number > 0]]]
-    return found
+    percentiles = np.full(count, np.nan)
+    percentiles[number > 0] = durations[order[last[number > 0]]]
+    return percentiles
 
 
 def recent_percentiles(steps: Steps, spans: EndedSpans, reference: Matrix, *, share: float = SHARE) -> Matrix:
-    """Percentile of each operation's latest durations after each step, as log of its ratio to the usual one.
+    """Return the log ratio of each operation's recent percentile to the usual one after each step.
 
-    The latest are those of the step, and of as many steps before it as are needed for twenty spans. Durations are
-    counted in classes ten percent wide, so the ratio is right to five percent.
+    It uses the spans of the step, and of earlier steps until there are 20. Durations are binned in classes of 10 %, so
+    the ratio is accurate to 5 %.
 
     Returns
     -------
     ndarray
-        [steps, operations]; 0 as long as there are fewer than twenty.
+        [steps, operations]; 0 for fewer than 20 spans.
     """
     kinds = len(spans.names)
     ratio = np.log(np.maximum(spans.durations_ns, 1)) - np.log(np.maximum(reference, 1.0))[spans.operations]
     classes = 2 * FARTHEST + 1
-    place = np.clip(np.round(np.nan_to_num(ratio) / CLASS), -FARTHEST, FARTHEST).astype(np.int64) + FARTHEST
-    keys = np.where(np.isfinite(ratio), spans.operations * classes + place, -1)
+    ratio_class = np.clip(np.round(np.nan_to_num(ratio) / CLASS), -FARTHEST, FARTHEST).astype(np.int64) + FARTHEST
+    keys = np.where(np.isfinite(ratio), spans.operations * classes + ratio_class, -1)
     counts = steps.counts(spans.ends_ns, keys, kinds * classes).reshape(steps.count, kinds, classes)
     so_far = np.cumsum(counts, axis=0, dtype=np.int32)
     total = so_far.sum(axis=2)
     change = np.zeros((steps.count, kinds))
     for kind in range(kinds):
         enough = np.flatnonzero(total[:, kind] >= LEAST_SPANS)
-        # The last step after which there were still twenty spans to come.
+        # The last step before the 20 most recent spans.
         before = np.searchsorted(total[:, kind], total[enough, kind] - LEAST_SPANS, side="right") - 1
         before = np.minimum(before, enough - 1)
         earlier = np.where(before[:, None] >= 0, so_far[before, kind], 0)
@@ -87,7 +87,7 @@ def recent_percentiles(steps: Steps, spans: EndedSpans, reference: Matrix, *, sh
 
 
 def _detection(steps: Steps, shares: Matrix, limit: float, subjects: list[tuple[str, str]], detail: str) -> Detection:
-    """Answer with the largest share of each step, and with the subjects that stand highest at the alarm."""
+    """Return a detection by the largest share of each step, with the largest shares at the alarm as evidence."""
     times = steps.times_ns
     scores = shares.max(axis=1, initial=0.0)
     alarm = first_alarm(times, scores > limit)
@@ -115,13 +115,13 @@ def _detection(steps: Steps, shares: Matrix, limit: float, subjects: list[tuple[
     speed="instant",
     complexity="O(N·log N)",
     departures=(
-        "Two-sided: an operation that takes a third of its time is reported too.",
-        "An operation's own limit is the largest change within the reference, where that is more.",
-        "A percentile is that of a step, or of the last twenty spans where a step has fewer.",
+        "Two-sided: an operation that becomes three times faster is reported too.",
+        "The limit of an operation is at least its largest change in the reference.",
+        "A percentile uses the spans of a step, or the last 20 spans if the step has fewer.",
     ),
 )
 class TraceP95Detector(Untrained):
-    """Detect when the 95th percentile of an operation's durations is three times what it was.
+    """Detect when the 95th percentile of an operation's durations triples.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class TraceP95Detector(Untrained):
 
     References
     ----------
-    The rule is what operators write; Beyer et al., Site Reliability Engineering, 2016, for percentiles over means.
+    Beyer et al., Site Reliability Engineering, 2016, for percentiles; the rule is common practice.
     """
 
     def __init__(self, *, slower: float = SLOWER) -> None:
@@ -138,14 +138,14 @@ class TraceP95Detector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every step after the reference by its most changed operation; 1 is the limit."""
-        spans, steps = read_ended_spans(episode), steps_of(episode)
+        spans, steps = read_ended_spans(episode), read_steps(episode)
         step = steps.of(spans.ends_ns)
         healthy = (step >= 0) & (step < steps.healthy)
         if steps.healthy < LEAST_SAMPLES or not healthy.any():
             return Detection.silent(1.0)
         reference = high_percentiles(spans.durations_ns[healthy], spans.operations[healthy], len(spans.names))
         change = np.abs(recent_percentiles(steps, spans, reference))
-        shares, limit = own_limits(change[: steps.healthy], change[steps.healthy :], float(np.log(self.slower)))
+        shares, limit = divide_by_limits(change[: steps.healthy], change[steps.healthy :], float(np.log(self.slower)))
         detail = "change of the 95th percentile, 1 is the operation's limit"
         return _detection(steps, shares, limit, list(spans.names), detail)
 
@@ -161,23 +161,23 @@ class TraceP95Detector(Untrained):
     speed="instant",
     complexity="O(N + edges·T)",
     departures=(
-        "The window is as long as the silence, whose probability follows from the share of steps without calls: calls "
-        "come in bursts, and are not Poisson.",
-        "The rule is five expected calls and none made, a probability of e to the -5; with many edges it takes less.",
-        "An edge's own limit is its longest silence within the reference, where that is more.",
+        "The probability of a silence follows from the share of steps without calls, because calls come in bursts.",
+        "A silence is reported if it is as unlikely as no call out of five expected ones (e to the -5); the limit is "
+        "stricter with many edges.",
+        "The limit of an edge is at least its longest silence in the reference.",
     ),
 )
 class MissingEdgeDetector(Untrained):
-    """Detect when a service stops calling another that it called all the time.
+    """Detect when a service stops calling another service.
 
     Parameters
     ----------
     expected
-        Calls of a Poisson stream whose absence is as improbable as a silence must be.
+        Number of expected Poisson calls whose absence is as unlikely as a reported silence.
 
     References
     ----------
-    The rule is what operators write.
+    None; the rule is common practice.
     """
 
     def __init__(self, *, expected: float = EXPECTED_CALLS) -> None:
@@ -185,20 +185,20 @@ class MissingEdgeDetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every step after the reference by its most overdue edge; 1 is the limit."""
-        calls, steps = read_calls(episode), steps_of(episode)
+        calls, steps = read_calls(episode), read_steps(episode)
         names = sorted(episode.services)
         step = steps.of(calls.known_ns)
-        known = distinct(calls.edges[(step >= 0) & (step < steps.healthy)]).values
-        if steps.healthy < LEAST_SAMPLES or not len(known):
+        edges = distinct(calls.edges[(step >= 0) & (step < steps.healthy)]).values
+        if steps.healthy < LEAST_SAMPLES or not len(edges):
             return Detection.silent(1.0)
-        place = np.searchsorted(known, calls.edges).clip(0, len(known) - 1)
-        column = np.where(known[place] == calls.edges, place, -1)
-        counts = steps.counts(calls.known_ns, column, len(known))
-        # Calls come in bursts, so what is rare is a step without calls, not each call that is missing.
-        overdue = silences(counts).astype(float) * -np.log(idle_share(counts[: steps.healthy]))
-        least = max(self.expected, float(np.log(len(known) / LEVEL)))
-        shares, limit = own_limits(overdue[: steps.healthy], overdue[steps.healthy :], least)
-        subjects = [(names[pair // len(names)], f"calls to {names[pair % len(names)]}") for pair in known.tolist()]
+        position = np.searchsorted(edges, calls.edges).clip(0, len(edges) - 1)
+        column = np.where(edges[position] == calls.edges, position, -1)
+        counts = steps.counts(calls.known_ns, column, len(edges))
+        # Calls come in bursts, so the unit is a step without calls, not a missing call.
+        overdue = count_silent_steps(counts).astype(float) * -np.log(idle_share(counts[: steps.healthy]))
+        least = max(self.expected, float(np.log(len(edges) / LEVEL)))
+        shares, limit = divide_by_limits(overdue[: steps.healthy], overdue[steps.healthy :], least)
+        subjects = [(names[pair // len(names)], f"calls to {names[pair % len(names)]}") for pair in edges.tolist()]
         return _detection(steps, shares, limit, subjects, "silence, 1 is the edge's limit")
 
 
@@ -214,23 +214,22 @@ class MissingEdgeDetector(Untrained):
     complexity="O(N + services·T)",
     departures=(
         "Shares are those of the last ten steps.",
-        "Failures that lie within three seconds, or in neighbouring steps, are left out: a restart fails the calls of "
-        "a moment, a fault goes on.",
+        "Failures within three seconds or in neighbouring steps are ignored, because a restart also causes them.",
     ),
 )
 class TraceErrorsDetector(Untrained):
-    """Detect when the share of a service's spans that failed is very unlikely at its healthy share.
+    """Detect when a service's share of failed spans is very unlikely at its healthy share.
 
-    Fewer failures than usual are no fault, so the rule is one-sided.
+    The rule is one-sided: fewer failures are not reported.
 
     Parameters
     ----------
     burst_s
-        Seconds within which all failures of a service may lie without being reported.
+        Longest burst of failures, in seconds, that is not reported.
 
     References
     ----------
-    The rule is what operators write.
+    None; the rule is common practice.
     """
 
     def __init__(self, *, burst_s: float = BURST_S) -> None:
@@ -238,7 +237,7 @@ class TraceErrorsDetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every step after the reference by its least likely service: -log10 of the tail probability."""
-        spans, steps = read_ended_spans(episode), steps_of(episode)
+        spans, steps = read_ended_spans(episode), read_steps(episode)
         names = sorted(episode.services)
         every = steps.counts(spans.ends_ns, spans.services, len(names))
         failed = steps.counts(spans.ends_ns[spans.failed], spans.services[spans.failed], len(names))
@@ -246,10 +245,10 @@ class TraceErrorsDetector(Untrained):
         if steps.healthy < LEAST_SAMPLES or not total.any():
             return Detection.silent()
         healthy_rate = (failed[: steps.healthy].sum(axis=0) + 0.5) / (total + 1.0)
-        surprise = excess_surprise(recent_sums(failed, ERROR_STEPS), recent_sums(every, ERROR_STEPS), healthy_rate)
+        surprise = excess_surprise(sum_recent(failed, ERROR_STEPS), sum_recent(every, ERROR_STEPS), healthy_rate)
         surprise[:, total == 0] = 0.0
         longest_burst = max(2, math.ceil(self.burst_s * SECOND_NS / steps.step_ns))
-        surprise[recent_durations(failed, ERROR_STEPS) < longest_burst] = 0.0
+        surprise[span_of_recent(failed, ERROR_STEPS) < longest_burst] = 0.0
         worst = surprise.max(axis=1)
         limit = reference_limit(worst[ERROR_STEPS - 1 : steps.healthy], least=float(np.log10(len(names) / LEVEL)))
         detail = "-log10 of the chance of its share of failures"

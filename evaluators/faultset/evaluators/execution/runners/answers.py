@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from faultset.evaluators.results.stored_answers import answer_text
 
 EVIDENCE_KEPT = 10
 METRICS_KEPT = 100
+LEFT_OUT_KEPT = 20
 
 
 class InvalidAnswer(Exception):
@@ -116,6 +119,16 @@ def check_diagnosis(answer: object) -> CheckedAnswer:
         "evidence": _plain_evidence(answer.evidence),
     }
     return CheckedAnswer(text=answer_text(content))
+
+
+def with_left_out(answer: CheckedAnswer, series: Collection[tuple[str, str]]) -> CheckedAnswer:
+    """Add to an answer which series the method did not look at: their number, and the names of the first."""
+    if not series:
+        return answer
+    names = [(_text(service, 200), _text(metric, 200)) for service, metric in sorted(series)[:LEFT_OUT_KEPT]]
+    return replace(
+        answer, text=answer_text({**json.loads(answer.text), "left_out": names, "left_out_count": len(series)})
+    )
 
 
 def _plain_metrics(metrics: Mapping[tuple[str, str], float]) -> list[tuple[str, str, float]]:

@@ -130,6 +130,7 @@ class _BaselineWorker:
         view = SharedView(request.episode, self._cache, tables=tables, alarm_place=place)
         try:
             checked, empty = self._call(method, request, view, clock)
+            checked = answers.with_left_out(checked, view.left_out)
         except answers.InvalidAnswer:
             raise
         except Exception:

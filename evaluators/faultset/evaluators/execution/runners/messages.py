@@ -156,10 +156,17 @@ class _Evidence:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _DetectionText:
-    """Schema of the text of a detector's answer; see `check_detection`."""
-
+class _AnswerText:
     __pydantic_config__ = STRICT
+
+    left_out: list[tuple[_Text, _Text]] = field(default_factory=list)
+    """(service, metric) of the first series that the method ignored; see `with_left_out`."""
+    left_out_count: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _DetectionText(_AnswerText):
+    """Schema of the text of a detector's answer; see `check_detection`."""
 
     times_ns: list[_Time] | None = None
     times_even: tuple[_Time, Annotated[int, Field(gt=0)], Annotated[int, Field(gt=0)]] | None = None
@@ -178,10 +185,8 @@ class _DetectionText:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _RankingText:
+class _RankingText(_AnswerText):
     """Schema of the text of a localizer's answer; see `check_ranking`."""
-
-    __pydantic_config__ = STRICT
 
     unknown: list[_Text]
     confidence: float
@@ -192,10 +197,8 @@ class _RankingText:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _DiagnosisText:
+class _DiagnosisText(_AnswerText):
     """Schema of the text of a diagnoser's answer; see `check_diagnosis`."""
-
-    __pydantic_config__ = STRICT
 
     system_level: _Text | None
     fault_type: _Text | None

@@ -108,6 +108,11 @@ class SharedView(EpisodeView):
         self._path = path
         self._cache = cache
         self._tables = tables
+        self.left_out: set[tuple[str, str]] = set()
+        """(service, metric) of series that the method did not look at."""
+
+    def note_left_out(self, series: Iterable[tuple[str, str]]) -> None:
+        self.left_out.update(series)
 
     def table(
         self, name: str, columns: Sequence[str] | None = None, filters: Any = None
@@ -138,7 +143,19 @@ class SharedView(EpisodeView):
         return self._shared(("wide", seconds, chosen), make).copy(deep=False)
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        return self._shared(("made", key), make)
+        noted = (self._path, "left out", key)
+
+        def compute() -> Any:
+            outer, self.left_out = self.left_out, set()
+            try:
+                return make()
+            finally:
+                self._cache.put(noted, frozenset(self.left_out))
+                self.left_out = outer
+
+        value = self._shared(("made", key), compute)
+        self.left_out |= self._cache.get(noted) or frozenset()
+        return value
 
     def _frame(self, name: str) -> pd.DataFrame:
         self._check(name)

@@ -1,4 +1,4 @@
-"""The extra that training needs; running what was trained does not."""
+"""Neural networks in NumPy and JAX: layers, training, and the extra that training needs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _PACKAGES = EXTRAS[EXTRA]
 
 
 def missing_packages() -> tuple[str, ...]:
-    """Return what the extra would bring and is not installed."""
+    """Return the packages of the extra that are not installed."""
     return tuple(name for name in _PACKAGES if importlib.util.find_spec(name) is None)
 
 
 def jax_and_optax() -> tuple[Any, Any]:
-    """Import what trains networks, on the CPU.
+    """Import JAX and Optax, and select the CPU.
 
     Raises
     ------
@@ -39,11 +39,11 @@ def jax_and_optax() -> tuple[Any, Any]:
 
 
 Parameters = dict[str, Any]
-"""Names to arrays, or to more of the same."""
+"""Name -> array or nested parameters."""
 
 
 def dense_parameters(rng: np.random.Generator, *widths: int) -> Parameters:
-    """Draw weights of layers that follow on each other, by Glorot and Bengio (2010); biases are 0."""
+    """Draw the weights of consecutive layers (Glorot, Bengio, 2010); biases are 0."""
     layers = {}
     for number, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
         bound = np.sqrt(6.0 / (inputs + outputs))
@@ -53,7 +53,7 @@ def dense_parameters(rng: np.random.Generator, *widths: int) -> Parameters:
 
 
 def dense(xp: Any, layers: Mapping[str, Any], rows: Any) -> Any:
-    """Apply layers with tanh between them; the last one is linear."""
+    """Apply dense layers with tanh between them; the last layer is linear."""
     count = len(layers) // 2
     for number in range(count):
         rows = rows @ layers[f"w{number}"] + layers[f"b{number}"]
@@ -63,30 +63,30 @@ def dense(xp: Any, layers: Mapping[str, Any], rows: Any) -> Any:
 
 
 def sigmoid(xp: Any, values: Any) -> Any:
-    """Logistic function, without overflow."""
+    """Return the logistic function without overflow."""
     return 0.5 * (xp.tanh(0.5 * values) + 1.0)
 
 
 def softmax(xp: Any, values: Any) -> Any:
-    """Shares along the last axis."""
+    """Return the softmax along the last axis."""
     grown = xp.exp(values - values.max(axis=-1, keepdims=True))
     return grown / grown.sum(axis=-1, keepdims=True)
 
 
 def log_softmax(xp: Any, values: Any) -> Any:
-    """Logarithms of `softmax`."""
+    """Return the logarithm of `softmax`."""
     away = values - values.max(axis=-1, keepdims=True)
     return away - xp.log(xp.exp(away).sum(axis=-1, keepdims=True))
 
 
-def normalized(xp: Any, values: Any) -> Any:
-    """Layer normalization over the last axis, without gain and bias."""
+def layer_norm(xp: Any, values: Any) -> Any:
+    """Apply layer normalization over the last axis, without gain and bias."""
     away = values - values.mean(axis=-1, keepdims=True)
     return away / xp.sqrt((away**2).mean(axis=-1, keepdims=True) + 1e-5)
 
 
 def lstm_parameters(rng: np.random.Generator, inputs: int, hidden: int) -> Parameters:
-    """Draw weights of an LSTM; the forget gate begins open."""
+    """Draw the weights of an LSTM with an open forget gate."""
     bound = 1.0 / np.sqrt(hidden)
     bias = np.zeros(4 * hidden)
     bias[hidden : 2 * hidden] = 1.0
@@ -98,7 +98,7 @@ def lstm_parameters(rng: np.random.Generator, inputs: int, hidden: int) -> Param
 
 
 def lstm_step(xp: Any, cell: Mapping[str, Any], inputs: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Return output and memory [B, H] after one more input [B, D]."""
+    """Return output and memory [B, H] after another input [B, D]."""
     before, memory = state
     gates = inputs @ cell["x"] + before @ cell["h"] + cell["b"]
     size = gates.shape[-1] // 4
@@ -117,12 +117,12 @@ def lstm_last(xp: Any, cell: Mapping[str, Any], sequences: Any) -> tuple[Any, An
 
 
 def attention(xp: Any, weights: Mapping[str, Any], asking: Any, asked: Any, allowed: Any = None) -> Any:
-    """Scaled dot-product attention of [B, L, D] on [B, M, D], with one head and a projection behind it.
+    """Apply single-head scaled dot-product attention of [B, L, D] on [B, M, D], with an output projection.
 
     Parameters
     ----------
     allowed
-        [L, M] where one may look; everywhere when None.
+        [L, M] mask; None for no mask.
     """
     query, key, value = asking @ weights["q"], asked @ weights["k"], asked @ weights["v"]
     scores = query @ xp.swapaxes(key, -1, -2) / np.sqrt(query.shape[-1])
@@ -138,10 +138,10 @@ def attention_parameters(rng: np.random.Generator, width: int) -> Parameters:
 
 
 Loss = Callable[[Any, Parameters, tuple[Any, ...], Any], Any]
-"""From `jax.numpy`, parameters, a batch and the share of the updates that are done to a number."""
+"""(`jax.numpy`, parameters, batch, share of finished updates) -> loss."""
 
 
-def trained(
+def train(
     parameters: Parameters,
     losses: Sequence[tuple[Loss, Sequence[str]]],
     rows: Sequence[np.ndarray],
@@ -152,16 +152,16 @@ def trained(
     rate: float = 3e-3,
     decay: float = 0.0,
 ) -> Parameters:
-    """Return parameters that make the losses small; those given stay as they are.
+    """Return trained parameters; the initial ones stay unchanged.
 
     Parameters
     ----------
     losses
-        Each with the names of the parameters that it changes; every update makes one step for each of them.
+        Each loss with the names of the parameters that it changes. An update makes a step for each loss.
     rows
-        Arrays of one length, from which batches are drawn in whole passes.
+        Arrays of equal length, from which batches are drawn in whole passes.
     decay
-        Weight decay of an update.
+        Weight decay per update.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def trained(
 
 @functools.cache
 def _compiled(jax: Any, optax: Any, losses: tuple[tuple[Loss, tuple[str, ...]], ...], rate: float, decay: float) -> Any:
-    """Return functions that make the optimizers' states and make all updates; compiled once for arrays of one shape."""
+    """Return functions that initialise the optimizers and run all updates, compiled once per shape."""
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(rate, weight_decay=decay))
 
     def begin(start: Parameters) -> tuple[Any, ...]:
@@ -190,11 +190,11 @@ def _compiled(jax: Any, optax: Any, losses: tuple[tuple[Loss, tuple[str, ...]], 
         def update(carried: Any, given: tuple[Any, Any]) -> tuple[Any, None]:
             now, before = carried
             chosen, done = given
-            part = tuple(one[chosen] for one in data)
+            rows_of_batch = tuple(one[chosen] for one in data)
             after = []
             for (loss, names), state in zip(losses, before, strict=True):
                 mine, others = {n: now[n] for n in names}, {n: v for n, v in now.items() if n not in names}
-                slope = jax.grad(lambda own, rest, loss=loss: loss(jax.numpy, {**rest, **own}, part, done))
+                slope = jax.grad(lambda own, rest, loss=loss: loss(jax.numpy, {**rest, **own}, rows_of_batch, done))
                 change, state = optimizer.update(slope(mine, others), state, mine)
                 now = {**now, **optax.apply_updates(mine, change)}
                 after.append(state)
@@ -206,7 +206,7 @@ def _compiled(jax: Any, optax: Any, losses: tuple[tuple[Loss, tuple[str, ...]], 
 
 
 def _passes(count: int, updates: int, batch: int, seed: int) -> np.ndarray:
-    """[updates, batch] rows, each as often as every other one, but for the last pass."""
+    """Return row numbers [updates, batch] from random passes over all rows."""
     rng = np.random.default_rng(seed)
     needed = updates * batch
     passes = [rng.permutation(count) for _ in range(-(-needed // count))]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from faultset.baselines.methods.detection.streaming import (
+from faultset.baselines.methods.detection.series_detectors import (
     SPOTDetector,
-    extended,
+    extrapolate,
     recent_change,
     residual_scores,
     run_lengths,
@@ -35,9 +35,9 @@ def test_run_lengths_are_bayes_rule_worked_out_the_long_way() -> None:
             joint[run] = weight * stats.t.pdf(value, 2 * alpha, mean, scale)
         total = sum(joint.values())
         belief = {0: hazard} | {run + 1: (1 - hazard) * weight / total for run, weight in joint.items()}
-    found = run_lengths(values[:, None], [0], expected_run=50, known=known, longest=10)[-1, 0]
-    assert found[:5] == pytest.approx([belief[run] for run in range(5)])
-    assert found[5:].sum() == pytest.approx(0.0)
+    result = run_lengths(values[:, None], [0], expected_run=50, known=known, longest=10)[-1, 0]
+    assert result[:5] == pytest.approx([belief[run] for run in range(5)])
+    assert result[5:].sum() == pytest.approx(0.0)
 
 
 def test_a_shift_of_the_mean_is_dated_to_the_sample() -> None:
@@ -93,11 +93,11 @@ def test_saliency_is_the_formula_of_the_paper() -> None:
 def test_what_is_appended_continues_the_line_and_ignores_the_last_sample() -> None:
     line = np.arange(12.0)
     outlier = np.append(line[:-1], 99.0)
-    assert extended(outlier)[-5:].tolist() == [11.0] * 5
-    assert extended(np.stack([line, outlier])).shape == (2, 17)
+    assert extrapolate(outlier)[-5:].tolist() == [11.0] * 5
+    assert extrapolate(np.stack([line, outlier])).shape == (2, 17)
 
 
-def test_a_step_stands_out_in_the_sample_in_which_it_comes() -> None:
+def test_a_step_is_most_salient_in_its_first_sample() -> None:
     streams = RNG.normal(size=(60, 1))
     streams[40:] += 12
     scores = residual_scores(streams, 24)[:, 0]
@@ -111,6 +111,6 @@ def test_the_score_of_a_sample_does_not_depend_on_later_ones() -> None:
     np.testing.assert_array_equal(residual_scores(streams, 16)[:20], residual_scores(streams[:35], 16))
 
 
-def test_a_stream_that_stands_still_is_not_salient() -> None:
+def test_a_constant_stream_is_not_salient() -> None:
     still = np.full((40, 1), 3.0) + 1e-12 * RNG.normal(size=(40, 1))
     assert not residual_scores(still, 16).any()

@@ -1,4 +1,4 @@
-"""What detectors that learn across episodes share: one model of all services, and limits of the episode's own."""
+"""Detectors with one model for all services, learned across episodes, and limits per episode."""
 
 from __future__ import annotations
 
@@ -10,75 +10,72 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from faultset.baselines.api.contract import Detection, Evidence, first_alarm
+from faultset.baselines.api.contract import Detection, Evidence, Registered, first_alarm
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import SAMPLE
-from faultset.baselines.features.held_out import own_limits
-from faultset.baselines.features.role_streams import RoleVectors, healthy_sequences, role_vectors
+from faultset.baselines.features.held_out import divide_by_limits
+from faultset.baselines.features.role_streams import RoleVectors, healthy_sequences, read_role_vectors
 from faultset.baselines.stats.scaling import Matrix
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 MOST_ROWS = 200_000
-"""Training rows, more or less; every k-th step is taken where there are more, so that a fit has a limit."""
+"""Approximate maximum of training rows; with more rows, every k-th step is used."""
 USUAL_SHARE = 0.95
 _MOST_EVIDENCE = 3
 
 DEPARTURES = (
-    "One model is learned from all services of all healthy training episodes, and of healthy references; its input is "
-    "log(1 + largest |z|) of each role of a service, by the episode's own reference.",
-    "A service's limit is the largest score that it has in the episode's own reference, which no model was fitted on, "
-    "and at least what 95 % of the training rows stay below; an instant has the score of its worst service.",
+    "One model is learned from all services of healthy training episodes and references; its input is log(1 + largest "
+    "|z|) of each role of a service, relative to the episode's reference.",
+    "A service's limit is its largest score in the episode's reference, and at least the 95 % quantile of the training "
+    "rows; a sample has the score of its worst service.",
 )
 
 
-class PooledDetector:
-    """A detector with a model of what a service's vector of roles looks like while all is well."""
+class PooledDetector(Registered):
+    """Base class of detectors with a model of the healthy role vectors of services."""
 
-    name: str
-    needs: frozenset[str]
-    tables: tuple[str, ...]
     history = 0
-    """Steps before one that are needed to score it."""
+    """Number of earlier steps that a score needs."""
 
     def __init__(self) -> None:
         self.model_: Any = None
         self.usual_ = 0.0
 
     def fit(self, healthy: Sequence[EpisodeView]) -> Self:
-        """Learn from all services of healthy episodes; without any, `detect` is silent."""
-        sequences = [one for one in healthy_sequences(healthy) if len(one) > self.history]
+        """Learn from all services of healthy episodes; without any, `detect` raises no alarm."""
+        sequences = [sequence for sequence in healthy_sequences(healthy) if len(sequence) > self.history]
         self.model_ = None
         if sequences:
-            self.model_ = self._learned(sequences)
-            scores = np.concatenate([self._scores(one) for one in sequences])
+            self.model_ = self._learn(sequences)
+            scores = np.concatenate([self._scores(sequence) for sequence in sequences])
             self.usual_ = float(np.quantile(scores, USUAL_SHARE))
         return self
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Score every sample after the reference by its worst service, in units of that service's limit."""
-        found = role_vectors(episode)
-        if self.model_ is None or found is None or found.windows.empty or found.healthy <= self.history + 1:
+        """Score every sample after the reference by the largest ratio of a service's score to its limit."""
+        vectors = read_role_vectors(episode)
+        if self.model_ is None or vectors is None or vectors.windows.empty or vectors.healthy <= self.history + 1:
             return Detection.silent(1.0)
-        scores = self._scores_of_services(found.vectors)
-        first = found.healthy - self.history
-        shares, limit = own_limits(scores[:first], scores[first:], max(self.usual_, 1e-9))
-        return self._detection(found, shares, limit)
+        scores = self._scores_of_services(vectors.vectors)
+        first = vectors.healthy - self.history
+        shares, limit = divide_by_limits(scores[:first], scores[first:], max(self.usual_, 1e-9))
+        return self._detection(vectors, shares, limit)
 
     def _scores_of_services(self, vectors: Matrix) -> Matrix:
         """Return the scores [T - history, S] of vectors [T, S, R]."""
         if self.history == 0:
-            # steps are scored one by one, so those of all services at once: a call costs more than its rows
+            # Steps are independent, so one call scores all services.
             return self._scores(vectors.reshape(-1, vectors.shape[2])).reshape(vectors.shape[:2])
         return np.stack([self._scores(vectors[:, service]) for service in range(vectors.shape[1])], axis=1)
 
-    def _learned(self, sequences: Sequence[Matrix]) -> Any:
-        """Return a model of sequences [steps, R], each of one service."""
+    def _learn(self, sequences: Sequence[Matrix]) -> Any:
+        """Return a model of sequences [steps, R], one per service and episode."""
         raise NotImplementedError
 
     def _scores(self, sequence: Matrix) -> Matrix:
-        """Return a score, not negative, for each step of a sequence but the first `history`."""
+        """Return a non-negative score of each step of a sequence after the first `history`."""
         raise NotImplementedError
 
     def _detection(self, found: RoleVectors, shares: Matrix, limit: float) -> Detection:
@@ -93,13 +90,8 @@ class PooledDetector:
         return Detection.from_scores(times, worst, limit, evidence=evidence)
 
 
-def pooled_rows(sequences: Sequence[Matrix]) -> Matrix:
-    """Return the steps of all sequences as rows, about `MOST_ROWS` at most."""
-    return thinned(sequences, MOST_ROWS)
-
-
-def thinned(sequences: Sequence[Matrix], most: int) -> Matrix:
-    """Return every k-th step of each sequence, so that about so many are left, whatever the order of the sequences."""
+def thin(sequences: Sequence[Matrix], most: int) -> Matrix:
+    """Return every k-th step of each sequence, about `most` in total."""
     step = -(-sum(map(len, sequences)) // most)
     return np.concatenate([sequence[::step] for sequence in sequences])
 
@@ -115,20 +107,20 @@ def thinned(sequences: Sequence[Matrix], most: int) -> Matrix:
     complexity="O(S·T + V·T·p·R²), p lags",
     departures=(
         *DEPARTURES,
-        "The residual is measured by the residuals' standard deviations in training, not by their covariance.",
+        "Residuals are scaled by their standard deviations in training, not by their covariance.",
     ),
     learns_from_references=True,
     developed_on=(SAMPLE,),
 )
 class ForecastResidual(PooledDetector):
-    """Detect vectors that a vector autoregression, learned from healthy ones, did not foresee.
+    """Detect vectors that a vector autoregression of healthy ones does not predict.
 
     Parameters
     ----------
     lags
-        Steps that a forecast is made from.
+        Number of steps that a forecast uses.
     ridge
-        Weight of the penalty, in units of the number of training rows.
+        Weight of the penalty per training row.
 
     References
     ----------
@@ -141,16 +133,16 @@ class ForecastResidual(PooledDetector):
         self.lags, self.ridge = lags, ridge
         self.history = lags
 
-    def _learned(self, sequences: Sequence[Matrix]) -> tuple[Matrix, Matrix]:
-        pasts = thinned([self._past(one) for one in sequences], MOST_ROWS)
-        nexts = thinned([one[self.lags :] for one in sequences], MOST_ROWS)
+    def _learn(self, sequences: Sequence[Matrix]) -> tuple[Matrix, Matrix]:
+        pasts = thin([self._past(sequence) for sequence in sequences], MOST_ROWS)
+        nexts = thin([sequence[self.lags :] for sequence in sequences], MOST_ROWS)
         penalty = self.ridge * len(pasts) * np.eye(pasts.shape[1])
         penalty[-1, -1] = 0.0
         weights = np.asarray(np.linalg.lstsq(pasts.T @ pasts + penalty, pasts.T @ nexts, rcond=None)[0], dtype=float)
         return weights, np.maximum((nexts - pasts @ weights).std(axis=0), 1e-3)
 
     def _past(self, sequence: Matrix) -> Matrix:
-        """Return [steps - lags, lags · R + 1]: what was known before each step, and a constant."""
+        """Return the previous `lags` steps of each step and a constant, as [steps - lags, lags · R + 1]."""
         view = np.lib.stride_tricks.sliding_window_view(sequence[:-1], self.lags, axis=0)
         return np.hstack([view.reshape(len(view), -1), np.ones((len(view), 1))])
 
@@ -182,9 +174,9 @@ class PooledIsolationForest(PooledDetector):
     Parameters
     ----------
     trees
-        In the forest.
+        Number of trees.
     seed
-        Of the splits.
+        Seed of the splits.
 
     References
     ----------
@@ -195,10 +187,10 @@ class PooledIsolationForest(PooledDetector):
         super().__init__()
         self.trees, self.seed = trees, seed
 
-    def _learned(self, sequences: Sequence[Matrix]) -> Any:
+    def _learn(self, sequences: Sequence[Matrix]) -> Any:
         from sklearn.ensemble import IsolationForest
 
-        return IsolationForest(n_estimators=self.trees, random_state=self.seed).fit(pooled_rows(sequences))
+        return IsolationForest(n_estimators=self.trees, random_state=self.seed).fit(thin(sequences, MOST_ROWS))
 
     def _scores(self, sequence: Matrix) -> Matrix:
         return -self.model_.score_samples(sequence)
@@ -215,20 +207,20 @@ class PooledIsolationForest(PooledDetector):
     complexity="O(S·T + V·T·k·m·R), k kept windows of m steps",
     departures=(
         *DEPARTURES,
-        "The distance is to windows of other episodes, at most a fixed number of them, and is not normalised.",
+        "The distance is to a limited number of windows of other episodes, and is not normalised.",
     ),
     learns_from_references=True,
     developed_on=(SAMPLE,),
 )
 class NearestWindow(PooledDetector):
-    """Detect windows that no window of the training episodes resembles: their distance to the nearest, as a discord's.
+    """Detect windows that are unlike all training windows.
 
     Parameters
     ----------
     length
-        Steps in a window.
+        Number of steps in a window.
     kept
-        Training windows to compare with.
+        Maximum number of training windows.
 
     References
     ----------
@@ -241,20 +233,20 @@ class NearestWindow(PooledDetector):
         self.length, self.kept = length, kept
         self.history = length - 1
 
-    def _learned(self, sequences: Sequence[Matrix]) -> Matrix:
-        return thinned([self._pieces(one) for one in sequences], self.kept)
+    def _learn(self, sequences: Sequence[Matrix]) -> Matrix:
+        return thin([self._pieces(sequence) for sequence in sequences], self.kept)
 
     def _pieces(self, sequence: Matrix) -> Matrix:
         view = np.lib.stride_tricks.sliding_window_view(sequence, self.length, axis=0)
         return view.reshape(len(view), -1)
 
     def _scores(self, sequence: Matrix) -> Matrix:
-        pieces, known = self._pieces(sequence), self.model_
-        sizes = (known**2).sum(axis=1)
+        pieces, windows = self._pieces(sequence), self.model_
+        sizes = (windows**2).sum(axis=1)
         parts = []
         for first in range(0, len(pieces), _CHUNK):
-            part = pieces[first : first + _CHUNK]
-            squared = (part**2).sum(axis=1)[:, None] + sizes - 2 * part @ known.T
+            chunk = pieces[first : first + _CHUNK]
+            squared = (chunk**2).sum(axis=1)[:, None] + sizes - 2 * chunk @ windows.T
             parts.append(np.sqrt(np.maximum(squared.min(axis=1), 0.0)))
         return np.concatenate(parts)
 
@@ -282,18 +274,18 @@ class _Subspace:
     complexity="O(S·T + V·T·R²), R roles",
     departures=(
         *DEPARTURES,
-        "The subspace keeps a share of the variance instead of the axes that pass a test of three sigma.",
+        "The subspace keeps a share of the variance instead of the axes that pass a 3-sigma test.",
     ),
     learns_from_references=True,
     developed_on=(SAMPLE,),
 )
 class PooledPCA(PooledDetector):
-    """Detect vectors that leave the principal subspace of the healthy ones.
+    """Detect vectors far from the principal subspace of the healthy ones.
 
     Parameters
     ----------
     variance
-        Share of the healthy variance that the subspace keeps.
+        Share of the healthy variance in the subspace.
 
     References
     ----------
@@ -304,19 +296,19 @@ class PooledPCA(PooledDetector):
         super().__init__()
         self.variance = variance
 
-    def _learned(self, sequences: Sequence[Matrix]) -> _Subspace:
-        rows = pooled_rows(sequences)
+    def _learn(self, sequences: Sequence[Matrix]) -> _Subspace:
+        rows = thin(sequences, MOST_ROWS)
         center, scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-6)
         values, vectors = np.linalg.eigh(np.cov((rows - center) / scale, rowvar=False))
         share = np.cumsum(values[::-1]) / max(float(values.sum()), 1e-12)
-        kept = int(np.searchsorted(share, self.variance)) + 1
-        return _Subspace(center=center, scale=scale, axes=vectors[:, ::-1][:, :kept].T.copy())
+        count = int(np.searchsorted(share, self.variance)) + 1
+        return _Subspace(center=center, scale=scale, axes=vectors[:, ::-1][:, :count].T.copy())
 
     def _scores(self, sequence: Matrix) -> Matrix:
         model: _Subspace = self.model_
         away = (sequence - model.center) / model.scale
         rest = np.linalg.norm(away - (away @ model.axes.T) @ model.axes, axis=1)
-        # where the subspace holds everything, only rounding errors are left
+        # Ignore rounding errors of vectors within the subspace.
         return np.where(rest > ROUNDING * np.linalg.norm(away, axis=1), rest, 0.0)
 
 
@@ -332,22 +324,22 @@ class PooledPCA(PooledDetector):
     complexity="O(S·T + V·T·R·h), h hidden units; a fit O(updates·R·h)",
     departures=(
         *DEPARTURES,
-        "Trained by Adam for a fixed number of updates; no score decides when it ends.",
+        "Trained by Adam for a fixed number of updates, without early stopping.",
     ),
     learns_from_references=True,
     developed_on=(SAMPLE,),
 )
 class Autoencoder(PooledDetector):
-    """Detect vectors that a narrow neural network, trained on healthy ones, cannot reproduce.
+    """Detect vectors that a narrow autoencoder of healthy ones does not reproduce.
 
     Parameters
     ----------
     hidden
         Units of the hidden layers; the narrowest is the code.
     updates
-        Steps of the optimizer at least, each on 200 rows; whole passes over the training rows are made.
+        Minimum steps of the optimizer, each on 200 rows, in whole passes over the training rows.
     seed
-        Of the weights and the order of the rows.
+        Seed of the weights and of the order of rows.
 
     References
     ----------
@@ -358,10 +350,10 @@ class Autoencoder(PooledDetector):
         super().__init__()
         self.hidden, self.updates, self.seed = hidden, updates, seed
 
-    def _learned(self, sequences: Sequence[Matrix]) -> list[tuple[Matrix, Matrix]]:
+    def _learn(self, sequences: Sequence[Matrix]) -> list[tuple[Matrix, Matrix]]:
         from sklearn.neural_network import MLPRegressor
 
-        rows = pooled_rows(sequences)
+        rows = thin(sequences, MOST_ROWS)
         batch: Any = min(_BATCH, len(rows))
         network = MLPRegressor(
             hidden_layer_sizes=self.hidden,
@@ -393,17 +385,17 @@ class Autoencoder(PooledDetector):
     developed_on=(SAMPLE,),
 )
 class UntrainedAutoencoder(Autoencoder):
-    """Control: the autoencoder with the weights that it would have begun its training with.
+    """Control: the autoencoder with random weights.
 
-    What it finds was not learned: it is in the input, which measures every service by the episode's own reference. Its
-    limits are set as those of the trained one.
+    Its detections show what the input alone contains, because deviations are relative to the episode's reference.
+    Limits are set as for the trained autoencoder.
 
     References
     ----------
     Kim, Choi, Choi, Lee, Yoon, Towards a Rigorous Evaluation of Time-Series Anomaly Detection, AAAI 2022.
     """
 
-    def _learned(self, sequences: Sequence[Matrix]) -> list[tuple[Matrix, Matrix]]:
+    def _learn(self, sequences: Sequence[Matrix]) -> list[tuple[Matrix, Matrix]]:
         rng = np.random.default_rng(self.seed)
         widths = (sequences[0].shape[1], *self.hidden, sequences[0].shape[1])
         layers = []

@@ -1,4 +1,4 @@
-"""Neural detectors of windows: LSTM autoencoder, USAD and TranAD."""
+"""Neural detectors on windows: LSTM autoencoder, TranAD and USAD."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import SAMPLE
 from faultset.baselines.features.held_out import CLIP
-from faultset.baselines.methods.detection.pooled import DEPARTURES as POOLED
-from faultset.baselines.methods.detection.pooled import PooledDetector, thinned
-from faultset.baselines.neural import (
+from faultset.baselines.methods.detection.pooled_detectors import DEPARTURES as POOLED
+from faultset.baselines.methods.detection.pooled_detectors import PooledDetector, thin
+from faultset.baselines.networks import (
     EXTRA,
     Loss,
     Parameters,
@@ -21,12 +21,12 @@ from faultset.baselines.neural import (
     attention_parameters,
     dense,
     dense_parameters,
+    layer_norm,
     lstm_last,
     lstm_parameters,
     lstm_step,
-    normalized,
     sigmoid,
-    trained,
+    train,
 )
 from faultset.baselines.stats.scaling import Matrix
 
@@ -39,7 +39,7 @@ neural_detector = functools.partial(
     developed_on=(SAMPLE,),
     extra=EXTRA,
 )
-"""`baseline` with what holds for every detector that trains a network on healthy telemetry of other episodes."""
+"""`baseline` with the common fields of detectors that train a network on healthy telemetry."""
 
 
 WINDOW = 8
@@ -48,46 +48,45 @@ BATCH = 128
 UPDATES = 400
 DEPARTURES = (
     *POOLED,
-    "Trained by Adam for a fixed number of updates; no score decides when it ends, and its limits are not those of the "
-    "paper.",
+    "Trained by Adam for a fixed number of updates without early stopping; limits are not those of the paper.",
 )
 
 
 class WindowDetector(PooledDetector):
-    """A detector with a network that looks at the last `window` steps of a service and judges the last one.
+    """Base class of networks that score the last of `window` steps of a service.
 
     Parameters
     ----------
     updates
-        Steps of the optimizer, each on 128 windows; 0 leaves the weights as they were drawn.
+        Steps of the optimizer, each on 128 windows; 0 for random weights.
     hidden
         Width of the network.
     window
-        Steps that are looked at together.
+        Number of steps in a window.
     seed
-        Of the weights and of the order of the windows.
+        Seed of the weights and of the order of windows.
     """
 
     losses: Sequence[tuple[Loss, Sequence[str]]]
-    """Losses with the parameters that each of them changes."""
+    """Losses, each with the parameters that it changes."""
 
     def __init__(self, *, updates: int = UPDATES, hidden: int = 16, window: int = WINDOW, seed: int = 0) -> None:
         super().__init__()
         self.updates, self.hidden, self.window, self.seed = updates, hidden, window, seed
         self.history = window - 1
 
-    def _learned(self, sequences: Sequence[Matrix]) -> Any:
-        windows = thinned([self._windows(one) for one in sequences], MOST_WINDOWS)
+    def _learn(self, sequences: Sequence[Matrix]) -> Any:
+        windows = thin([self._windows(one) for one in sequences], MOST_WINDOWS)
         parameters = self._initial(np.random.default_rng(self.seed), windows.shape[2])
         if self.updates:
-            parameters = trained(parameters, self.losses, [windows], updates=self.updates, batch=BATCH, seed=self.seed)
+            parameters = train(parameters, self.losses, [windows], updates=self.updates, batch=BATCH, seed=self.seed)
         return self._model(parameters, windows)
 
     def _scores(self, sequence: Matrix) -> Matrix:
         return self._errors(self.model_, self._windows(sequence))
 
     def _windows(self, sequence: Matrix) -> Matrix:
-        """[windows, window, R] between 0 and 1."""
+        """Return windows [windows, window, R] scaled to 0 to 1."""
         scaled = sequence / np.log1p(CLIP)
         return np.swapaxes(np.lib.stride_tricks.sliding_window_view(scaled, self.window, axis=0), 1, 2)
 
@@ -95,24 +94,24 @@ class WindowDetector(PooledDetector):
         raise NotImplementedError
 
     def _model(self, parameters: Parameters, windows: Matrix) -> Any:
-        """Return what `_errors` needs; training windows are there for what else is estimated from them."""
+        """Return the model for `_errors`, with further estimates from the training windows."""
         return parameters
 
     def _errors(self, model: Any, windows: Matrix) -> Matrix:
-        """[windows] score of the last step of each."""
+        """Return the score of the last step of each window."""
         raise NotImplementedError
 
 
 _RIDGE = 1e-4
 _SHARED = (
     *DEPARTURES,
-    "The decoder is given its own output in training too; the score is the error of the newest step alone, by mean and "
-    "covariance of the training windows, since no sequences are kept apart to estimate them.",
+    "The decoder gets its own output in training too; the score is the error of the newest step, by mean and "
+    "covariance of the training windows, because there is no validation set.",
 )
 
 
-def reconstructed(xp: Any, parameters: Parameters, windows: Any) -> Any:
-    """[B, L, R] what the decoder reads out, in order of time."""
+def reconstruct(xp: Any, parameters: Parameters, windows: Any) -> Any:
+    """Return the decoder's output [B, L, R] in order of time."""
     state = lstm_last(xp, parameters["encoder"], windows)
     shown = []
     for _ in range(windows.shape[1]):
@@ -122,9 +121,9 @@ def reconstructed(xp: Any, parameters: Parameters, windows: Any) -> Any:
 
 
 def squared_error(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: Any) -> Any:
-    """Mean squared error of the reconstruction."""
+    """Return the mean squared error of the reconstruction."""
     (windows,) = batch
-    return ((windows - reconstructed(xp, parameters, windows)) ** 2).mean()
+    return ((windows - reconstruct(xp, parameters, windows)) ** 2).mean()
 
 
 @neural_detector(
@@ -137,18 +136,18 @@ def squared_error(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: An
     departures=_SHARED,
 )
 class LSTMAutoencoder(WindowDetector):
-    """Detect steps that an LSTM, trained on healthy windows, does not reproduce from its code.
+    """Detect steps that an LSTM autoencoder of healthy windows does not reproduce.
 
     Parameters
     ----------
     updates
-        Steps of the optimizer; 0 leaves the weights as they were drawn.
+        Steps of the optimizer; 0 for random weights.
     hidden
         Units of both cells.
     window
-        Steps that are looked at together.
+        Number of steps in a window.
     seed
-        Of the weights and of the order of the windows.
+        Seed of the weights and of the order of windows.
 
     References
     ----------
@@ -165,13 +164,13 @@ class LSTMAutoencoder(WindowDetector):
         }
 
     def _model(self, parameters: Parameters, windows: Matrix) -> Any:
-        errors = windows[:, -1] - reconstructed(np, parameters, windows)[:, -1]
+        errors = windows[:, -1] - reconstruct(np, parameters, windows)[:, -1]
         spread = np.atleast_2d(np.cov(errors, rowvar=False)) + _RIDGE * np.eye(errors.shape[1])
         return parameters, errors.mean(axis=0), np.linalg.inv(spread)
 
     def _errors(self, model: Any, windows: Matrix) -> Matrix:
         parameters, center, inverse = model
-        away = windows[:, -1] - reconstructed(np, parameters, windows)[:, -1] - center
+        away = windows[:, -1] - reconstruct(np, parameters, windows)[:, -1] - center
         return np.einsum("ij,jk,ik->i", away, inverse, away)
 
 
@@ -185,9 +184,9 @@ class LSTMAutoencoder(WindowDetector):
     departures=_SHARED,
 )
 class UntrainedLSTMAutoencoder(LSTMAutoencoder):
-    """Control for networks on windows: the LSTM autoencoder with the weights that its training would begin with.
+    """Control: the LSTM autoencoder with its initial weights.
 
-    Mean and covariance of its errors are those of the training windows, as for the trained one.
+    Mean and covariance of the errors come from the training windows, as for the trained network.
 
     References
     ----------
@@ -202,36 +201,36 @@ TRANAD_EPOCHS = 10
 
 
 def positions(length: int, width: int) -> Matrix:
-    """[length, width] sines and cosines of Vaswani et al."""
+    """Return the positional encoding [length, width] of Vaswani et al."""
     angle = np.arange(length)[:, None] / 10_000.0 ** (np.arange(width)[None, :] // 2 * 2 / width)
     return np.where(np.arange(width) % 2 == 0, np.sin(angle), np.cos(angle))
 
 
-def shown(xp: Any, parameters: Parameters, windows: Any, focus: Any, decoder: str) -> Any:
-    """[B, R] what a decoder makes of the newest step, given where to look."""
+def decode_last(xp: Any, parameters: Parameters, windows: Any, focus: Any, decoder: str) -> Any:
+    """Return a decoder's output [B, R] for the newest step, given a focus."""
     length = windows.shape[1]
     tokens = dense(xp, parameters["input"], xp.concatenate([windows, focus], axis=-1))
     tokens = tokens + positions(length, tokens.shape[-1])
-    seen = normalized(xp, tokens + attention(xp, parameters["context"], tokens, tokens))
-    seen = normalized(xp, seen + dense(xp, parameters["feed"], seen))
+    seen = layer_norm(xp, tokens + attention(xp, parameters["context"], tokens, tokens))
+    seen = layer_norm(xp, seen + dense(xp, parameters["feed"], seen))
     past = np.tril(np.ones((length, length), dtype=bool))
-    own = normalized(xp, tokens + attention(xp, parameters["window"], tokens, tokens, past))
-    last = own[:, -1:]
-    joined = normalized(xp, last + attention(xp, parameters["cross"], last, seen))
+    attended = layer_norm(xp, tokens + attention(xp, parameters["window"], tokens, tokens, past))
+    last = attended[:, -1:]
+    joined = layer_norm(xp, last + attention(xp, parameters["cross"], last, seen))
     return sigmoid(xp, dense(xp, parameters[decoder], joined))[:, 0]
 
 
-def phases(xp: Any, parameters: Parameters, windows: Any) -> tuple[Any, Any]:
-    """[B, R] what both phases make of the newest step; the second is shown where the first was wrong."""
-    first = shown(xp, parameters, windows, xp.zeros(windows.shape), "first")
+def run_phases(xp: Any, parameters: Parameters, windows: Any) -> tuple[Any, Any]:
+    """Return the outputs [B, R] of both phases; the errors of the first are the focus of the second."""
+    first = decode_last(xp, parameters, windows, xp.zeros(windows.shape), "first")
     focus = (windows - first[:, None]) ** 2
-    return first, shown(xp, parameters, windows, focus, "second")
+    return first, decode_last(xp, parameters, windows, focus, "second")
 
 
 def both_errors(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: Any) -> Any:
-    """Squared errors of both phases, the second with more and more weight."""
+    """Return the squared errors of both phases, with growing weight of the second."""
     (windows,) = batch
-    first, again = phases(xp, parameters, windows)
+    first, again = run_phases(xp, parameters, windows)
     last, share = windows[:, -1], 1.0 / (1.0 + xp.floor(TRANAD_EPOCHS * done))
     return share * ((first - last) ** 2).mean() + (1 - share) * ((again - last) ** 2).mean()
 
@@ -248,10 +247,9 @@ _PARTS = ("input", "context", "feed", "window", "cross", "first", "second")
     complexity="O(S·T + V·T·w·h·(w + h)), w steps a window, h units; a fit O(updates·w·h·(w + h))",
     departures=(
         *DEPARTURES,
-        "No meta learning and one attention head; the complete sequence is the window itself, and focus is a second "
-        "input beside it.",
-        "Both decoders are trained to be right, as in the authors' code; the second loss of the paper, by which the "
-        "second decoder shall be wrong, is left out. The updates are divided into ten epochs, which weigh the errors.",
+        "No meta learning and one attention head; the complete sequence is the window, and the focus is another input.",
+        "Both decoders minimise their error, as in the authors' code; the paper's adversarial second loss is left out. "
+        "The updates are divided into ten epochs, which weight the errors.",
     ),
 )
 class TranAD(WindowDetector):
@@ -264,9 +262,9 @@ class TranAD(WindowDetector):
     hidden
         Width of a step within the transformer.
     window
-        Steps that are looked at together.
+        Number of steps in a window.
     seed
-        Of the weights and of the order of the windows.
+        Seed of the weights and of the order of windows.
 
     References
     ----------
@@ -287,18 +285,18 @@ class TranAD(WindowDetector):
         }
 
     def _errors(self, model: Any, windows: Matrix) -> Matrix:
-        first, again = phases(np, model, windows)
+        first, again = run_phases(np, model, windows)
         last = windows[:, -1]
         return 0.5 * ((first - last) ** 2).mean(axis=1) + 0.5 * ((again - last) ** 2).mean(axis=1)
 
 
 USAD_EPOCHS = 3
 ALPHA = 0.9
-"""Share of the first autoencoder's error in the score; the paper tries 0 to 0.9."""
+"""Weight of the first autoencoder's error in the score; the paper tries 0 to 0.9."""
 
 
-def passes(xp: Any, parameters: Parameters, windows: Any) -> tuple[Any, Any, Any, Any]:
-    """[B, w·R] the input, what each autoencoder makes of it, and what the second makes of the first's."""
+def autoencode(xp: Any, parameters: Parameters, windows: Any) -> tuple[Any, Any, Any, Any]:
+    """Return the input [B, w·R], the output of each autoencoder, and the second's output for the first's."""
     flat = windows.reshape(windows.shape[0], -1)
     code = dense(xp, parameters["encoder"], flat)
     first = sigmoid(xp, dense(xp, parameters["first"], code))
@@ -308,15 +306,15 @@ def passes(xp: Any, parameters: Parameters, windows: Any) -> tuple[Any, Any, Any
 
 
 def first_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: Any) -> Any:
-    """Reconstruct, and more and more deceive the second autoencoder."""
-    flat, first, _, again = passes(xp, parameters, batch[0])
+    """Return the first loss: reconstruction, with growing weight of deceiving the second autoencoder."""
+    flat, first, _, again = autoencode(xp, parameters, batch[0])
     share = 1.0 / (1.0 + xp.floor(USAD_EPOCHS * done))
     return share * ((flat - first) ** 2).mean() + (1 - share) * ((flat - again) ** 2).mean()
 
 
 def second_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: Any) -> Any:
-    """Reconstruct, and more and more tell the first autoencoder's output from data."""
-    flat, _, second, again = passes(xp, parameters, batch[0])
+    """Return the second loss: reconstruction, with growing weight of detecting the first autoencoder's output."""
+    flat, _, second, again = autoencode(xp, parameters, batch[0])
     share = 1.0 / (1.0 + xp.floor(USAD_EPOCHS * done))
     return share * ((flat - second) ** 2).mean() - (1 - share) * ((flat - again) ** 2).mean()
 
@@ -330,9 +328,9 @@ def second_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], done: A
     complexity="O(S·T + V·T·w·R·h), w steps a window, h hidden units; a fit O(updates·w·R·h)",
     departures=(
         *DEPARTURES,
-        "The updates are divided into three epochs of equal length, by which the losses are weighted: after ten the "
-        "second autoencoder was wrong about everything alike.",
-        "Layers are narrower, with tanh between them, and the score is of the whole window, as in the paper.",
+        "The updates are divided into three epochs, which weight the losses: after ten epochs the second autoencoder "
+        "had equal errors everywhere.",
+        "Layers are narrower, with tanh between them; the score is that of the whole window, as in the paper.",
     ),
 )
 class USAD(WindowDetector):
@@ -345,9 +343,9 @@ class USAD(WindowDetector):
     hidden
         Units of the layers around the code, which has half as many.
     window
-        Steps that are looked at together.
+        Number of steps in a window.
     seed
-        Of the weights and of the order of the windows.
+        Seed of the weights and of the order of windows.
 
     References
     ----------
@@ -366,5 +364,5 @@ class USAD(WindowDetector):
         }
 
     def _errors(self, model: Any, windows: Matrix) -> Matrix:
-        flat, first, _, again = passes(np, model, windows)
+        flat, first, _, again = autoencode(np, model, windows)
         return ALPHA * ((flat - first) ** 2).mean(axis=1) + (1 - ALPHA) * ((flat - again) ** 2).mean(axis=1)

@@ -1,4 +1,4 @@
-"""Detectors that learn across episodes learn from these and nothing else, and transfer to services of other names."""
+"""Detectors across episodes learn from training episodes only, and transfer to other services."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from faultset.baselines.api.registry import get_baseline
-from faultset.baselines.features.role_streams import healthy_sequences, role_vectors
-from faultset.baselines.methods.detection.pooled import (
+from faultset.baselines.features.role_streams import healthy_sequences, read_role_vectors
+from faultset.baselines.methods.detection.pooled_detectors import (
     Autoencoder,
     ForecastResidual,
     NearestWindow,
     PooledIsolationForest,
     PooledPCA,
     UntrainedAutoencoder,
-    thinned,
+    thin,
 )
 from faultset.baselines.testing.episodes import ExampleEpisodes, context_renaming, example_episodes, renaming
 from faultset.datasets.format.schemas import TABLES
@@ -34,7 +34,7 @@ def healthy(examples: ExampleEpisodes) -> list:
 
 
 def correlated(steps: int, rng: np.random.Generator, *, broken: bool = False) -> np.ndarray:
-    """Vectors whose second place is twice the first, as long as nothing is broken."""
+    """Return vectors whose second component is twice the first in healthy steps."""
     rows = np.zeros((steps, len(ROLES)))
     rows[:, 0] = rng.uniform(0, 2, steps)
     rows[:, 1] = 2 * rows[:, 0] + rng.normal(0, 0.02, steps)
@@ -45,9 +45,9 @@ def correlated(steps: int, rng: np.random.Generator, *, broken: bool = False) ->
 
 @pytest.mark.parametrize("made", POOLED)
 def test_without_training_episodes_a_learner_is_silent(made, examples: ExampleEpisodes):
-    found = made().fit([]).detect(examples.faulty.view)
-    assert len(found.times_ns) == 0
-    assert found.alarm_ns is None
+    detection = made().fit([]).detect(examples.faulty.view)
+    assert len(detection.times_ns) == 0
+    assert detection.alarm_ns is None
 
 
 @pytest.mark.parametrize("made", POOLED)
@@ -65,7 +65,7 @@ def test_services_of_other_names_are_scored_the_same(made, examples: ExampleEpis
 def test_a_broken_relation_is_seen_though_each_value_is_usual(made):
     rng = np.random.default_rng(0)
     model = made()
-    model.model_ = model._learned([correlated(400, rng) for _ in range(3)])
+    model.model_ = model._learn([correlated(400, rng) for _ in range(3)])
     usual, broken = (model._scores(correlated(100, rng, broken=flag)) for flag in (False, True))
     assert np.median(broken) > 2 * np.median(usual)
 
@@ -75,7 +75,7 @@ def test_training_lowers_the_error_of_the_autoencoder():
     sequences = [correlated(400, rng) for _ in range(3)]
     trained, untrained = Autoencoder(), UntrainedAutoencoder()
     for model in (trained, untrained):
-        model.model_ = model._learned(sequences)
+        model.model_ = model._learn(sequences)
     rows = correlated(100, rng)
     assert trained._scores(rows).mean() < 0.5 * untrained._scores(rows).mean()
 
@@ -84,7 +84,7 @@ def test_a_forecast_foresees_what_repeats_and_not_what_jumps():
     wave = np.zeros((300, len(ROLES)))
     wave[:, 3] = 1 + np.sin(np.arange(300) / 4)
     model = ForecastResidual()
-    model.model_ = model._learned([wave])
+    model.model_ = model._learn([wave])
     jumped = wave.copy()
     jumped[150:, 3] += 2
     scores = model._scores(jumped)
@@ -102,7 +102,7 @@ def test_a_view_that_ends_with_its_reference_can_be_learned_from(examples: Examp
         context=lambda known: known | {"view_end_ns": end_ns},
     )
     assert len(healthy_sequences([short])) == len(view.services)
-    whole, cut = role_vectors(view), role_vectors(short)
+    whole, cut = read_role_vectors(view), read_role_vectors(short)
     assert whole is not None
     assert cut is not None
     np.testing.assert_allclose(cut.vectors[: cut.healthy], whole.vectors[: whole.healthy])
@@ -111,9 +111,9 @@ def test_a_view_that_ends_with_its_reference_can_be_learned_from(examples: Examp
 
 def test_rows_beyond_the_most_are_thinned_out_evenly():
     one, other = np.arange(10.0), np.arange(10.0, 16.0)
-    assert thinned([one, other], 8).tolist() == [0, 2, 4, 6, 8, 10, 12, 14]
-    assert sorted(thinned([other, one], 8)) == sorted(thinned([one, other], 8))
-    assert thinned([one, other], 20).tolist() == list(range(16))
+    assert thin([one, other], 8).tolist() == [0, 2, 4, 6, 8, 10, 12, 14]
+    assert sorted(thin([other, one], 8)) == sorted(thin([one, other], 8))
+    assert thin([one, other], 20).tolist() == list(range(16))
 
 
 @pytest.mark.parametrize("made", POOLED)

@@ -1,4 +1,4 @@
-"""Networks give the same numbers under NumPy and JAX, and training makes a loss small."""
+"""Networks give equal results in NumPy and JAX, and training reduces the loss."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from faultset.baselines.api.registry import get_baseline
-from faultset.baselines.methods.detection import neural as networks
-from faultset.baselines.methods.detection.neural import USAD, LSTMAutoencoder, TranAD
-from faultset.baselines.methods.localization.eadro import padded
-from faultset.baselines.neural import jax_and_optax, lstm_last, lstm_parameters, missing_packages, trained
+from faultset.baselines.methods.detection import neural_detectors as networks
+from faultset.baselines.methods.detection.neural_detectors import USAD, LSTMAutoencoder, TranAD
+from faultset.baselines.methods.localization.eadro import pad_graphs
+from faultset.baselines.networks import jax_and_optax, lstm_last, lstm_parameters, missing_packages, train
 from faultset.core.errors import UsageError
 from faultset.evaluators.execution.plan import choose_baselines
 
@@ -20,7 +20,7 @@ needs_extra = pytest.mark.skipif(bool(missing_packages()), reason="the extra neu
 
 
 def windows(count: int = 64, seed: int = 0) -> np.ndarray:
-    """Windows whose places move together."""
+    """Return windows with correlated columns."""
     wave = np.sin(np.random.default_rng(seed).uniform(0, 6, (count, 1, 1)) + np.arange(8)[None, :, None])
     return 0.5 + 0.4 * wave * np.linspace(0.5, 1, ROLES)
 
@@ -43,9 +43,9 @@ def test_an_lstm_step_is_the_published_formula():
 @pytest.mark.parametrize(
     ("made", "run"),
     [
-        (LSTMAutoencoder, networks.reconstructed),
-        (USAD, lambda xp, p, w: networks.passes(xp, p, w)[3]),
-        (TranAD, lambda xp, p, w: networks.phases(xp, p, w)[1]),
+        (LSTMAutoencoder, networks.reconstruct),
+        (USAD, lambda xp, p, w: networks.autoencode(xp, p, w)[3]),
+        (TranAD, lambda xp, p, w: networks.run_phases(xp, p, w)[1]),
     ],
 )
 def test_numpy_and_jax_give_the_same_numbers(made, run):
@@ -60,7 +60,7 @@ def test_numpy_and_jax_give_the_same_numbers(made, run):
 def test_training_makes_the_loss_smaller_and_is_decided_by_its_seed():
     before = LSTMAutoencoder(updates=0)._initial(np.random.default_rng(0), ROLES)
     losses = LSTMAutoencoder.losses
-    after, again = (trained(before, losses, [windows()], updates=60, batch=32, seed=3) for _ in range(2))
+    after, again = (train(before, losses, [windows()], updates=60, batch=32, seed=3) for _ in range(2))
     first, last = (networks.squared_error(np, one, (windows(seed=1),), 0.0) for one in (before, after))
     assert last < 0.5 * first
     np.testing.assert_array_equal(after["encoder"]["x"], again["encoder"]["x"])
@@ -83,9 +83,9 @@ def test_nothing_of_an_extra_is_in_the_default_choice():
     assert not [spec.name for spec in choose_baselines() if spec.extra]
 
 
-def test_padding_is_a_neighbour_of_nobody_else():
+def test_padding_has_no_neighbours():
     small, large = (tuple(np.ones(shape) for shape in ((n, 5), (n, n), (n,), (n,))) for n in (2, 3))
-    rows, near, there, _ = padded([small, large])
+    rows, near, there, _ = pad_graphs([small, large])
     assert rows.shape == (2, 3, 5)
     assert near[0].tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
     assert there[0].tolist() == [1, 1, 0]

@@ -1,4 +1,4 @@
-"""Detectors of single series: BOCPD, SPOT and the spectral residual."""
+"""Detectors on series or streams that are scored independently: BOCPD, SPOT and spectral residual."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from faultset.baselines.api.contract import CONSECUTIVE, Detection, Untrained
 from faultset.baselines.api.registry import baseline
 from faultset.baselines.api.seen_data import OWN
 from faultset.baselines.features.held_out import HeldOut, read_held_out
-from faultset.baselines.features.role_streams import service_roles, services
+from faultset.baselines.features.role_streams import services, stream_service_roles
 from faultset.baselines.stats.change_points import Spot
 from faultset.baselines.stats.scaling import LEVEL, Matrix, bonferroni_sigmas, reference_limit, sustained
 
@@ -35,28 +35,28 @@ def run_lengths(
     known: float = 2.0,
     longest: int = LONGEST,
 ) -> Matrix:
-    """Posterior of the run length of each group of streams after each sample.
+    """Return the posterior of the run length of each group of streams after each sample.
 
-    Within a run each stream is normal with unknown mean and variance, whose prior is normal-gamma around 0 and 1;
-    the streams of a group change together, and the hazard is constant. A stream has no say as long as it is 0.
+    Within a run, each stream is normal with unknown mean and variance and a normal-gamma prior around 0 and 1. The
+    streams of a group change together, with a constant hazard. A stream is ignored until it differs from 0.
 
     Parameters
     ----------
     streams
-        [T, p] standardised, those of a group side by side.
+        [T, p] standardised streams, with adjacent columns for each group.
     starts
         First column of each of the g groups.
     expected_run
-        Mean samples between changes.
+        Mean number of samples between changes.
     known
-        Samples that the prior of the variance is worth.
+        Number of samples that the prior of the variance corresponds to.
     longest
-        Runs of so many samples and more are one, and are judged by their last samples.
+        Longest run; longer ones are merged and use their last samples.
 
     Returns
     -------
     ndarray
-        [T, g, longest + 1]; entry r is the probability that the last r samples belong to the present run.
+        [T, g, longest + 1]; entry r is the probability that the current run has r samples.
     """
     steps, count = streams.shape
     hazard = 1 / expected_run
@@ -82,21 +82,21 @@ def run_lengths(
         belief[:, -1] += grown[:, -1]
         posterior[step] = belief
         mean, beta = (
-            _shifted(mean + off / (kappa + 1), 0.0),
-            _shifted(beta + kappa * off**2 / (2 * (kappa + 1)), known / 2),
+            _extend_runs(mean + off / (kappa + 1), 0.0),
+            _extend_runs(beta + kappa * off**2 / (2 * (kappa + 1)), known / 2),
         )
     return posterior
 
 
-def _shifted(statistics: Matrix, prior: float) -> Matrix:
-    """Statistics of runs that are one sample longer; a new run has those of the prior."""
+def _extend_runs(statistics: Matrix, prior: float) -> Matrix:
+    """Return the statistics of runs that are one sample longer, beginning with the prior of a new run."""
     return np.hstack([np.full((len(statistics), 1), prior), statistics[:, :-1]])
 
 
 def recent_change(posterior: Matrix, recent: int = RECENT) -> Matrix:
-    """Log odds, in powers of ten, that the run of the last sample began within the last `recent` samples."""
-    known = posterior[..., 1:]
-    probability = (known[..., :recent].sum(axis=-1) / known.sum(axis=-1)).clip(_CERTAIN, 1 - _CERTAIN)
+    """Return the decimal log odds that the current run began within the last `recent` samples."""
+    belief = posterior[..., 1:]
+    probability = (belief[..., :recent].sum(axis=-1) / belief.sum(axis=-1)).clip(_CERTAIN, 1 - _CERTAIN)
     return np.log10(probability / (1 - probability))
 
 
@@ -111,22 +111,23 @@ def recent_change(posterior: Matrix, recent: int = RECENT) -> Matrix:
     speed="instant",
     complexity="O(S·T + p·T·R)",
     departures=(
-        "Looks at log(1 + largest |z| that lasts for two samples) of each role of each service; the roles of a service "
-        "change together, where BARO has one model of all metrics.",
-        "Streams are standardised by the reference alone, where BARO uses the whole window and so looks ahead.",
-        "The variance has a prior worth as many samples as the reference has: else a few quiet ones would be a change.",
-        "Runs of sixty samples and more are one.",
-        "The score is the largest log odds of a change within five samples, for two samples in a row, and stays at the "
-        "largest so far; its threshold is even odds, or what the reference reaches where that is more.",
+        "The input is log(1 + largest |z| for two samples) of each role of each service; the roles of a service "
+        "change together, while BARO has one model of all metrics.",
+        "Streams are standardised by the reference only; BARO uses the whole window and so looks ahead.",
+        "The prior of the variance corresponds to as many samples as the reference has, so that a few quiet samples "
+        "are not a change.",
+        "Runs are merged beyond 60 samples.",
+        "The score is the largest log odds so far of a change within five samples, for two consecutive samples; the "
+        "threshold is even odds, or the largest score of the reference if that is higher.",
     ),
 )
 class BOCPDDetector(Untrained):
-    """Detect the beginning of a new run in the streams of some service.
+    """Detect the beginning of a new run in the streams of a service.
 
     Parameters
     ----------
     expected_run
-        Mean samples between changes when nothing is wrong.
+        Mean number of samples between changes in a healthy system.
 
     References
     ----------
@@ -139,10 +140,10 @@ class BOCPDDetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference by the odds of a recent change."""
-        found = read_held_out(episode)
-        if found is None:
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent()
-        streams = service_roles(episode, found.lasting)
+        streams = stream_service_roles(episode, held_out.lasting)
         center, spread = streams.normal.mean(axis=0), np.maximum(streams.normal.std(axis=0), LEAST_SPREAD)
         owners = [service for service, _ in streams.names]
         starts = [column for column, owner in enumerate(owners) if column == 0 or owners[column - 1] != owner]
@@ -152,30 +153,29 @@ class BOCPDDetector(Untrained):
         moved = np.logical_or.reduceat(np.maximum.accumulate(streams.both != 0, axis=0), starts, axis=1)
         odds = np.where(moved, recent_change(posterior), np.log10(_CERTAIN)).max(axis=1)
         healthy = len(streams.normal)
-        # At first every run is recent.
+        # Skip the first samples, in which every run is recent.
         limit = reference_limit(odds[2 * RECENT : healthy])
-        # A change that was found stays found, though its run grows old; a spike alone must not stay.
+        # A change keeps its score when its run grows longer; a single spike does not.
         lasting = np.minimum(odds[healthy:], np.concatenate([odds[healthy : healthy + 1], odds[healthy:-1]]))
-        return found.detection(np.maximum.accumulate(lasting), limit, consecutive=1)
+        return held_out.detection(np.maximum.accumulate(lasting), limit, consecutive=1)
 
 
 _PAPER = "Siffer, Fouque, Termier, Largouet, KDD 2017"
 _DEPARTURES = (
-    "A series has too few samples for a tail of its own: deviations of all series that move are pooled after "
-    "standardisation, each block of the reference by the others.",
-    "The level is that of one sample of all series together, divided by their number.",
-    "What has a tail is the smaller of two neighbouring deviations of a series, which a single spike does not raise.",
-    "The tail is fitted anew when it has a twentieth more excesses; with fewer than ten, K-sigma's limit holds.",
+    "A single series has too few samples for a tail, so held-out deviations of all moving series are pooled.",
+    "The level of a sample is divided by the number of series.",
+    "The tail is that of the smaller of two consecutive deviations of a series, which ignores single spikes.",
+    "The tail is fitted again after 5 % more excesses; with fewer than ten, the limit of K-sigma applies.",
 )
 _DETAIL = "sigmas for two samples"
 
 
 def detect_extremes(found: HeldOut, level: float) -> Detection:
-    """Score each sample by its largest sustained deviation, in units of the limit that holds at that time.
+    """Score each sample by the ratio of its largest sustained deviation to the current limit.
 
-    What is streamed is the smaller of two neighbouring deviations of a series, in the reference too.
+    A sustained deviation is the smaller of two consecutive deviations of a series.
     """
-    # Series that stood still would fill the pool with zeros.
+    # Constant series would fill the pool with zeros.
     moving = np.abs(found.normal).max(axis=0) > 1e-6
     count = max(1, int(moving.sum()))
     otherwise = bonferroni_sigmas(count, level=level, samples=len(found.normal))
@@ -203,7 +203,7 @@ def detect_extremes(found: HeldOut, level: float) -> Detection:
     departures=_DEPARTURES,
 )
 class SPOTDetector(Untrained):
-    """Detect deviations that a Pareto tail, fitted to the largest healthy ones, finds too rare.
+    """Detect deviations that are too rare by a Pareto tail of the largest healthy ones.
 
     Parameters
     ----------
@@ -219,11 +219,11 @@ class SPOTDetector(Untrained):
         self.level = level
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Score every sample after the reference; 1 is the limit of its time."""
-        found = read_held_out(episode)
-        if found is None:
+        """Score every sample after the reference; 1 is the current limit."""
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent(1.0)
-        return detect_extremes(found, self.level)
+        return detect_extremes(held_out, self.level)
 
 
 AVERAGED = 3
@@ -236,9 +236,9 @@ _TINY = 1e-8
 
 
 def saliency(streams: Matrix) -> Matrix:
-    """Saliency map of each stream along the last axis.
+    """Return the saliency map of each stream along the last axis.
 
-    `|IFFT(exp(R + i·phase))|`, where R is the log amplitude spectrum without its moving average over three
+    It is `|IFFT(exp(R + i·phase))|`, where R is the log amplitude spectrum minus its moving average over three
     frequencies.
 
     >>> series = np.ones(16)
@@ -248,7 +248,7 @@ def saliency(streams: Matrix) -> Matrix:
     """
     spectrum = np.fft.fft(streams, axis=-1)
     amplitude = np.abs(spectrum)
-    # Frequencies that are absent have no phase and must not become infinitely quiet.
+    # Absent frequencies have no phase, and their logarithm must stay finite.
     log_amplitude = np.log(np.maximum(amplitude, _TINY))
     padding = [(0, 0)] * (streams.ndim - 1) + [(AVERAGED // 2, AVERAGED // 2)]
     padded = np.pad(log_amplitude, padding, mode="edge")
@@ -257,23 +257,23 @@ def saliency(streams: Matrix) -> Matrix:
     return np.abs(np.fft.ifft(np.exp(log_amplitude - smooth) * phase, axis=-1))
 
 
-def extended(streams: Matrix, ahead: int = AHEAD) -> Matrix:
-    """Append to each stream what was to be expected, so that the last sample is not at the edge.
+def extrapolate(streams: Matrix, ahead: int = AHEAD) -> Matrix:
+    """Append expected values to each stream, so that the last sample is not at the edge.
 
-    The last sample itself is left out of the estimate, as in the published code: otherwise what is appended would be
-    further off than an outlier is.
+    The last sample is excluded from the estimate, as in the published code. Otherwise the appended values would deviate
+    more than an outlier.
 
-    >>> extended(np.array([0.0, 1, 2, 3, 4, 5, 6, 60]), 2)[-3:].tolist()
+    >>> extrapolate(np.array([0.0, 1, 2, 3, 4, 5, 6, 60]), 2)[-3:].tolist()
     [60.0, 7.0, 7.0]
     """
-    known = streams[..., -2 - ahead : -1]
-    steps = np.arange(known.shape[-1] - 1, 0, -1)
-    gradient = ((known[..., -1:] - known[..., :-1]) / steps).mean(axis=-1)
-    return np.concatenate([streams, np.repeat((known[..., -1] + gradient)[..., None], ahead, axis=-1)], axis=-1)
+    recent = streams[..., -2 - ahead : -1]
+    steps = np.arange(recent.shape[-1] - 1, 0, -1)
+    gradient = ((recent[..., -1:] - recent[..., :-1]) / steps).mean(axis=-1)
+    return np.concatenate([streams, np.repeat((recent[..., -1] + gradient)[..., None], ahead, axis=-1)], axis=-1)
 
 
 def residual_scores(streams: Matrix, window: int) -> Matrix:
-    """Score of each row by the `window` rows up to and with it.
+    """Score each row by the saliency within the last `window` rows.
 
     Parameters
     ----------
@@ -283,14 +283,13 @@ def residual_scores(streams: Matrix, window: int) -> Matrix:
     Returns
     -------
     ndarray
-        [T - window + 1, p] how far the saliency of the last sample exceeds the mean of those before it, in units of
-        this mean.
+        [T - window + 1, p] relative excess of the last sample's saliency over the mean of the previous samples.
     """
     pieces = np.lib.stride_tricks.sliding_window_view(streams, window, axis=0)
-    found = saliency(extended(pieces))
-    before = found[..., max(0, window - 1 - COMPARED) : window - 1].mean(axis=-1)
-    scores = (found[..., window - 1] - before) / np.maximum(before, _TINY)
-    # Saliency has no scale, so in a stream that stands still rounding errors would stand out.
+    salience = saliency(extrapolate(pieces))
+    before = salience[..., max(0, window - 1 - COMPARED) : window - 1].mean(axis=-1)
+    scores = (salience[..., window - 1] - before) / np.maximum(before, _TINY)
+    # Saliency has no scale, so rounding errors of a constant stream would score high.
     return np.where(pieces.std(axis=-1) > STILL, scores, 0.0)
 
 
@@ -305,18 +304,18 @@ def residual_scores(streams: Matrix, window: int) -> Matrix:
     speed="instant",
     complexity="O(S·T + p·T·w·log w)",
     departures=(
-        "Looks at log(1 + largest |z| that lasts for two samples) of each service, and scores an instant by its most "
-        "salient stream: a single series often stands still, and then any wiggle is salient.",
-        "The window ends at the instant that is scored and is half as long as the reference.",
-        "The threshold is three, or what the reference reaches where that is more.",
-        "The score stays at the largest so far, since a fault that lasts is salient only when it comes.",
-        "Without the convolutional network that the paper trains on top.",
+        "The input is log(1 + largest |z| for two samples) of each service, because any change of a constant series is "
+        "salient; a sample has the score of its most salient stream.",
+        "The window ends at the scored sample and is half as long as the reference.",
+        "The threshold is 3, or the largest score of the reference if that is higher.",
+        "The score is the largest so far, because a lasting fault is salient only at its beginning.",
+        "The paper's convolutional network is left out.",
     ),
 )
 class SpectralResidualDetector(Untrained):
-    """Detect samples that stand out of the recent course of some stream.
+    """Detect samples that are salient among the recent ones of a stream.
 
-    It is made for spikes and steps: of a fault that lasts it sees the beginning.
+    It detects spikes and steps, so only the beginning of a lasting fault.
 
     References
     ----------
@@ -326,14 +325,14 @@ class SpectralResidualDetector(Untrained):
 
     def detect(self, episode: EpisodeView) -> Detection:
         """Score every sample after the reference by its most salient stream."""
-        found = read_held_out(episode)
-        if found is None:
+        held_out = read_held_out(episode)
+        if held_out is None:
             return Detection.silent(LIMIT)
-        streams = services(found.lasting)
+        streams = services(held_out.lasting)
         healthy = len(streams.normal)
         window = max(LEAST_WINDOW, healthy // 2)
         scores = residual_scores(streams.both, window).max(axis=1)
         first = healthy - window + 1
-        # It sees changes, not states: what stood out counts until the end.
+        # It detects changes, not states, so the largest score counts until the end.
         standing = np.maximum.accumulate(scores[first:])
-        return found.detection(standing, reference_limit(scores[:first], least=LIMIT), consecutive=1)
+        return held_out.detection(standing, reference_limit(scores[:first], least=LIMIT), consecutive=1)
