@@ -24,6 +24,8 @@ OWN_TRAINING = (
     "Predictions are scored on every episode, also on those that their model may have learned from; "
     "--split NAME scores them on the test episodes of that split"
 )
+EVIDENCE = "10,30,60"
+"""Seconds of evidence of the default baselines."""
 NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
 
 
@@ -62,8 +64,8 @@ NO_DASHBOARD = 'none without bokeh; pip install "faultset[dashboard]" gives one'
 @click.option(
     "--evidence",
     metavar="auto|SECONDS",
-    help="Also run methods on views that end this long after onset or alarm: auto, or for instance 10,30,60. Each adds "
-    "a column, and an answer of every method to every fault.",
+    help="Also run methods on views that end this long after onset or alarm: auto, none, or for instance 10,30. Each "
+    "adds a column, and an answer of every method to every fault.  [default: 10,30,60 without --baselines, else none]",
 )
 @click.option(
     "--thresholds",
@@ -191,7 +193,7 @@ def evaluate(
             train=train,
             alarm=alarm,
             delays=parse_seconds(delays),
-            evidence=parse_seconds(evidence, "budget of evidence"),
+            evidence=parse_seconds(evidence or (None if names else EVIDENCE), "budget of evidence"),
             thresholds=comma_separated(*thresholds),
             workers=workers,
             scheduler=scheduler,
