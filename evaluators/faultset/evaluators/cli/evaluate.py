@@ -24,6 +24,8 @@ OWN_TRAINING = (
     "Predictions are scored on every episode, including any that their model was trained on; --split NAME scores them "
     "only on the test episodes of that split"
 )
+EVIDENCE = "10,30,60"
+"""Default evidence budgets of the default methods."""
 NO_DASHBOARD = 'needs bokeh; pip install "faultset[dashboard]"'
 
 
@@ -74,7 +76,8 @@ NO_DASHBOARD = 'needs bokeh; pip install "faultset[dashboard]"'
 @click.option(
     "--evidence",
     metavar="auto|SECONDS",
-    help="Also end the view this long after onset or alarm: auto, or for example 10,30,60. Each value adds a column "
+    show_default="10,30,60; none with --baselines",
+    help="Also end the view this long after onset or alarm: auto, none, or for example 10,30. Each value adds a column "
     "and one answer per method and fault.",
 )
 @click.option(
@@ -200,7 +203,7 @@ def evaluate(
             train=train,
             alarm=alarm,
             delays=parse_seconds(delays),
-            evidence=parse_seconds(evidence, "an evidence budget"),
+            evidence=parse_seconds(evidence or (None if names else EVIDENCE), "an evidence budget"),
             thresholds=comma_separated(*thresholds),
             workers=workers,
             scheduler=scheduler,

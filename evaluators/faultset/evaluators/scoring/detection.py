@@ -27,6 +27,7 @@ from faultset.evaluators.scoring.metrics import (
     Metric,
     ScoredCase,
     clusters_of,
+    fault_seen_s,
     median,
     once_per_case,
 )
@@ -107,11 +108,6 @@ def is_answered(case: ScoredCase) -> bool:
 def watched_ns(truth: Truth) -> int:
     """Return the time after the reference, in which alarms count."""
     return truth.view_end_ns - truth.reference_end_ns
-
-
-def window_s(truth: Truth) -> float:
-    """Return the seconds from the onset to the end of the view; NaN without an onset."""
-    return math.nan if truth.onset_ns is None else (truth.view_end_ns - truth.onset_ns) / SECOND_NS
 
 
 def _is_correct(case: ScoredCase) -> float:
@@ -214,7 +210,7 @@ def _hourly_before_onset(metric: Metric, cases: Sequence[ScoredCase]) -> Estimat
 
 def _restricted_mean(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
     cases = [case for case in cases if case.truth.onset_ns is not None]
-    windows = [window_s(case.truth) for case in cases]
+    windows = [fault_seen_s(case.truth) for case in cases]
     delays = [min(alarm_facts(case).delay_s, window) for case, window in zip(cases, windows, strict=True)]
     return clustered_mean(delays, clusters_of(cases), bounds=(0.0, max(windows, default=0.0)))
 
@@ -231,7 +227,7 @@ def _within(horizon_s: int) -> Metric:
 
     def aggregate(metric: Metric, cases: Sequence[ScoredCase]) -> Estimate:
         cases = [case for case in cases if case.truth.onset_ns is not None]
-        shortest = min((window_s(case.truth) for case in cases), default=0.0)
+        shortest = min((fault_seen_s(case.truth) for case in cases), default=0.0)
         if shortest < horizon_s:
             return unknown(f"a fault is only seen for {shortest:.0f} s", len(cases))
         return clustered_mean([case.value(metric) for case in cases], clusters_of(cases))
@@ -439,7 +435,7 @@ DETECTION_METRICS = (
         unit="share",
         meaning="average precision of the scores of samples; guessing is the share of samples in the fault",
         of_case=lambda case: _areas(case)[0],
-        floor=lambda truth: window_s(truth) * SECOND_NS / watched_ns(truth),
+        floor=lambda truth: fault_seen_s(truth) * SECOND_NS / watched_ns(truth),
     ),
 )
 BY_POLICY = (

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from faultset.core.times import SECOND_NS
 from faultset.evaluators.results.rows import ResultRow, amount_of
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.statistics.intervals import (
@@ -214,6 +215,11 @@ def once_per_row(function: Callable[[ResultRow], Value]) -> Callable[[ResultRow]
     return compute_once
 
 
+def fault_seen_s(truth: Truth) -> float:
+    """Return the seconds from the onset to the end of the view; NaN without an onset."""
+    return math.nan if truth.onset_ns is None else (truth.view_end_ns - truth.onset_ns) / SECOND_NS
+
+
 BUDGETS_S = (10, 30, 60)
 """Seconds of evidence that have columns of their own in tables."""
 
@@ -228,15 +234,23 @@ def _limit_to(metric: Metric, seconds: int) -> Metric:
         cut = case.by_budget.get(float(seconds))
         return math.nan if cut is None else cut.value(metric)
 
+    def aggregate(limited: Metric, cases: Sequence[ScoredCase]) -> Estimate:
+        if not any(seconds in case.by_budget for case in cases):
+            return unknown(limited.unscored)
+        # a shorter fault is seen as a whole
+        values = [case.value(metric if fault_seen_s(case.truth) < seconds else limited) for case in cases]
+        return clustered_mean(values, clusters_of(cases))
+
     return replace(
         metric,
         name=f"{metric.name}_{seconds}s",
         title=f"{metric.title}, {seconds} s",
-        meaning=f"{metric.title} if methods see only {seconds} s of the fault, or {seconds} s after the alarm",
+        meaning=f"{metric.title} if methods see at most {seconds} s of the fault, or {seconds} s after the alarm",
         headline=False,
         beside_first="if known",
         brief=True,
         compute=None,
         of_case=value_of,
+        aggregate=aggregate,
         unscored=f"methods were not run with {seconds} s of evidence; add --evidence 10,30,60",
     )

@@ -12,8 +12,8 @@ from faultset.evaluators.leaderboards.records import ALL_APPS, Curve, Table, is_
 from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting
 from faultset.evaluators.reports.episode_difficulty import episode_title
 from faultset.evaluators.reports.method_cards import top_methods
-from faultset.evaluators.scoring.detection import alarm_facts, window_s
-from faultset.evaluators.scoring.metrics import Metric
+from faultset.evaluators.scoring.detection import alarm_facts
+from faultset.evaluators.scoring.metrics import Metric, fault_seen_s
 
 CURVES_DRAWN = 6
 TIPS_UP_TO = 60
@@ -55,7 +55,7 @@ def times_to_detect(scores: EpisodeScores, table: Table) -> TimesToDetect | None
             for case in scores.cases[Setting(table.task, table.protocol)][entry.baseline].values()
             if is_headline(case.truth) and case.truth.onset_ns is not None and table.app in (ALL_APPS, case.truth.app)
         ]
-        longest = max([longest, *(window_s(truth) for _, truth in delays)])
+        longest = max([longest, *(fault_seen_s(truth) for _, truth in delays)])
         counts[entry.baseline] = len(delays)
         dots[entry.baseline] = sorted(
             (delay_s, episode_title(truth) + f": {delay_s:.1f} s" if len(delays) <= TIPS_UP_TO else "")
