@@ -52,10 +52,11 @@ class Decoy:
 
     def choose(self, app: AppSpec) -> tuple[DecoyKind, str]:
         """Return the kind of the change and its service."""
-        possible: dict[DecoyKind, Sequence[str]] = {
+        possible: dict[DecoyKind, tuple[str, ...]] = {
             kind: services for kind in DECOY_KINDS if (services := eligible_services(kind, app))
         }
-        kind = list(possible)[int(self.kind_position * len(possible))]
+        kinds: list[DecoyKind] = list(possible)
+        kind = kinds[int(self.kind_position * len(kinds))]
         return kind, possible[kind][int(self.service_position * len(possible[kind]))]
 
 
