@@ -157,7 +157,7 @@ def test_a_damaged_result_and_a_foreign_folder_are_refused(tmp_path: Path, made:
     (tmp_path / "other" / "thesis.tex").write_text("x")
     with pytest.raises(DataError, match=r"must be empty or contain mitigations only, but .* contains 'thesis\.tex'"):
         mitigate(planned, out=tmp_path / "other")
-    with pytest.raises(UsageError, match="nothing to do"):
+    with pytest.raises(UsageError, match="must be for one platform, but are for none"):
         mitigate((), out=tmp_path / "new")
 
 
