@@ -48,8 +48,8 @@ def test_what_is_declared_becomes_the_schema_of_its_rows() -> None:
 @pytest.mark.parametrize(
     ("loaded", "sentence"),
     [
-        (3, "it must be a class with table, interval_s, start, snapshot, close; found 3"),
-        (dict, "found <class 'dict'>, which lacks table"),
+        (3, "it must be a class with table, interval_s, start, snapshot, close, got 3"),
+        (dict, "got <class 'dict'>, which lacks table"),
         (like(__doc__="no sentence"), "must begin with a sentence"),
         (like(table="Power supply"), "is not a valid name of an added table"),
         (like(columns=()), "must have columns in addition to its time"),
