@@ -65,7 +65,7 @@ def main() -> None:
             evaluate_with(checkout, arguments.dataset, arguments.options, Path(folder, str(number)))
             for number, checkout in enumerate((arguments.before, arguments.after))
         ]
-    differences = list(list_differences(*boards))
+    differences = list(list_differences(boards[0], boards[1]))
     print("\n".join(differences[:200]))
     print(f"{len(differences)} values differ")
     sys.exit(1 if differences else 0)

@@ -80,7 +80,7 @@ def test_names_come_from_the_user_where_the_files_lack_them(session: Session, tm
 def test_a_folder_that_is_not_empty_is_refused(session: Session, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "mine").touch()
-    with pytest.raises(DataError, match="is not empty"):
+    with pytest.raises(DataError, match="must be a new or empty folder"):
         import_runs("aiopslab", session(said('submit("Yes")')), tmp_path / "runs")
 
 

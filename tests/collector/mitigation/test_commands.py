@@ -114,7 +114,7 @@ def test_what_is_not_there_fails_with_the_servers_words(kubectl: Kubectl) -> Non
         ("kubectl get pods -w", "refused", "Refused: watching is interactive; repeat the command later."),
         ("kubectl get svc --sort-by .metadata.name --no-headers -o name", "done", "service/consul"),
         ("kubectl get deploy -A --field-selector metadata.name=geo --no-headers", "done", "hotel   geo "),
-        ("kubectl get events -o toml", "refused", 'Invalid: the output format must be one of'),
+        ("kubectl get events -o toml", "refused", "Invalid: the output format must be one of"),
         ("kubectl describe svc geo", "done", "Name:             geo"),
         ("kubectl config current-context", "done", "live"),
     ],

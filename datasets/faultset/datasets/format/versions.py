@@ -144,7 +144,9 @@ def read_manifest(root: Path | str, version: str | None = None) -> Manifest:
     root = Path(root)
     versions = list_versions(root)
     if not versions:
-        raise DataError(f"{root} has no versions; give a dataset folder, or finish its first campaign")
+        raise DataError(
+            f"{root} is not a dataset: it has no versions; give another folder, or finish its first campaign"
+        )
     if version is not None and version not in versions:
         raise DataError(f'dataset {root} has no version "{version}"; {suggest(version, versions)}')
     return read_manifest_file(root, version or versions[-1])
