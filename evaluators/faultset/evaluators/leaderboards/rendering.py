@@ -66,11 +66,12 @@ def render_table(
         essential=True,
     )
     columns = [_RANK, _NAME, *([_KIND] if kinds else [])]
-    columns += [_metric_column(metric, essential=metric is metrics[0] or metric.installed) for metric in metrics]
-    columns += [against, _FAILED, _CANNOT, _CPU, *(_PAGE_COLUMNS if costs else ())]
+    first, *others = [_metric_column(metric, essential=metric is metrics[0] or metric.installed) for metric in metrics]
+    columns += [first, against, *others, _FAILED, _CANNOT, _CPU, *(_PAGE_COLUMNS if costs else ())]
     rows = [_render_entry(entry, metrics, kinds=kinds, costs=costs) for entry in table.entries]
     if table.floor:
-        floor = ["", "guessing", *([""] if kinds else []), *(_format_floor(table, metric) for metric in metrics)]
+        first_floor, *floors = (_format_floor(table, metric) for metric in metrics)
+        floor = ["", "guessing", *([""] if kinds else []), first_floor, "", *floors]
         floor += [""] * (len(columns) - len(floor))
         rows.append([TextCell(text=text) for text in floor])
     text = TextTable(
@@ -92,14 +93,17 @@ def _render_entry(entry: Entry, metrics: Sequence[Metric], *, kinds: bool, costs
     failed = {status: n for status, n in sorted(entry.failed.items()) if status not in NO_FAILURES}
     cells = [TextCell(text=str(entry.rank)), TextCell(text=entry.baseline)]
     cells += [TextCell(text=entry.kind_text)] if kinds else []
-    cells += [_render_value(entry, metric) for metric in metrics]
+    first, *others = (_render_value(entry, metric) for metric in metrics)
+    against = TextCell(
+        text=entry.difference_text,
+        detail=entry.interval_text,
+        counts="beats it" if entry.beats_control else "",
+        tip="" if entry.against is None else entry.against.test.reason,
+    )
     cells += [
-        TextCell(
-            text=entry.difference_text,
-            detail=entry.interval_text,
-            counts="beats it" if entry.beats_control else "",
-            tip="" if entry.against is None else entry.against.test.reason,
-        ),
+        first,
+        against,
+        *others,
         TextCell(
             text=str(sum(failed.values()) or ""),
             counts=", ".join(f"{n} {status.replace('_', ' ')}" for status, n in failed.items()),

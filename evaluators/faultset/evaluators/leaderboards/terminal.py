@@ -83,12 +83,16 @@ def _loudness(table: Table, board: Leaderboard) -> str:
     for faults in ("gray", "loud"):
         other = next((other for other in board.tables if other.key == (*table.key[:-1], faults)), None)
         if other is not None:
-            best = [entry for entry in other.entries if entry.kind != "control"][:1]
-            control = [entry for entry in other.entries if entry.baseline == other.strongest_control]
+            metric = other.metrics[0]
+            scored = [entry for entry in other.entries if entry.metrics[metric.name].known]
+            best = [entry for entry in scored if entry.kind != "control"][:1]
+            control = [entry for entry in scored if entry.baseline == other.strongest_control]
             values = [
-                f"{entry.baseline} {number_formats.value(entry.metrics[other.metrics[0].name], other.metrics[0])}"
+                f"{entry.baseline} {number_formats.number(entry.metrics[metric.name].value, metric)}"
                 for entry in (*best, *control)
             ]
+            if not values:
+                continue
             parts.append(f"{other.episodes} {faults} faults: {', control '.join(values)}")
     return "; ".join(parts)
 
