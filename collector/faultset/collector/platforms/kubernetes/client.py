@@ -277,8 +277,8 @@ def refusal(error: ApiException, method: str, path: str) -> PlatformError:
             return PlatformError(f"the cluster does not accept the kubeconfig's credentials ({message}); log in again")
         case 403:
             return PlatformError(
-                f"the cluster forbids what is needed: {message}; grant it (docs/how-to/kubernetes.md has the role) or use "
-                "other credentials"
+                f"the cluster forbids what is needed: {message}; grant it (docs/how-to/kubernetes.md has the role) "
+                "or use other credentials"
             )
         case _:
             sentence = f"the cluster answered {error.status} to {method} {path}: {message}"
