@@ -277,7 +277,7 @@ def refusal(error: ApiException, method: str, path: str) -> PlatformError:
             return PlatformError(f"the cluster does not accept the kubeconfig's credentials ({message}); log in again")
         case 403:
             return PlatformError(
-                f"the cluster forbids what is needed: {message}; grant it (docs/how-to/kubernetes.md has the role) "
+                f"the cluster forbids a required operation: {message}; grant the role in docs/how-to/kubernetes.md "
                 "or use other credentials"
             )
         case _:
