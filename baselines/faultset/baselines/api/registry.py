@@ -189,7 +189,7 @@ def function_baseline(function: Callable[..., Any], name: str = "") -> BaselineS
     if not inspect.isfunction(function):
         raise UsageError(
             f"a method must be a function or a class with the decorator baseline, got {quoted(function)}; "
-            "see docs/extend/baseline.md"
+            "see docs/developing/baseline.md"
         )
     name = name or function.__name__
     if name == "<lambda>":
