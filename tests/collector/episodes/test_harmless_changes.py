@@ -119,8 +119,8 @@ def test_healthy_and_faulty_rollouts_take_equally_long(fault: str, tmp_path: Pat
             else:
                 get_fault(fault).inject_with(platform, "search", rng, None)
             sample.append(readiness_delay_s(platform, "search"))
-    result: Any = stats.ks_2samp(delays["healthy"], delays["faulty"])
-    assert result.pvalue > 0.001
+    comparison: Any = stats.ks_2samp(delays["healthy"], delays["faulty"])
+    assert comparison.pvalue > 0.001
     assert max(delays["faulty"]) > 2 * np.median(delays["faulty"]) > 8
 
 

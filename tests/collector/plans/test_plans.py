@@ -389,8 +389,8 @@ def test_the_number_of_decoys_does_not_depend_on_the_fault() -> None:
     for plan in DECOY_PLANS:
         numbers[plan.fault is not None][min(5, len(random_draws(plan).decoys))] += 1
     table = [[numbers[has_fault][count] for count in range(1, 6)] for has_fault in (False, True)]
-    result: Any = stats.chi2_contingency(table)
-    assert result.pvalue > 0.001
+    comparison: Any = stats.chi2_contingency(table)
+    assert comparison.pvalue > 0.001
 
 
 def test_decoys_hit_targets_and_their_neighbours_as_often_as_other_services() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from faultset.core.times import SECOND_NS
@@ -52,9 +51,9 @@ def measure_base_rates(root: Path, label: Label) -> BaseRates:
         if not path.exists():
             return []
         rows = pq.read_table(path, columns=[time, column])
-        times = rows[time].cast(pa.int64())
-        inside = pc.and_(pc.greater_equal(times, start_ns), pc.less(times, end_ns))
-        return [str(value).lower() for value in rows[column].filter(inside).to_pylist()]
+        times = rows[time].cast(pa.int64()).to_numpy()
+        inside = (times >= start_ns) & (times < end_ns)
+        return [str(value).lower() for value in rows[column].filter(pa.array(inside)).to_pylist()]
 
     spans, outcomes = read("spans", "status"), read("requests", "outcome", "scheduled")
     levels, types = read("logs", "level"), read("events", "type")
