@@ -23,6 +23,7 @@ from faultset.collector.campaigns.output_folder import WORKERS
 from faultset.collector.campaigns.records import campaign_file
 from faultset.collector.campaigns.worker_episodes import EpisodeWorker
 from faultset.collector.episodes.host_pressure import CpuUse
+from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request
 from faultset.collector.platforms.hosts import open_host
@@ -231,7 +232,7 @@ def test_a_worker_that_comes_later_is_used(fake: FakeEpisodes, root: Path, monke
 def hosts(tmp_path: Path) -> Callable[..., WorkerHosts]:
     def of(client: Any, jobs: int | None = None) -> WorkerHosts:
         destination, here = FolderDestination(tmp_path / "data"), open_host("local", {})
-        return WorkerHosts(client, "tcp://10.0.0.5:8786", destination, REQUEST, here, jobs)
+        return WorkerHosts(client, "tcp://10.0.0.5:8786", destination, plan_campaign(REQUEST), here, jobs)
 
     return of
 
@@ -252,7 +253,7 @@ def test_workers_are_looked_at_before_a_campaign_and_say_how_many_episodes_they_
 @pytest.mark.parametrize(
     ("trouble", "said"),
     [
-        ("resource", 'start workers with "dask worker tcp://10.0.0.5:8786 --resources episode=2"'),
+        ("resource", 'Start workers with "dask worker tcp://10.0.0.5:8786 --resources episode=2"'),
         ("machine", "episodes cannot run on the dask worker inproc://.*: there is no redis-server"),
         ("code", "has other code of fault noop than this machine"),
     ],
@@ -277,7 +278,9 @@ def test_a_worker_that_cannot_run_episodes_is_named_with_the_reason(
 
 def test_a_campaign_of_another_platform_has_no_workers(tmp_path: Path) -> None:
     request = make_request(faults=["noop"], apps=["hotel"], normal=1, profile="quick", platform="kubernetes")
-    with pytest.raises(UsageError, match="--scheduler runs episodes of the platform local, but kubernetes"):
+    with pytest.raises(
+        UsageError, match="--scheduler runs episodes of the platform local, but --platform is kubernetes"
+    ):
         collect(request, out=tmp_path / "data", scheduler="tcp://127.0.0.1:9")
     with pytest.raises(UsageError, match="is not the address of a dask scheduler"):
         collect(REQUEST, out=tmp_path / "data", scheduler="nowhere")

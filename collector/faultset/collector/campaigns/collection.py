@@ -154,7 +154,8 @@ class _PlanSource:
 
 
 def _requested_source(request: CampaignRequest) -> _PlanSource:
-    return _PlanSource(id=campaign_id(request), plans=plan_campaign(request), request=request)
+    plans = plan_campaign(request)  # checks the request
+    return _PlanSource(id=campaign_id(request), plans=plans, request=request)
 
 
 def _recorded_source(as_in: str | Path, notify: Callable[[str], None]) -> _PlanSource:

@@ -40,7 +40,7 @@ def run(
     relay: Path | None = None,
     phase: float = 0.0,
 ) -> Rows:
-    """Run the coroutine with a scraper and return all samples."""
+    """Run the coroutine with a scraper and return all samples but those of the machine."""
 
     async def whole() -> Rows:
         store = MetricStore()
@@ -57,7 +57,8 @@ def run(
             await scraper.close()
             await asyncio.sleep(0.01)
         table = store.window(0, 2**62).table(scraper.services)
-        return table.set_column(0, "time", table.column("time").cast(pa.int64())).to_pylist()
+        rows = table.set_column(0, "time", table.column("time").cast(pa.int64())).to_pylist()
+        return [row for row in rows if not row["metric"].startswith("node_")]
 
     return asyncio.run(whole())
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from faultset.collector.platforms.local.telemetry.system_metrics import system_samples
+from faultset.collector.platforms.local.telemetry.system_metrics import add_system_samples, system_samples
+from faultset.collector.sources.metric_store import MetricStore
 from faultset.datasets.metrics.roles import builtin_catalogue
 
 
@@ -16,3 +17,12 @@ def test_cpu_memory_and_load_of_the_machine_are_sampled_and_known_to_the_catalog
         assert row is not None, name
         assert kind == row.kind
         assert value >= 0
+
+
+def test_samples_of_the_machine_belong_to_no_service_and_no_pod() -> None:
+    store = MetricStore()
+    add_system_samples(store, 1000)
+    add_system_samples(store, 2000)
+    rows = store.window(0, 2**62).table({}).to_pylist()
+    assert {(row["service"], row["pod"]) for row in rows} == {(None, None)}
+    assert [row["metric"] for row in rows].count("node_load1") == 2
