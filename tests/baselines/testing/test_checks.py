@@ -101,10 +101,10 @@ def test_fit_is_called_before_an_answer() -> None:
     [
         (ReadsMore, "localization", "declared tables", "wrong: reads spans; add that to tables"),
         (AsksForThePlace, "localization", "declared tables", "wrong: reads alarm_place; add that to needs"),
-        (Inventive, "localization", "no evidence", "must abstain when no table has a row"),
+        (Inventive, "localization", "no evidence", "must abstain if all tables are empty"),
         (Strange, "localization", "repeatability", "only candidates may be ranked"),
         (Forgetful, "localization", "repeatability", '"fit" returns None'),
-        (LooksAhead, "detection", "no look-ahead", "what is recorded later changes earlier scores"),
+        (LooksAhead, "detection", "no look-ahead", "later data change earlier scores"),
         (LooksAhead, "detection", "detection accuracy", "scores are not higher after the onset"),
     ],
 )
@@ -119,7 +119,7 @@ def test_an_error_on_an_empty_table_is_not_swallowed() -> None:
 
 
 def test_an_incomplete_registration_is_named() -> None:
-    with pytest.raises(AssertionError, match="it must hold that title and paper are not empty"):
+    with pytest.raises(AssertionError, match="broken rule: title and paper are not empty"):
         CHECKS["registration"](BaselineTrial(spec_of(Undecided, paper="")))
 
 
