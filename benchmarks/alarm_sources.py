@@ -21,7 +21,7 @@ import click
 import numpy as np
 import pandas as pd
 
-from faultset.core.command_line.progress import reported
+from faultset.core.command_line.progress import report_progress
 from faultset.datasets import open_dataset
 from faultset.evaluators import evaluate
 from faultset.evaluators.evaluation import Evaluation
@@ -117,7 +117,7 @@ def main(dataset: str, detectors: str, localizers: str, detection_only: bool, wo
     def localization_cells(protocol: Literal["oracle", "detected"], alarm: str | None = None) -> str:
         if not where:
             return ""
-        with reported(f"localizing, {alarm or 'told the onset'}") as progress:
+        with report_progress(f"localizing, {alarm or 'told the onset'}") as progress:
             done = evaluate(
                 dataset,
                 where,
@@ -131,7 +131,7 @@ def main(dataset: str, detectors: str, localizers: str, detection_only: bool, wo
         scores = localization_scores(done, protocol)
         return "".join(f" {scores[one][0]:.2f} / {scores[one][1]:.2f} |" for one in where)
 
-    with reported("detecting") as progress:
+    with report_progress("detecting") as progress:
         found = evaluate(
             dataset, names, tasks=("detection",), thresholds=("reference",), workers=workers, progress=progress
         )

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 import pandas as pd
 
-from faultset.core.command_line.progress import reported
+from faultset.core.command_line.progress import report_progress
 from faultset.datasets import open_dataset
 from faultset.evaluators import evaluate
 from faultset.evaluators.leaderboards.number_formats import p_value
@@ -150,7 +150,7 @@ def put(name: str, text: str) -> None:
 @click.option("--write", is_flag=True, help="Put the tables into docs/results/leaderboard.md.")
 def main(dataset: str, baselines: str, out: Path | None, evidence: str, workers: int, write: bool) -> None:
     """Print the tables."""
-    with reported("evaluating") as progress:
+    with report_progress("evaluating") as progress:
         done = evaluate(
             open_dataset(dataset),
             baselines.split(","),

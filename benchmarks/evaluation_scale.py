@@ -44,7 +44,7 @@ from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.plan import make_plan
 from faultset.evaluators.execution.scheduling import local_client, run_plan
 from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
-from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.results.rows import ResultRow, write_rows
 
 CHEAP = "ksigma,always-yes,clock,baro,max-z,random,most-frequent"
@@ -191,7 +191,7 @@ def _after(rows: list[ResultRow], out: Path) -> dict[str, float]:
     began = time.perf_counter()
     write_rows(rows, out / "results.parquet")
     written = time.perf_counter()
-    leaderboard_of(rows)
+    build_leaderboard(rows)
     return {"write_s": written - began, "leaderboard_s": time.perf_counter() - written}
 
 

@@ -24,7 +24,7 @@ from faultset.collector.sources.registry import load_source, load_sources
 from faultset.core.errors import UsageError
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.exports.exporter import load_layout
-from faultset.datasets.imports.registry import format_named, recognised
+from faultset.datasets.imports.registry import find_formats, load_format
 from faultset.evaluators.scoring.registry import find_scorer, registered_scorers
 
 pytestmark = pytest.mark.usefixtures("own_registries")
@@ -57,7 +57,7 @@ ASK: dict[str, Callable[[str], Any]] = {
     "faultset.baselines": get_baseline,
     "faultset.exporters": load_layout,
     "faultset.faults": get_fault,
-    "faultset.importers": format_named,
+    "faultset.importers": load_format,
     "faultset.load_drivers": lambda name: driver_class(
         DRIVEN.model_copy(update={"load": DRIVEN.load.model_copy(update={"driver": name})})
     ),
@@ -70,7 +70,7 @@ ALL: dict[str, Callable[[], Any]] = {
     "faultset.apps": load_apps,
     "faultset.baselines": list_baselines,
     "faultset.faults": faults,
-    "faultset.importers": lambda: recognised(Path("/nowhere")) or ["none recognised"],
+    "faultset.importers": lambda: find_formats(Path("/nowhere")) or ["none recognised"],
     "faultset.scorers": lambda: registered_scorers() or ["none installed"],
     "faultset.sources": lambda: load_sources() or ["none installed"],
 }

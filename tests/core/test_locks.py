@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from faultset.core.errors import DataError
-from faultset.core.locks import LOCK, ProcessIdentity, locked
+from faultset.core.locks import LOCK, ProcessIdentity, lock_folder
 
 HOLDER = """
 import subprocess, sys, time
@@ -42,10 +42,10 @@ def leave_lock_of(root: Path, **owner: object) -> None:
 def test_the_second_writer_is_told_who_writes_and_the_folder_is_free_after_a_kill(tmp_path: Path) -> None:
     process = holder(tmp_path)
     with pytest.raises(DataError, match=rf"is being written by collect \(process {process.pid} on .*\); wait"):
-        locked(tmp_path, "recover").__enter__()
+        lock_folder(tmp_path, "recover").__enter__()
     process.kill()
     process.communicate()
-    with locked(tmp_path, "recover"):
+    with lock_folder(tmp_path, "recover"):
         assert json.loads((tmp_path / LOCK).read_text())["activity"] == "recover"
     assert not list(tmp_path.iterdir())
 
@@ -56,9 +56,9 @@ def test_the_children_of_a_killed_owner_keep_the_lock_until_they_end(tmp_path: P
     process.wait()
     said: list[str] = []
     with pytest.raises(DataError, match="is being written"):
-        locked(tmp_path, "recover", wait_s=0.2).__enter__()
+        lock_folder(tmp_path, "recover", wait_s=0.2).__enter__()
     began = time.monotonic()
-    with locked(tmp_path, "recover", notify=said.append):
+    with lock_folder(tmp_path, "recover", notify=said.append):
         assert time.monotonic() - began > 0.3
     assert len(said) == 1
     assert process.stdout is not None
@@ -71,16 +71,16 @@ def test_the_lock_of_another_machine_or_container_is_only_broken_on_demand(other
     with pytest.raises(
         DataError, match=r"may still be running; wait for it to end, then run 'faultset recover .*--break-lock'"
     ):
-        locked(tmp_path, "collect").__enter__()
+        lock_folder(tmp_path, "collect").__enter__()
     assert (tmp_path / LOCK).exists()
-    with locked(tmp_path, "collect", take_over=True):
+    with lock_folder(tmp_path, "collect", take_over=True):
         pass
 
 
 def test_the_lock_of_a_run_before_the_machine_was_restarted_is_void(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("faultset.core.locks._read", lambda path: f"content of {path}")
     leave_lock_of(tmp_path, boot="an earlier one")
-    with locked(tmp_path, "collect"):
+    with lock_folder(tmp_path, "collect"):
         pass
 
 
@@ -89,10 +89,10 @@ def test_a_living_owner_counts_even_when_the_kernel_has_no_lock_of_it(tmp_path: 
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     leave_lock_of(tmp_path, pid=process.pid, started=int(fields[19]))
     with pytest.raises(DataError, match="is being written"):
-        locked(tmp_path, "collect", take_over=True).__enter__()
+        lock_folder(tmp_path, "collect", take_over=True).__enter__()
     process.kill()
     process.wait()
-    with locked(tmp_path, "collect"):
+    with lock_folder(tmp_path, "collect"):
         pass
 
 
@@ -102,7 +102,7 @@ def test_a_living_owner_counts_even_when_the_kernel_has_no_lock_of_it(tmp_path: 
 def test_a_file_that_is_no_lock_is_named_and_left(content: str, tmp_path: Path) -> None:
     (tmp_path / LOCK).write_text(content)
     with pytest.raises(DataError, match="is not a lock of faultset; remove it"):
-        locked(tmp_path, "collect").__enter__()
+        lock_folder(tmp_path, "collect").__enter__()
     assert (tmp_path / LOCK).read_text() == content
 
 
@@ -114,19 +114,19 @@ def test_a_link_a_fifo_or_a_folder_in_place_of_the_lock_is_refused(tmp_path: Pat
         root.mkdir()
         make(root / LOCK)
         with pytest.raises(DataError):
-            locked(root, "collect").__enter__()
+            lock_folder(root, "collect").__enter__()
     assert victim.read_text() == "precious"
 
 
 def test_an_empty_lock_file_of_a_process_killed_at_its_start_is_void(tmp_path: Path) -> None:
     (tmp_path / LOCK).touch()
-    with locked(tmp_path, "collect"):
+    with lock_folder(tmp_path, "collect"):
         pass
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be locked for writing"):
-        locked(tmp_path / "absent", "collect").__enter__()
+        lock_folder(tmp_path / "absent", "collect").__enter__()
 
 
 def test_the_identity_of_a_process_survives_a_changed_clock(monkeypatch) -> None:

@@ -20,7 +20,7 @@ _ADDRESS = re.compile(r"((tcp|tls|ucx|ws|wss)://)?[^\s/:]+:\d+|(tcp|tls)://\[[0-
 
 
 @contextlib.contextmanager
-def connected(address: str, folder: str | None, probe: Callable[[], object]) -> Iterator[Client]:
+def connect_client(address: str, folder: str | None, probe: Callable[[], object]) -> Iterator[Client]:
     """Yield a client of a dask scheduler whose workers have this release of faultset.
 
     Parameters

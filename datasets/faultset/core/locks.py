@@ -120,7 +120,7 @@ class LockRecord(BaseModel):
 
 
 @contextmanager
-def locked(
+def lock_folder(
     root: Path,
     activity: str,
     *,
@@ -262,7 +262,7 @@ def new_folder(out: Path, activity: str) -> Iterator[Path]:
         raise DataError(f"{scratch} is needed for writing and holds other data; remove it or choose another folder")
     folder = scratch / out.name
     try:
-        with locked(scratch, activity):
+        with lock_folder(scratch, activity):
             # a killed process may have left it
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()

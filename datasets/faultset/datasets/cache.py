@@ -11,7 +11,7 @@ from typing import IO
 
 from faultset.core.errors import DataError
 from faultset.core.files import replacing
-from faultset.core.reading.documents import checked, parse_json
+from faultset.core.reading.documents import check_type, parse_json
 from faultset.core.reading.regular_files import FileStamp, read_regular
 
 FOLDER = ".cache"
@@ -63,7 +63,7 @@ def known_files(root: Path) -> dict[str, CheckedFile]:
     path = cached_path(root, _NAME)
     try:
         content = parse_json(read_regular(path, limit_bytes=_LIMIT_BYTES, below=root), str(path))
-        records = checked(content, _Records, str(path))
+        records = check_type(content, _Records, str(path))
     except DataError:
         return {}
     return {

@@ -20,7 +20,7 @@ from faultset.core.reading.regular_files import regular_stat
 from faultset.core.suggestions import suggest
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.labels import Label, joined, read_evidence, read_journal, read_label
+from faultset.datasets.format.labels import Label, join_distinct, read_evidence, read_journal, read_label
 from faultset.datasets.format.manifests import VERSIONS, FileRecord, Manifest
 from faultset.datasets.format.versions import read_manifest
 from faultset.datasets.validation import check_dataset_files
@@ -85,10 +85,10 @@ def _row(episode: Episode) -> dict[str, Any]:
     return {
         "app": episode.context.app,
         "fault": label.fault,
-        "target": joined(label.targets) or None,
+        "target": join_distinct(label.targets) or None,
         "no_fault": label.no_fault_kind,
         "verdict": label.verdict,
-        "cause": joined(cause.service for cause in label.root_causes) or None,
+        "cause": join_distinct(cause.service for cause in label.root_causes) or None,
         "level": label.system_level,
         "type": label.fault_type,
         **times,

@@ -21,7 +21,7 @@ from faultset.datasets.format.episodes import TELEMETRY, table_file
 from faultset.datasets.format.labels import AlarmPlace
 from faultset.datasets.format.schemas import TABLES, dictionary_columns
 from faultset.datasets.format.storage import open_table, translate_damage
-from faultset.datasets.metrics.roles import Catalogue, catalogue_with, known_roles
+from faultset.datasets.metrics.roles import Catalogue, catalogue_with, parse_roles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -254,12 +254,12 @@ class EpisodeView:
         DataError
             The file of metrics is missing or damaged.
         """
-        from faultset.datasets.metrics.frame_cache import frame_facts, kept_frame
+        from faultset.datasets.metrics.frame_cache import cached_frame, frame_facts
 
-        chosen = None if roles is None else known_roles(roles)
+        chosen = None if roles is None else parse_roles(roles)
         seconds = step_seconds(step_s)
         facts = frame_facts(self._context, seconds, chosen)
-        return kept_frame(self._folder, facts, lambda: self._made_wide(seconds, chosen))
+        return cached_frame(self._folder, facts, lambda: self._made_wide(seconds, chosen))
 
     def _made_wide(self, step_s: float, chosen: frozenset[str] | None) -> pd.DataFrame:
         from faultset.datasets.metrics.frames import wide_frame

@@ -78,10 +78,10 @@ def import_(
       faultset agents import aiopslab sessions/ runs/
     """
     from faultset.agents import import_runs
-    from faultset.core.command_line.progress import reported
+    from faultset.core.command_line.progress import report_progress
 
     services = comma_separated(candidates)
-    with reported("files") as progress:
+    with report_progress("files") as progress:
         done = import_runs(
             name,
             path,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from faultset.core.suggestions import unknown_name
 from faultset.evaluators.leaderboards.fault_loudness import Loudness
 from faultset.evaluators.leaderboards.formats import leaderboard_frame, write_json, write_markdown
-from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.leaderboards.records import Failure, Leaderboard, Table
 from faultset.evaluators.leaderboards.scores import score_episodes
 from faultset.evaluators.results.output_folder import check_writable, writing
@@ -79,14 +79,14 @@ class Evaluation:
 
     def __repr__(self) -> str:
         """Return the tables that `evaluate` prints."""
-        from faultset.evaluators.leaderboards.terminal import text_of
+        from faultset.evaluators.leaderboards.terminal import render_text
 
-        return text_of(self.board, _TEXT_COLUMNS)
+        return render_text(self.board, _TEXT_COLUMNS)
 
     @cached_property
     def board(self) -> Leaderboard:
         """Return all tables with their provenance and warnings."""
-        return leaderboard_of(
+        return build_leaderboard(
             self.rows,
             digest=self.digest,
             settings=self.settings,

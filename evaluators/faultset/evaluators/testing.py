@@ -16,7 +16,7 @@ from typing import Any
 
 from faultset.core.times import SECOND_NS
 from faultset.evaluators.leaderboards.formats import markdown, to_json
-from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.metrics import Metric
@@ -87,7 +87,7 @@ def _check_failures(metric: Metric, rows: list[ResultRow], values: dict[Any, flo
 
 
 def _check_tables(metric: Metric, rows: list[ResultRow]) -> None:
-    board = leaderboard_of(rows, scorers=[metric])
+    board = build_leaderboard(rows, scorers=[metric])
     tables = [table for table in board.tables if table.task == metric.task]
     assert tables, f"no table of {metric.task} was made"
     for table in tables:

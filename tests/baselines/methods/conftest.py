@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from faultset.datasets.format.schemas import METRICS, TABLES, stored
+from faultset.datasets.format.schemas import METRICS, TABLES, stored_schema
 from faultset.datasets.views import EpisodeView
 from tests.baselines.metric_series import CALLS, ROLES, SECOND, SERVICES, Series, World
 
@@ -17,7 +17,7 @@ def world(example, faulty, alter) -> World:
     start = example.view(faulty).window[0]
 
     def make(series: Series, services: tuple[str, ...] = SERVICES, calls: Any = CALLS) -> EpisodeView:
-        schema = stored(METRICS)
+        schema = stored_schema(METRICS)
         rows: dict[str, list[Any]] = {name: [] for name in schema.names}
         for (service, metric), values in series.items():
             count = len(values)

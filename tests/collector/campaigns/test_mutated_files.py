@@ -16,7 +16,7 @@ from faultset.collector.cli.campaigns import read_config
 from faultset.collector.cli.collect import collect
 from faultset.collector.plans.plan import Plan
 from faultset.core.errors import FaultsetError
-from faultset.datasets.testing.mutations import mutated, mutation_seeds
+from faultset.datasets.testing.mutations import mutate, mutation_seeds
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 CONFIG = (
@@ -35,7 +35,7 @@ def check(whole: bytes, read: Callable[[bytes], object]) -> None:
     for seed in mutation_seeds():
         said = ""
         try:
-            read(mutated(whole, random.Random(seed)))
+            read(mutate(whole, random.Random(seed)))
         except FaultsetError as error:
             refused += 1
             said = str(error)

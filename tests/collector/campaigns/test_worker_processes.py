@@ -22,7 +22,7 @@ from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.executors import run_episodes
 from faultset.collector.campaigns.output_folder import WORKERS
 from faultset.collector.campaigns.records import campaign_file
-from faultset.core.dask_clients import connected
+from faultset.core.dask_clients import connect_client
 from faultset.core.errors import PlatformError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
@@ -132,7 +132,7 @@ def test_a_killed_worker_and_a_killed_scheduler_cost_only_what_was_unfinished(
         finally:
             executor.close()
 
-    with connected(url, None, os.getpid) as client:
+    with connect_client(url, None, os.getpid) as client:
         wait_for(lambda: len(count_slots(client)) == 2)
         assert {result.failure for result in run(slice(3), kill_a_worker)} == {""}
         fake.hold(wanted[3])

@@ -309,7 +309,7 @@ def verbosity_run(*arguments: str) -> tuple[Result, list[int]]:
     @command("sample")
     def sample() -> None:
         levels.append(logging.getLogger("faultset.sample").getEffectiveLevel())
-        with progress.shown(1, "steps") as advance:
+        with progress.show_progress(1, "steps") as advance:
             advance(1)
 
     return CliRunner().invoke(sample, arguments), levels

@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from faultset.core.command_line.progress import StepCounter, reported, shown
+from faultset.core.command_line.progress import StepCounter, report_progress, show_progress
 
 
 class SlowStep(int):
@@ -20,13 +20,13 @@ def _no_terminal(monkeypatch):
 
 
 def test_steps_that_threads_finish_at_once_are_all_counted(capsys):
-    with shown(32, "cases") as advance, ThreadPoolExecutor(4) as pool:
+    with show_progress(32, "cases") as advance, ThreadPoolExecutor(4) as pool:
         list(pool.map(advance, [SlowStep(1)] * 32))
     assert capsys.readouterr().err.splitlines()[-1].startswith("cases 32/32 after")
 
 
 def test_a_long_command_prints_at_most_four_lines(capsys):
-    with shown(1000, "episodes") as advance:
+    with show_progress(1000, "episodes") as advance:
         for _ in range(1000):
             advance(1)
     lines = capsys.readouterr().err.splitlines()
@@ -34,7 +34,7 @@ def test_a_long_command_prints_at_most_four_lines(capsys):
 
 
 def test_a_total_may_be_found_out_later(capsys):
-    with reported("cases") as progress:
+    with report_progress("cases") as progress:
         steps = StepCounter(2, progress)
         steps.add()
         steps.add()
@@ -42,6 +42,6 @@ def test_a_total_may_be_found_out_later(capsys):
 
 
 def test_a_command_with_nothing_to_do_prints_no_line(capsys):
-    with reported("case") as show:
+    with report_progress("case") as show:
         StepCounter(0, show)
     assert capsys.readouterr().err == ""

@@ -11,7 +11,7 @@ import pytest
 
 from faultset.datasets import open_dataset
 from faultset.datasets.examples import START_NS
-from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, stored, time_column
+from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, stored_schema, time_column
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def rows(example_root):
 
 @pytest.mark.parametrize("table", [*TABLES, *TRUTH_TABLES])
 def test_pyarrow_reads_every_table_with_its_schema(files, table):
-    wanted = stored((TABLES | TRUTH_TABLES)[table])
+    wanted = stored_schema((TABLES | TRUTH_TABLES)[table])
     for file in files(table):
         found = pq.read_schema(file)
         assert found.names == wanted.names

@@ -16,7 +16,7 @@ from faultset.datasets.cache import known_files
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.manifests import Manifest
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.testing.mutations import mutated, mutation_seeds
+from faultset.datasets.testing.mutations import mutate, mutation_seeds
 from faultset.datasets.validation import check_content, episode_files
 
 LONGEST_S = 20.0
@@ -46,7 +46,7 @@ def test_a_changed_file_of_an_episode_is_read_or_refused(name: str, root: Path, 
     whole = (episode / name).read_bytes() or JOURNAL
     refused = 0
     for seed in mutation_seeds():
-        (episode / name).write_bytes(mutated(whole, random.Random(f"{name}/{seed}")))
+        (episode / name).write_bytes(mutate(whole, random.Random(f"{name}/{seed}")))
         started = time.monotonic()
         said = refusal(lambda: check_content(episode, episode.name, [name]))
         refused += said is not None
@@ -59,7 +59,7 @@ def test_a_changed_version_file_is_read_or_refused(root: Path) -> None:
     whole = (root / "versions" / "1.0.0.json").read_bytes()
     refused = 0
     for seed in mutation_seeds():
-        content = mutated(whole, random.Random(seed))
+        content = mutate(whole, random.Random(seed))
         said = refusal(lambda content=content: Manifest.from_json(content, origin="1.0.0.json"))
         refused += said is not None
         assert said is None or said.isprintable(), f"seed {seed}: {said!r}"
@@ -71,5 +71,5 @@ def test_a_changed_cache_is_read_or_ignored(root: Path) -> None:
     file = root / ".cache" / "content.json"
     whole = file.read_bytes()
     for seed in mutation_seeds():
-        file.write_bytes(mutated(whole, random.Random(seed)))
+        file.write_bytes(mutate(whole, random.Random(seed)))
         known_files(root)

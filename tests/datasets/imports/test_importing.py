@@ -372,7 +372,5 @@ def test_a_full_disk_is_told_from_a_bad_case_by_its_class_and_not_by_its_words(
 
     monkeypatch.setattr(case_imports, "import_case", fail)
     with pytest.raises(DiskFullError) if raised else nullcontext():
-        said = case_imports.import_or_say_why(
-            cast("Any", RCAEvalImport()), cast("Any", SimpleNamespace(key="case")), tmp_path
-        )
+        said = case_imports.try_import(cast("Any", RCAEvalImport()), cast("Any", SimpleNamespace(key="case")), tmp_path)
         assert said == "no space left here"

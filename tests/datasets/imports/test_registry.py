@@ -7,7 +7,7 @@ import pytest
 
 from faultset.core import plugins
 from faultset.core.errors import UsageError
-from faultset.datasets.imports.registry import GROUP, format_named, format_names, recognised
+from faultset.datasets.imports.registry import GROUP, find_formats, format_names, load_format
 
 
 @pytest.fixture
@@ -20,14 +20,14 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_built_in_format_is_announced_under_its_own_name() -> None:
     assert {"aiopslab", "nezha", "openrca", "petshop", "rcabench", "rcaeval"} <= {*format_names()}
     for name in format_names():
-        assert format_named(name).name == name
+        assert load_format(name).name == name
 
 
 @pytest.mark.usefixtures("broken")
 def test_a_broken_format_is_one_sentence_and_leaves_the_others_usable(tmp_path, caplog) -> None:
     with caplog.at_level(logging.WARNING):
-        assert recognised(tmp_path) == []
+        assert find_formats(tmp_path) == []
     assert "no_such_module" in caplog.text
-    assert format_named("rcaeval").name == "rcaeval"
+    assert load_format("rcaeval").name == "rcaeval"
     with pytest.raises(UsageError, match=r'plug-in "broken".*cannot be loaded'):
-        format_named("broken")
+        load_format("broken")

@@ -10,7 +10,7 @@ from faultset.datasets.kubectl.kinds import (
     canonical_kind,
     field_terms,
     full_name,
-    label_selector,
+    parse_label_selector,
     references,
     resource_name,
 )
@@ -76,13 +76,13 @@ LABELS = {"app": "geo", "tier": "back", "app.kubernetes.io/name": "geo"}
     ],
 )  # fmt: skip
 def test_labels_are_selected_as_kubectl_does(text: str, wanted: bool) -> None:
-    assert label_selector(text).matches(LABELS) is wanted
+    assert parse_label_selector(text).matches(LABELS) is wanted
 
 
 @pytest.mark.parametrize("text", ["=x", "a b", "a in b", "a in (b", "ain (b)", "!a=b", ",", "a=b c=d", "(a)"])
 def test_a_selector_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(CommandError, match="cannot be parsed"):
-        label_selector(text)
+        parse_label_selector(text)
 
 
 def test_fields_have_a_path_a_sign_and_a_value() -> None:

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from faultset.core.errors import DataError, UsageError
-from faultset.datasets.metrics.roles import COMBINATIONS, KINDS, ROLES, builtin_catalogue, known_roles, role_of
+from faultset.datasets.metrics.roles import COMBINATIONS, KINDS, ROLES, builtin_catalogue, parse_roles, role_of
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,6 @@ def test_a_row_with_an_unknown_role_is_refused():
 
 
 def test_one_role_may_be_given_as_a_word():
-    assert known_roles("cpu") == {"cpu"}
+    assert parse_roles("cpu") == {"cpu"}
     with pytest.raises(UsageError, match='unknown role "cqu"; did you mean "cpu"'):
-        known_roles(["cqu"])
+        parse_roles(["cqu"])

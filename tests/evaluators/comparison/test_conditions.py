@@ -13,7 +13,7 @@ from faultset.evaluators.cli.evaluate import evaluate
 from faultset.evaluators.comparison.conditions import Condition, violations
 from faultset.evaluators.comparison.pairing import compare
 from faultset.evaluators.leaderboards.formats import write_json
-from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.results.rows import write_rows
 
 RIGHT, WRONG = {"b": 2.0, "a": 1.0}, {"a": 2.0, "b": 1.0}
@@ -34,7 +34,7 @@ def folders(make, tmp_path: Path) -> tuple[Path, Path]:
         ]
         (tmp_path / name).mkdir()
         write_rows(rows, tmp_path / name / "results.parquet")
-        write_json(leaderboard_of(rows), tmp_path / name / "leaderboard.json")
+        write_json(build_leaderboard(rows), tmp_path / name / "leaderboard.json")
     return tmp_path / "old", tmp_path / "new"
 
 

@@ -14,7 +14,7 @@ from faultset.evaluators.comparison.formats import markdown
 from faultset.evaluators.comparison.pairing import compare
 from faultset.evaluators.comparison.runs import read_run
 from faultset.evaluators.leaderboards.formats import write_json
-from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.results.rows import ResultRow, write_rows
 
 RIGHT, WRONG = {"b": 2.0, "a": 1.0}, {"a": 2.0, "b": 1.0}
@@ -23,7 +23,7 @@ RIGHT, WRONG = {"b": 2.0, "a": 1.0}, {"a": 2.0, "b": 1.0}
 def stored(rows: list[ResultRow], folder: Path, digest: str = "d" * 64, **settings) -> Path:
     folder.mkdir()
     write_rows(rows, folder / "results.parquet")
-    write_json(leaderboard_of(rows, digest=digest, settings=settings), folder / "leaderboard.json")
+    write_json(build_leaderboard(rows, digest=digest, settings=settings), folder / "leaderboard.json")
     return folder
 
 

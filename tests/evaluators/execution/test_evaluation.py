@@ -23,7 +23,7 @@ from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.plan import EvaluationPlan, make_plan
 from faultset.evaluators.execution.scheduling import local_client, run_plan
 from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
-from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.reports.page import render
 from faultset.evaluators.results.rows import ResultRow
 
@@ -180,7 +180,7 @@ def test_an_episode_without_spans_gets_its_alarm_elsewhere_and_changes_no_other(
 
 def test_the_report_holds_all_that_a_reader_must_see(evaluated):
     plan, rows, _ = evaluated
-    board = leaderboard_of(rows, digest=plan.scope.source.digest, settings={"alarm_detector": "ksigma"})
+    board = build_leaderboard(rows, digest=plan.scope.source.digest, settings={"alarm_detector": "ksigma"})
     page = render(board, rows, plan.specs, plan.scope.source.folder)
     for part in ("detection", "localization", "faults", "episodes", "difficulty", "failures", "methods", "provenance"):
         assert f'id="{part}"' in page
@@ -197,7 +197,7 @@ def test_the_report_holds_all_that_a_reader_must_see(evaluated):
 
 def test_the_report_needs_no_network_and_no_script(evaluated):
     plan, rows, _ = evaluated
-    page = render(leaderboard_of(rows), rows, plan.specs, plan.scope.source.folder)
+    page = render(build_leaderboard(rows), rows, plan.specs, plan.scope.source.folder)
     assert "<script" not in page
     assert not re.findall(r"""(?:src|href)=["'](?!#)""", page)
     assert "url(" not in page
@@ -206,14 +206,14 @@ def test_the_report_needs_no_network_and_no_script(evaluated):
 
 def test_a_report_survives_the_loss_of_the_telemetry(evaluated, tmp_path: Path):
     plan, rows, _ = evaluated
-    page = render(leaderboard_of(rows), rows, plan.specs, tmp_path)
+    page = render(build_leaderboard(rows), rows, plan.specs, tmp_path)
     assert "time plot" not in page, "no line of telemetry is drawn"
     assert 'id="provenance"' in page
 
 
 def test_text_of_methods_cannot_become_markup(make):
     row = make.row(make.truth(), "x", status="error", reason="<script>alert(1)</script>")
-    page = render(leaderboard_of([row]), [row], [], Path("/nowhere"))
+    page = render(build_leaderboard([row]), [row], [], Path("/nowhere"))
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
 

@@ -18,8 +18,8 @@ from faultset.evaluators.execution.batches import expected_answers
 from faultset.evaluators.execution.cut_episodes import CutCopies, known_at
 from faultset.evaluators.execution.settings import EvaluationSettings
 from faultset.evaluators.leaderboards.formats import columns_of, markdown
-from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
-from faultset.evaluators.leaderboards.scores import Setting, curves_of, score_episodes
+from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
+from faultset.evaluators.leaderboards.scores import Setting, build_curves, score_episodes
 from faultset.evaluators.results.rows import ResultRow
 
 SECOND = 1_000_000_000
@@ -183,7 +183,7 @@ def test_curves_over_evidence_and_over_delays_are_apart(make):
     rows += [make.row(make.truth("e1"), ranking={"a": 1.0}, protocol="oracle")]
     found = {
         curve.over: [(p.at_s, p.right.value, p.right_otherwise) for p in curve.points]
-        for curve in curves_of(score_episodes(rows))
+        for curve in build_curves(score_episodes(rows))
     }
     assert found == {"evidence": [(5.0, 1.0, 0.0), (9.0, 1.0, 0.0)], "delay": [(0.0, 1.0, 0.0), (5.0, 1.0, 0.0)]}
 
@@ -200,7 +200,7 @@ def test_the_time_after_a_detectors_alarm_is_counted_from_the_onset(make):
     ]  # fmt: skip
     rows += [make.row(truth, task="rca", answer=right)]
     assert time_to_be_right(rows) == 27.0
-    (curve,) = curves_of(score_episodes(rows))
+    (curve,) = build_curves(score_episodes(rows))
     assert (curve.title, curve.since) == (
         "Level and type right by seconds of evidence",
         "the alarm of a detector",
@@ -219,7 +219,7 @@ def test_detectors_have_a_time_and_a_curve_over_what_is_seen(make):
         make.detection(truth, flagged, protocol="evidence", evidence_s=budget)
         for budget, flagged in ((5.0, []), (10.0, range(68, 71)), (20.0, range(65, 81)))
     ]
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     table = board.table("detection", "detected", app="shop")
     assert table is not None
     assert table.entries[0].metrics["ttd_seen_median"].value == 10.0
@@ -228,7 +228,7 @@ def test_detectors_have_a_time_and_a_curve_over_what_is_seen(make):
     assert [(p.at_s, p.right.value) for p in curve.points] == [(5.0, 0.0), (10.0, 1.0), (20.0, 1.0)]
     text = markdown(board)
     assert "## Share of faults with a true alarm by seconds of evidence" in text
-    without = leaderboard_of(rows[:2]).tables[0]
+    without = build_leaderboard(rows[:2]).tables[0]
     assert "ttd_seen_median" not in [metric.name for metric in columns_of(without)]
 
 
@@ -241,7 +241,7 @@ def test_tables_of_diagnoses_show_the_time_to_diagnose_of_their_own_alarm(make):
         rows.append(
             make.row(truth, task="rca", protocol=protocol, evidence_s=10.0, answer=right, given_alarm_ns=given_ns)
         )
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     for protocol, expected in (("oracle", 10.0), ("detected", 19.0)):
         table = board.table("rca", protocol, app="shop")
         assert table is not None

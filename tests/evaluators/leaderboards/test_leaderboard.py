@@ -11,7 +11,7 @@ import pytest
 
 from faultset.evaluators import Evaluation
 from faultset.evaluators.leaderboards.formats import markdown, write_json
-from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.scoring.alarms import alarms_of
 from faultset.evaluators.scoring.detection import DETECTION_METRICS, AlarmFacts, alarm_facts
 from faultset.evaluators.scoring.localization import AC1
@@ -101,7 +101,7 @@ def test_seeds_are_averaged_before_episodes(make):
 
 
 def test_the_detection_table_separates_an_ideal_detector_from_a_constant(make):
-    table = leaderboard_of(detection_rows(make)).table("detection", "detected", app="shop")
+    table = build_leaderboard(detection_rows(make)).table("detection", "detected", app="shop")
     assert table is not None
     ideal, constant = table.entries
     assert (ideal.baseline, ideal.rank) == ("ideal", 1)
@@ -127,7 +127,7 @@ def test_latent_and_silent_episodes_have_tables_of_their_own(make):
         make.row(make.truth("e1"), ranking=ranking("b")),
         make.row(make.truth("e2", verdict="silent"), ranking=ranking("a")),
     ]
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     headline = board.table("localization", "detected", app="shop")
     silent = board.table("localization", "detected", app="shop", verdict="silent")
     assert headline is not None
@@ -145,7 +145,7 @@ def test_failures_and_missed_alarms_stay_in_the_denominator(make):
         make.row(truths[2], status="no_alarm", reason="ksigma raised no alarm", alarm_source="ksigma"),
         make.row(truths[3]),
     ]
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     table = board.table("localization", "detected", app="shop")
     assert table is not None
     entry = table.entries[0]
@@ -160,7 +160,7 @@ def test_methods_that_see_client_requests_rank_among_themselves(make):
         make.row(make.truth(), "plain", ranking=ranking("a")),
         make.row(make.truth(), "seeing", ranking=ranking("b"), needs=("sli",)),
     ]
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     plain, seeing = (board.table("localization", "detected", app="shop", group=g) for g in ("telemetry", "sli"))
     assert plain is not None
     assert seeing is not None
@@ -174,7 +174,7 @@ def test_protocols_are_never_mixed_and_early_alarms_are_marked(make):
     oracle = make.row(
         truth, protocol="oracle", given_alarm_ns=truth.onset_ns, alarm_source="truth", ranking=ranking("b")
     )
-    board = leaderboard_of([early, oracle])
+    board = build_leaderboard([early, oracle])
     assert early.alarm_given_early
     assert not oracle.alarm_given_early
     assert board.early_alarms == {"before onset": 1}
@@ -189,11 +189,13 @@ def test_applications_come_before_the_pooled_table(make):
         make.row(make.truth("e1"), ranking=ranking("b")),
         make.row(make.truth("e2", app="hotel"), ranking=ranking("a")),
     ]
-    assert [table.app for table in leaderboard_of(rows).tables] == ["hotel", "shop", "all apps"]
+    assert [table.app for table in build_leaderboard(rows).tables] == ["hotel", "shop", "all apps"]
 
 
 def test_guessing_is_printed_for_the_candidates_at_hand(make):
-    table = leaderboard_of([make.row(make.truth(), ranking=ranking("a"))]).table("localization", "detected", app="shop")
+    table = build_leaderboard([make.row(make.truth(), ranking=ranking("a"))]).table(
+        "localization", "detected", app="shop"
+    )
     assert table is not None
     assert table.floor["ac1"].value == pytest.approx(1 / 5)
     assert table.floor["avg5"].value == pytest.approx(3 / 5)
@@ -207,20 +209,20 @@ def test_difficulty_follows_from_the_rules(make):
         make.row(t, "loudest-log", kind="control", ranking=ranking("b" if i == 1 else "a"))
         for i, t in enumerate(truths)
     ]
-    strata = {stratum.name: stratum.episodes for stratum in leaderboard_of(rows).strata}
+    strata = {stratum.name: stratum.episodes for stratum in build_leaderboard(rows).strata}
     assert strata == {"trivial": ("e0",), "one modality": ("e1",), "hard": ("e2",)}
 
 
 def test_quick_episodes_mark_the_results(make):
     rows = [make.row(make.truth(profile="quick"), ranking=ranking("b"))]
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     assert board.quick
     assert "**quick**" in markdown(board)
 
 
 def test_json_has_nulls_with_reasons_instead_of_nan(make, tmp_path: Path):
     rows = [make.detection(make.truth(), range(65, 101)), make.detection(make.truth("e2"), [])]
-    write_json(leaderboard_of(rows), tmp_path / "leaderboard.json")
+    write_json(build_leaderboard(rows), tmp_path / "leaderboard.json")
     content = json.loads((tmp_path / "leaderboard.json").read_text())
     metrics = content["tables"][0]["entries"][0]["metrics"]
     assert metrics["timed_balanced_accuracy"]["value"] is None
@@ -229,7 +231,7 @@ def test_json_has_nulls_with_reasons_instead_of_nan(make, tmp_path: Path):
 
 
 def test_markdown_has_counts_intervals_and_the_floor(make):
-    text = markdown(leaderboard_of(detection_rows(make), digest="d" * 64))
+    text = markdown(build_leaderboard(detection_rows(make), digest="d" * 64))
     assert "1.00 [0.44, 1.00] 3/3" in text
     assert "| guessing |" in text
     assert "thresholds: reference" in text

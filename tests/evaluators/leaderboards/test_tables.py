@@ -11,9 +11,9 @@ import pytest
 
 from faultset.evaluators.leaderboards.fault_loudness import GRAY_FAULTS, LOUD_FAULTS
 from faultset.evaluators.leaderboards.formats import columns_of, leaderboard_frame, markdown, write_json
-from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.leaderboards.rendering import render_table
-from faultset.evaluators.leaderboards.terminal import text_of
+from faultset.evaluators.leaderboards.terminal import render_text
 from faultset.evaluators.reports.page import render
 from faultset.evaluators.results.rows import ResultRow, read_rows, write_rows
 from faultset.evaluators.results.truth import FaultTruth
@@ -27,7 +27,7 @@ def ranking(*names: str) -> dict[str, float]:
 
 
 def table_of(rows: list[ResultRow], task: str, protocol: str = "detected", app: str = "shop", **options):
-    table = leaderboard_of(rows, **options).table(task, protocol, app=app)
+    table = build_leaderboard(rows, **options).table(task, protocol, app=app)
     assert table is not None
     return table
 
@@ -53,7 +53,7 @@ def test_a_threshold_from_training_gets_columns_of_its_own(make):
     rows = [scores_row(make, truth, [1.0] * 30 + [4.0] * 30) for truth in faults]
     rows += [scores_row(make, calm, quiet)]
     rows += [scores_row(make, make.healthy("h2"), [2.0] * 60, protocol="calibration")]
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     table = board.table("detection", "detected", app="shop")
     assert table is not None
     metrics = table.entries[0].metrics
@@ -124,7 +124,7 @@ def test_a_delay_curve_compares_with_the_same_episodes(make):
     long, short = make.truth("e1"), make.truth("e2", view_end_ns=make.truth().view_end_ns - 20 * SECOND)
     rows = [make.row(t, protocol="delayed", delay_s=0.0, ranking=ranking("b")) for t in (long, short)]
     rows += [make.row(long, protocol="delayed", delay_s=10.0, ranking=ranking("a"))]
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     (curve,) = board.curves
     assert [(p.at_s, p.right.value, p.right.n, p.right_otherwise) for p in curve.points] == [
         (0.0, 1.0, 2, 1.0),
@@ -147,7 +147,7 @@ def test_root_cause_tables_have_joint_parts_and_the_best_constant(make):
     rows = [diagnosis(make, truth, *answer) for truth, answer in zip(truths, answers, strict=True)]
     rows += [diagnosis(make, make.healthy("h1"), None, None), diagnosis(make, make.healthy("h2"), "A", "m")]
     rows += [diagnosis(make, make.truth("e9", system_level=None, fault_type=None), "A", "m")]
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     table = board.table("rca", "detected", app="shop")
     assert table is not None
     metrics = table.entries[0].metrics
@@ -164,7 +164,7 @@ def test_root_cause_tables_have_joint_parts_and_the_best_constant(make):
 def test_episodes_of_unknown_verdict_count_as_headline_and_are_named(make):
     rows = [make.row(make.truth("e1", verdict="unknown"), ranking=ranking("b"))]
     rows += [make.row(make.truth("e2"), ranking=ranking("a"))]
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     table = board.table("localization", "detected", app="shop")
     assert table is not None
     assert table.entries[0].metrics["ac1"].value == 0.5
@@ -181,7 +181,7 @@ def test_a_fault_without_a_known_cause_or_onset_is_counted_and_left_out(make):
         make.detection(lost, range(65, 101)),
         make.detection(make.healthy(), []),
     ]
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     localization_facts, detection_facts = (
         board.table(task, "detected", app="shop") for task in ("localization", "detection")
     )
@@ -224,7 +224,7 @@ def test_misses_are_sorted_and_their_distance_counted(make):
     calls = (("a", "b"), ("c", "d"))
     firsts = [ranking("b"), ranking("a"), ranking("c"), {}]
     rows = [make.row(make.truth(f"e{i}", calls=calls), ranking=r) for i, r in enumerate(firsts)]
-    (miss,) = leaderboard_of(rows).misses
+    (miss,) = build_leaderboard(rows).misses
     assert (miss.hit, miss.symptom, miss.unrelated, miss.none) == (0.25, 0.25, 0.25, 0.25)
     assert miss.hops == {"0": 1, "1": 1, "inf": 1, "none": 1}
 
@@ -235,7 +235,7 @@ def test_the_pooled_table_predicts_one_more_application(make):
         for app, right in (("x", 4), ("y", 2), ("z", 3))
         for i in range(4)
     ]
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     assert [table.app for table in board.tables] == ["x", "y", "z", "all apps"]
     across = board.tables[-1].entries[0].across
     assert across is not None
@@ -251,7 +251,7 @@ def test_the_prediction_is_of_the_number_that_the_table_is_ranked_by(make):
         rows += [make.detection(t, [60, 61] if i < detected else [], "method") for i, t in enumerate(truths)]
         rows += [make.detection(t, [], "silent", kind="control") for t in truths]
         rows += [make.detection(make.healthy(f"{app}n", app=app), [], name) for name in ("method", "silent")]
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     pooled = board.tables[-1]
     assert pooled.app == "all apps"
     assert pooled.metrics[0].name == "timed_balanced_accuracy"
@@ -272,8 +272,8 @@ def test_everything_survives_being_stored_and_scored_again(make, tmp_path: Path)
     again = read_rows(tmp_path / "results.parquet")
     assert again == sorted(rows, key=lambda row: row.key)
     first, second = tmp_path / "first.json", tmp_path / "second.json"
-    write_json(leaderboard_of(rows), first)
-    write_json(leaderboard_of(again, policies=chosen_policies([])), second)
+    write_json(build_leaderboard(rows), first)
+    write_json(build_leaderboard(again, policies=chosen_policies([])), second)
     assert json.loads(first.read_text()) == json.loads(second.read_text())
     assert not math.isnan(json.loads(first.read_text())["curves"][0]["points"][0]["right"]["value"])
 
@@ -283,7 +283,7 @@ def test_a_constant_control_has_no_spread_and_a_silent_method_has(make):
     calm = [make.healthy(f"h{i}") for i in range(6)]
     rows = [make.detection(truth, [], "always-no", kind="control") for truth in [*faulty, *calm]]
     rows += [make.detection(truth, [], "silent") for truth in [*faulty, *calm]]
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     table = board.table("detection", "detected", app="shop")
     assert table is not None
     by_name = {entry.baseline: entry.metrics["timed_balanced_accuracy"] for entry in table.entries}
@@ -304,7 +304,7 @@ SEVERAL = {
 def test_the_level_and_type_of_one_of_several_faults_are_right_and_one_of_each_is_not(make):
     truths = [make.truth(f"e{number}", **SEVERAL) for number in range(3)]
     answers = [("A", "m"), ("V", "n"), ("A", "n")]
-    board = leaderboard_of([diagnosis(make, truth, *pair) for truth, pair in zip(truths, answers, strict=True)])
+    board = build_leaderboard([diagnosis(make, truth, *pair) for truth, pair in zip(truths, answers, strict=True)])
     metrics = board.tables[0].entries[0].metrics
     assert metrics["joint"].value == pytest.approx(2 / 3)
     assert (metrics["level"].value, metrics["type"].value) == (1.0, 1.0)
@@ -316,18 +316,18 @@ def test_the_level_and_type_of_one_of_several_faults_are_right_and_one_of_each_i
 def test_a_diagnosis_that_all_faults_share_is_exact(make):
     faults = tuple(fault._replace(system_level="A", fault_type="m") for fault in SEVERAL["faults"])
     truth = make.truth(**(SEVERAL | {"faults": faults, "system_level": "A", "fault_type": "m"}))
-    metrics = leaderboard_of([diagnosis(make, truth, "A", "m")]).tables[0].entries[0].metrics
+    metrics = build_leaderboard([diagnosis(make, truth, "A", "m")]).tables[0].entries[0].metrics
     assert (metrics["exact_diagnosis"].value, metrics["diagnosis_f1"].value) == (1.0, 1.0)
 
 
 def test_a_leaderboard_says_how_it_counts_episodes_with_several_causes(make):
     truth = make.truth(**SEVERAL)
-    board = leaderboard_of([make.row(truth, ranking=ranking("b", "a", "c"))])
+    board = build_leaderboard([make.row(truth, ranking=ranking("b", "a", "c"))])
     metrics = board.tables[0].entries[0].metrics
     assert (metrics["ac1"].value, metrics["hit1"].value, metrics["recall3"].value) == (1.0, 1.0, 1.0)
     assert (metrics["exact_set"].value, metrics["set_f1"].value) == (0.0, pytest.approx(2 / 3))
     assert "episodes with several root causes: 1" in markdown(board)
-    assert "several root causes" not in markdown(leaderboard_of([make.row(make.truth(), ranking=ranking("b"))]))
+    assert "several root causes" not in markdown(build_leaderboard([make.row(make.truth(), ranking=ranking("b"))]))
 
 
 def mixed_rows(make) -> list[ResultRow]:
@@ -354,7 +354,7 @@ def test_where_one_threshold_comes_from_training_all_detectors_are_ranked_by_tha
     }
     assert by["strict"]["event_recall[reference]"].value == 0.0
     assert not by["mine"]["event_recall[reference]"].known
-    assert table.header in markdown(leaderboard_of(rows))
+    assert table.header in markdown(build_leaderboard(rows))
     alone = table_of([row for row in rows if row.baseline == "strict"], "detection")
     assert alone.threshold_rule == "reference"
     assert alone.entries[0].metrics["event_recall"].value == 0.0
@@ -383,11 +383,11 @@ def test_a_table_ends_with_the_best_method_against_the_strongest_control(make, r
     table = table_of(rows, "localization")
     standing = f"best method method: {standing}"
     assert table.standing == standing
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     assert f"**{standing}.**" in markdown(board)
-    assert standing in " ".join(text_of(board, 200).split())
+    assert standing in " ".join(render_text(board, 200).split())
     assert ("beats it" in markdown(board)) == (right == 12)
-    assert standing.split(": ")[1].split(" vs")[0].split(" [")[0] in text_of(board, 120).split("best method")[0]
+    assert standing.split(": ")[1].split(" vs")[0].split(" [")[0] in render_text(board, 120).split("best method")[0]
     frame = leaderboard_frame(board.tables).set_index("baseline")
     assert frame.loc["method", "beats_control"] == (right == 12)
     assert frame.loc["method", "control"] == "guess"
@@ -399,7 +399,7 @@ def test_a_diagnosis_without_a_label_to_learn_from_has_too_few_episodes_and_no_s
     truth = make.truth(fault="cpu-hog")
     rows = [diagnosis(make, truth, None, None, baseline=name, **trained) for name in ("constant", "forest")]
     rows[0] = replace(rows[0], kind="control")
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     table = board.tables[0]
     assert [entry.metrics["joint"].known for entry in table.entries] == [False, False]
     assert table.note.startswith(
@@ -408,24 +408,24 @@ def test_a_diagnosis_without_a_label_to_learn_from_has_too_few_episodes_and_no_s
     assert table.standing == ""
     assert markdown(board).count("| too few episodes |") >= 2
     assert markdown(board).lower().count("too few episodes: ") == len(board.tables)
-    assert "gray faults:" not in text_of(board, 120)
-    assert text_of(board, 120).lower().count("too few episodes: ") == 1
+    assert "gray faults:" not in render_text(board, 120)
+    assert render_text(board, 120).lower().count("too few episodes: ") == 1
     page = render(board, rows, [], Path("/nowhere"))
     assert "too few episodes" in page
     assert "0.00" not in page
     learned = diagnosis(make, truth, None, None)
-    assert leaderboard_of([learned]).tables[0].entries[0].metrics["joint"].value == 0.0
+    assert build_leaderboard([learned]).tables[0].entries[0].metrics["joint"].value == 0.0
 
 
 def test_a_number_over_answered_episodes_stands_beside_the_one_that_counts_misses(make):
     truths = [make.truth(f"e{i}", fault=f"fault-{i}") for i in range(4)]
     rows = [make.row(truth, ranking=ranking("b")) for truth in truths[:3]]
     rows.append(make.row(truths[3], status="cannot", reason="no spans"))
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     metrics = board.tables[0].entries[0].metrics
     assert (metrics["ac1"].value, metrics["ac1_answered"].value, metrics["ac1_answered"].n) == (0.75, 1.0, 3)
-    assert "1.00 n=3" in text_of(board, 120)
-    assert "AC@1 answered" not in text_of(leaderboard_of(rows[:3]), 120)
+    assert "1.00 n=3" in render_text(board, 120)
+    assert "AC@1 answered" not in render_text(build_leaderboard(rows[:3]), 120)
 
 
 def test_gray_and_loud_faults_have_tables_of_their_own_and_unknown_faults_have_none(make):
@@ -436,7 +436,7 @@ def test_gray_and_loud_faults_have_tables_of_their_own_and_unknown_faults_have_n
             truth = make.truth(name, fault=name)
             rows.append(make.row(truth, "watcher", ranking=ranking("b" if loudness == "loud" else "a")))
             rows.append(make.row(truth, "guess", kind="control", ranking=ranking("a")))
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     gray, loud = (board.table("localization", "detected", app="shop", faults=faults) for faults in ("gray", "loud"))
     assert gray is not None
     assert loud is not None
@@ -445,9 +445,11 @@ def test_gray_and_loud_faults_have_tables_of_their_own_and_unknown_faults_have_n
         2,
         "localization · given: alarm of a detector · shop · manifest · gray faults",
     )
-    assert "2 gray faults: guess 0.00" not in text_of(board, 120)
-    assert "2 loud faults: watcher 1.00, control guess 0.00" in " ".join(text_of(board, 120).split())
-    assert {table.faults for table in leaderboard_of([make.row(make.truth(), ranking=ranking("b"))]).tables} == {"all"}
+    assert "2 gray faults: guess 0.00" not in render_text(board, 120)
+    assert "2 loud faults: watcher 1.00, control guess 0.00" in " ".join(render_text(board, 120).split())
+    assert {table.faults for table in build_leaderboard([make.row(make.truth(), ranking=ranking("b"))]).tables} == {
+        "all"
+    }
 
 
 def test_the_gray_and_loud_faults_are_those_of_the_catalogue():
@@ -465,7 +467,7 @@ def test_a_table_of_one_application_says_how_often_each_candidate_is_a_cause(mak
         for i, name in enumerate(causes)
     ]
     rows.append(make.row(make.truth("e9", app="hotel"), ranking=ranking("b")))
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     text = "5 candidates, of which 2 are ever a cause: b 75%, c 25%"
     assert [table.target_text for table in board.tables if table.app == "shop"] == [text]
     assert text in markdown(board)
@@ -488,8 +490,8 @@ def test_less_evidence_has_columns_beside_the_whole_view(make):
     values = {name: (metrics[name].value, metrics[name].n) for name in ("ac1_10s", "ac1_30s", "ac1")}
     assert values == {"ac1_10s": (pytest.approx(1 / 3), 3), "ac1_30s": (1.0, 3), "ac1": (1.0, 3)}
     assert metrics["ac1_60s"].reason == "methods were not run with 60 s of evidence; add --evidence 10,30,60"
-    assert "--evidence 10,30,60" in markdown(leaderboard_of(rows[:3]))
-    assert "rankings may differ" not in markdown(leaderboard_of(rows))
+    assert "--evidence 10,30,60" in markdown(build_leaderboard(rows[:3]))
+    assert "rankings may differ" not in markdown(build_leaderboard(rows))
 
 
 def test_a_reconstruction_shows_its_range_over_settings_and_is_ranked_by_the_default(make):
@@ -500,13 +502,13 @@ def test_a_reconstruction_shows_its_range_over_settings_and_is_ranked_by_the_def
         for name, count in right.items()
         for i, truth in enumerate(truths)
     ]
-    board = leaderboard_of(rows, reconstructions=["old"])
+    board = build_leaderboard(rows, reconstructions=["old"])
     by_name = {entry.baseline: entry for entry in board.tables[0].entries}
     assert by_name.keys() == {"old", "other", "alone[x]"}
     assert (by_name["old"].rank, by_name["old"].metrics["ac1"].value) == (3, 0.5)
     assert by_name["old"].range_text == "0.25 to 0.75 over 3 settings"
     assert "method, reconstruction 0.25 to 0.75 over 3 settings" in markdown(board)
-    assert "old (0.25 to 0.75 over 3 settings)" in text_of(board, 120)
+    assert "old (0.25 to 0.75 over 3 settings)" in render_text(board, 120)
     frame = leaderboard_frame(board.tables).set_index("baseline")
     assert [frame.loc["old", name] for name in ("settings_low", "settings_high", "reconstruction")] == [
         0.25,
@@ -522,7 +524,7 @@ def test_the_detection_table_shows_both_policies_and_a_number_without_threshold_
     calibration = {"baseline": "quiet-detector", "protocol": "calibration"}
     rows.append(scores_row(make, make.healthy("h9"), [2.0] * 60, **calibration))
     rows += [make.detection(row.truth, [], "always-no", kind="control") for row in rows[:16]]
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     text = render_table(board.tables[0], kinds=False).fit(120)
     shown = dict(zip((column.title for column in text.columns), (cell.text for cell in text.rows[0]), strict=True))
     # the detector's own threshold of 5 sees nothing; 2, the highest score in training, finds every fault
@@ -530,4 +532,4 @@ def test_the_detection_table_shows_both_policies_and_a_number_without_threshold_
     assert (shown["timed balanced accuracy"], shown["vs always-no"]) == ("0.50", "+0.00")
     assert shown["timed balanced accuracy, train-quantile(0.995)"] == "1.00"
     assert (shown["balanced accuracy"], float(shown["VUS-PR"]) > 0.9) == ("0.50", True)
-    assert max(map(len, text_of(board, 120).splitlines())) <= 120
+    assert max(map(len, render_text(board, 120).splitlines())) <= 120

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.leaderboards import terminal
-from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.scoring.metrics import Metric
 
 OWN = Metric(name="own", title="own metric", task="localization", meaning="always a half", compute=lambda row: 0.5)
@@ -20,7 +20,7 @@ def printed(make, width: int, *scorers: Metric) -> str:
     truths = [make.truth(f"e{i}", fault=f"fault-{i}") for i in range(3)]
     rows = [make.row(truth, "a-method-of-a-long-name", ranking={"b": 1.0}) for truth in truths]
     console = Console(width=width, file=io.StringIO(), record=True)
-    terminal.show(leaderboard_of(rows, scorers=scorers), console)
+    terminal.show(build_leaderboard(rows, scorers=scorers), console)
     return console.export_text()
 
 
@@ -33,10 +33,12 @@ def test_columns_that_do_not_fit_are_named(make):
 
 def test_the_head_names_the_files_that_imported_cases_were_read_from(make):
     board = replace(
-        leaderboard_of([make.row(make.truth(), "mine", ranking={"b": 1.0})]),
+        build_leaderboard([make.row(make.truth(), "mine", ranking={"b": 1.0})]),
         settings={"imported_files": {"simple_data.csv": 7, "data.csv": 2}},
     )
-    assert "(sha256 unknown), imported from data.csv (2), simple_data.csv (7), split" in terminal.text_of(board, 200)
+    assert "(sha256 unknown), imported from data.csv (2), simple_data.csv (7), split" in terminal.render_text(
+        board, 200
+    )
 
 
 def test_a_wide_terminal_shows_all_columns(make):
@@ -63,7 +65,7 @@ def test_a_large_leaderboard_fits_a_screen_and_keeps_what_users_bring(make):
             rows.append(make.detection(truth, range(65, 101), f"method-{number}"))
     rows += [make.row(truth, "mine", kind="external", ranking={"c": 1.0}) for truth in truths]
     rows += [make.row(truth, "guess", kind="control", ranking={"d": 1.0}) for truth in truths]
-    text = terminal.text_of(leaderboard_of(rows), 120)
+    text = terminal.render_text(build_leaderboard(rows), 120)
     assert len(text.splitlines()) < 50
     assert [line.split()[1] for line in text.splitlines() if line.split()[1:2] in (["mine"], ["guess"])] == [
         "guess",
@@ -81,7 +83,7 @@ def test_the_table_of_a_task_is_that_in_which_answers_of_users_stand(make):
     both = [(truth, protocol) for truth in truths for protocol in ("detected", "oracle")]
     rows = [make.row(truth, "method", ranking={"b": 1.0}, protocol=protocol) for truth, protocol in both]
     rows += [make.row(truth, "mine", kind="external", ranking={"c": 1.0}, protocol="oracle") for truth in truths]
-    text = terminal.text_of(leaderboard_of(rows), 120)
+    text = terminal.render_text(build_leaderboard(rows), 120)
     assert "given: true onset" in text
     assert "mine" in text
     assert "1 more table (" in text

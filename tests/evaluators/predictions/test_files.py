@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from faultset.core.errors import DataError, FaultsetError, UsageError
-from faultset.datasets.testing.mutations import mutated, mutation_seeds
+from faultset.datasets.testing.mutations import mutate, mutation_seeds
 from faultset.evaluators.predictions import files
 from faultset.evaluators.predictions.files import (
     ALARMS,
@@ -211,7 +211,7 @@ def test_a_changed_file_is_read_or_refused(name: str, suffix: str, make: Any, tm
     truths = {"e1": make.truth(), "h1": make.healthy()}
     refused = 0
     for seed in mutation_seeds():
-        file.write_bytes(mutated(whole, random.Random(f"{name}/{seed}")))
+        file.write_bytes(mutate(whole, random.Random(f"{name}/{seed}")))
         said = ""
         try:
             check_predictions(read_prediction_file(file), truths, "shop version 1.0.0")

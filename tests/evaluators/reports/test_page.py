@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from faultset.evaluators.leaderboards.formats import markdown
-from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.leaderboards.scores import KIND_ORDER, score_episodes
 from faultset.evaluators.reports import episode_difficulty
 from faultset.evaluators.reports.figures import delay_charts, scatter_plots
@@ -19,7 +19,7 @@ from faultset.evaluators.reports.figures.heat_maps import heat_maps
 from faultset.evaluators.reports.method_cards import top_methods
 from faultset.evaluators.reports.page import render
 from faultset.evaluators.results.rows import ResultRow
-from faultset.evaluators.scoring.registry import right_of
+from faultset.evaluators.scoring.registry import score_correctness
 
 SECOND = 1_000_000_000
 NOWHERE = Path("/nowhere")
@@ -30,7 +30,7 @@ def ranking(*names: str) -> dict[str, float]:
 
 
 def page_of(rows: list[ResultRow], **options) -> str:
-    return render(leaderboard_of(rows, **options), rows, [], NOWHERE)
+    return render(build_leaderboard(rows, **options), rows, [], NOWHERE)
 
 
 def many_rows(make, episodes: int = 20, apps: tuple[str, ...] = ("shop",)) -> list[ResultRow]:
@@ -47,8 +47,8 @@ def many_rows(make, episodes: int = 20, apps: tuple[str, ...] = ("shop",)) -> li
 
 def test_a_failed_detector_is_wrong_in_the_report_too(make):
     broken = {"status": "error", "alarm_ns": None, "answer": {}, "task": "detection"}
-    assert right_of(make.row(make.truth(), **broken)) == 0.0
-    assert right_of(make.row(make.healthy(), **broken)) == 0.0
+    assert score_correctness(make.row(make.truth(), **broken)) == 0.0
+    assert score_correctness(make.row(make.healthy(), **broken)) == 0.0
 
 
 def test_finer_levels_are_in_the_report_where_the_truth_has_them(make):
@@ -70,7 +70,7 @@ def test_best_methods_named_ones_and_first_controls_are_shown_in_their_order():
 
 
 def test_a_forest_plot_places_values_intervals_and_guessing(make):
-    table = leaderboard_of(many_rows(make)).table("localization", "detected", app="shop")
+    table = build_leaderboard(many_rows(make)).table("localization", "detected", app="shop")
     assert table is not None
     drawn = forest(table, "ac1")
     bar = next(bar for bar in drawn.shown if bar.name == "one")
@@ -80,7 +80,7 @@ def test_a_forest_plot_places_values_intervals_and_guessing(make):
 
 
 def test_systems_stand_side_by_side_with_all_of_them_last(make):
-    board = leaderboard_of(many_rows(make, 4, ("x", "y", "z")))
+    board = build_leaderboard(many_rows(make, 4, ("x", "y", "z")))
     tables = [t for t in board.tables if t.task == "localization"]
     matrix = systems(tables)
     assert [app for app, _ in matrix.columns] == ["x", "y", "z", "all apps"]
@@ -93,7 +93,7 @@ def test_systems_stand_side_by_side_with_all_of_them_last(make):
 def test_the_trade_off_counts_false_alarms_per_hour(make):
     rows = many_rows(make)
     rows += [make.detection(row.truth, [], "deaf") for row in rows if row.baseline == "hearing"]
-    board, scores = leaderboard_of(rows), score_episodes(rows)
+    board, scores = build_leaderboard(rows), score_episodes(rows)
     table = board.table("detection", "detected", app="shop")
     assert table is not None
     plane = scatter_plots.tradeoff(scores, table)
@@ -127,7 +127,7 @@ def test_curves_end_where_few_episodes_are_left(make):
     truths = [make.truth(f"e{i}") for i in range(5)]
     rows = [make.row(t, protocol="delayed", delay_s=d, ranking=ranking("b")) for t in truths for d in (0.0, 10.0)]
     rows += [make.row(truths[0], protocol="delayed", delay_s=20.0, ranking=ranking("a"))]
-    (chart,) = delay_charts.curve_charts(leaderboard_of(rows).curves)
+    (chart,) = delay_charts.curve_charts(build_leaderboard(rows).curves)
     assert [(text, n) for _, text, n in chart.delays] == [("0", 5), ("10", 5)]
     assert chart.columns == ("0", "10", "20")
     assert [text for _, text, _ in chart.rows[0][2]] == ["1.00", "1.00", "0.00"]
@@ -137,7 +137,7 @@ def test_episodes_that_nobody_solves_come_first(make):
     easy, hard = make.truth("easy"), make.truth("hard", fault="leak")
     rows = [make.row(easy, ranking=ranking("b")), make.row(hard, ranking=ranking("a"))]
     rows += [make.row(hard, "last-change", kind="control", ranking=ranking("b"))]
-    board, scores = leaderboard_of(rows), score_episodes(rows)
+    board, scores = build_leaderboard(rows), score_episodes(rows)
     first, second = episode_difficulty.episode_difficulties(board, scores)
     assert (first.episode, first.unsolved, second.unsolved) == ("hard", True, False)
     given_alarm = first.tasks[1]
@@ -166,7 +166,7 @@ def test_all_parts_are_there_and_nothing_comes_from_elsewhere(make):
 
 def test_the_report_links_to_the_explorer_in_place_of_drawings(make):
     rows = many_rows(make)
-    page = render(leaderboard_of(rows), rows, [], Path("/data/my shop"), results=Path("/results"))
+    page = render(build_leaderboard(rows), rows, [], Path("/data/my shop"), results=Path("/results"))
     assert "faultset dataset explore &#39;/data/my shop&#39; --results /results" in page
     assert "<polyline" not in page
 
@@ -180,7 +180,7 @@ def test_methods_that_see_the_source_of_the_labels_are_in_no_common_ranking(make
         for truth in truths
         for delay in (0.0, 10.0)
     ]
-    board, scores = leaderboard_of(rows), score_episodes(rows)
+    board, scores = build_leaderboard(rows), score_episodes(rows)
     maps = {name for heat in heat_maps(scores) for name, _, _ in (*heat.shown, *heat.folded)}
     solvers = episode_difficulty.episode_difficulties(board, scores)[0].tasks[1]
     assert {"one", "two", "hearing"} <= maps

@@ -18,7 +18,7 @@ from faultset.evaluators.evaluation import FILES, Evaluation
 from faultset.evaluators.evaluation_call import results_folder
 from faultset.evaluators.execution.checkpoint import Checkpoint
 from faultset.evaluators.leaderboards.formats import markdown
-from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.leaderboards.terminal import show
 from faultset.evaluators.results.output_folder import check_writable, writing
 
@@ -107,7 +107,7 @@ def test_names_are_neither_markup_nor_terminal_commands(make):
 
     evil = 'x<svg onload="alert(1)">|\x1b[2J\x1b]0;title\x07'
     rows = [make.row(make.truth("e1", app=evil, fault=evil), evil, ranking={"b": 1.0}, reason=evil, status="error")]
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     text = markdown(board)
     assert "<svg" not in text
     assert "&lt;svg" in text

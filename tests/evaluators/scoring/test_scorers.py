@@ -15,7 +15,7 @@ from faultset.evaluators.comparison.pairing import compare
 from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.leaderboards import scores, terminal
 from faultset.evaluators.leaderboards.formats import leaderboard_frame, markdown, to_json
-from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.reports.page import render
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.scoring.localization import hit_at
@@ -48,7 +48,7 @@ def rows_of(make, answers: str) -> list[ResultRow]:
 
 def test_an_own_metric_is_in_json_markdown_terminal_and_report(make, installed):
     rows = rows_of(make, "bba")
-    board = leaderboard_of(rows)
+    board = build_leaderboard(rows)
     (table,) = board.tables
     assert table.entries[0].metrics["first_letter"].value == pytest.approx(2 / 3)
     assert table.entries[0].metrics["first_letter"].interval_known
@@ -70,7 +70,7 @@ def test_hit_at_10_needs_one_declaration(make, monkeypatch: pytest.MonkeyPatch):
     ranking = {name: -float(number) for number, name in enumerate(names)}
     truths = [make.truth(f"e{i}", fault=f"fault-{i}", candidates=names, causes=((names[i],),)) for i in (3, 8, 9, 12)]
     new, old = ([make.row(truth, ranking=answer) for truth in truths] for answer in (ranking, {}))
-    board = leaderboard_of(new)
+    board = build_leaderboard(new)
     (table,) = board.tables
     assert (table.entries[0].metrics["hit10"].value, table.floor["hit10"].value) == (0.75, 0.5)
     assert to_json(board)["tables"][0]["entries"][0]["metrics"]["hit10"]["k"] == 3
@@ -89,7 +89,7 @@ def test_an_own_metric_is_compared(make, installed):
 def test_a_scorer_that_raises_is_named_once_and_its_value_is_missing(make, caplog: pytest.LogCaptureFixture):
     broken = dataclasses.replace(FIRST_LETTER, name="broken", compute=lambda row: 1 / 0)
     with caplog.at_level(logging.WARNING):
-        board = leaderboard_of(rows_of(make, "bba"), scorers=[broken])
+        board = build_leaderboard(rows_of(make, "bba"), scorers=[broken])
     assert board.tables[0].entries[0].metrics["broken"].reason == "no scored episode"
     assert [record.getMessage().partition(" failed")[0] for record in caplog.records] == ['the scorer "broken"']
 
@@ -98,5 +98,5 @@ def test_what_is_nan_is_left_out_and_counted(make):
     some = dataclasses.replace(
         FIRST_LETTER, name="some", compute=lambda row: math.nan if row.episode == "e0" else float("b" in row.ranking)
     )
-    estimate = leaderboard_of(rows_of(make, "bba"), scorers=[some]).tables[0].entries[0].metrics["some"]
+    estimate = build_leaderboard(rows_of(make, "bba"), scorers=[some]).tables[0].entries[0].metrics["some"]
     assert (estimate.value, estimate.n) == (0.5, 2)

@@ -42,7 +42,7 @@ from faultset.collector.plans.requests import CampaignRequest, make_request
 from faultset.collector.platforms.hosts import open_host
 from faultset.core.errors import PlatformError, UsageError
 from faultset.core.files import translate_resource_errors
-from faultset.core.locks import locked
+from faultset.core.locks import lock_folder
 from faultset.datasets.format.versions import create_version, list_versions, read_manifest
 
 _log = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ def collect(
             notify(sentence)
         make_output_folder(root)
         stack.enter_context(translate_resource_errors(root))
-        lock = stack.enter_context(locked(root, "collect", notify=notify))
+        lock = stack.enter_context(lock_folder(root, "collect", notify=notify))
         destination.update()
         campaign = _Campaign(source, destination, host, notify, jobs=jobs, fresh=fresh)
         campaign.prepare(settings)

@@ -29,7 +29,7 @@ from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.recorded_plans import identify_code
 from faultset.collector.platforms.hosts import PlatformHost, open_host
-from faultset.core.dask_clients import connected, lost_errors
+from faultset.core.dask_clients import connect_client, lost_errors
 from faultset.core.errors import FaultsetError, PlatformError, UsageError, in_one_sentence
 
 if TYPE_CHECKING:
@@ -343,7 +343,7 @@ def open_workers(
         The scheduler does not answer, or no worker can run episodes.
     """
     folder = str(destination.for_workers().folder) if destination.is_shared else None
-    with connected(address, folder, _module_for_workers) as client:
+    with connect_client(address, folder, _module_for_workers) as client:
         yield WorkerHosts(client, address, destination, plans, here, jobs)
 
 

@@ -35,7 +35,7 @@ from faultset.collector.platforms.hosts import PlatformHost, open_host
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.core.files import replace_text, translate_resource_errors
 from faultset.core.json_text import canonical_json
-from faultset.core.locks import LOCK, locked
+from faultset.core.locks import LOCK, lock_folder
 from faultset.core.reading.documents import STRICT, read_document
 
 MITIGATIONS = "mitigations"
@@ -170,7 +170,7 @@ def mitigate(
     began = time.monotonic()
     with translate_resource_errors(root):
         make_output_folder(root / MITIGATIONS)
-        with locked(root, "mitigate", notify=notify) as lock:
+        with lock_folder(root, "mitigate", notify=notify) as lock:
             for sentence in remove_abandoned(root, lambda platform: host.here).left:
                 notify(sentence)
             done = {name.id: attempt for name in planned if (attempt := _read(root, name)) is not None}

@@ -18,7 +18,7 @@ from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import CampaignRequest
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.files import replace_text
-from faultset.core.reading.documents import checked, read_document
+from faultset.core.reading.documents import check_type, read_document
 from faultset.core.suggestions import suggest
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.labels import read_label
@@ -102,7 +102,7 @@ def write_campaign(
 
 def _has_request(record: Mapping[str, Any], request: CampaignRequest | None) -> bool:
     recorded = record["request"]
-    return (None if recorded is None else checked(recorded, CampaignRequest, "a request")) == request
+    return (None if recorded is None else check_type(recorded, CampaignRequest, "a request")) == request
 
 
 def code_changes(root: Path, request: CampaignRequest | None, code: Mapping[str, str]) -> list[str]:
@@ -159,7 +159,7 @@ def as_options(record: Mapping[str, Any]) -> dict[str, Any]:
 def _read(root: Path, campaign: str) -> dict[str, Any]:
     path = campaign_file(root, campaign)
     record = read_document(path, dict[str, Any], below=root, limit_bytes=LIMIT_BYTES)
-    checked(record, _CampaignRecord, str(path))
+    check_type(record, _CampaignRecord, str(path))
     return record
 
 

@@ -37,13 +37,13 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
     """
     from faultset.collector.verdicts.latent import from_json
     from faultset.collector.verdicts.later_verdicts import UNKNOWN, judge_again
-    from faultset.core.command_line.progress import reported
+    from faultset.core.command_line.progress import report_progress
     from faultset.core.reading.regular_files import read_regular
 
     calibrations = None
     if file is not None:
         calibrations = from_json(read_regular(file, limit_bytes=_LARGEST).decode(errors="replace"), str(file))
-    with reported("episodes") as progress:
+    with report_progress("episodes") as progress:
         made = judge_again(dataset, out, calibrations=calibrations, version=version, progress=progress)
     judged = made.provenance["judged_from"]["judged"]
     left = sum(made.label(episode).verdict == UNKNOWN for episode in made.episodes)

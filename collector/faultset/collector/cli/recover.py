@@ -47,7 +47,7 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
     from faultset.collector.platforms.hosts import TelemetryInstaller, open_host
     from faultset.core.errors import DataError, UsageError
     from faultset.core.files import translate_resource_errors
-    from faultset.core.locks import locked
+    from faultset.core.locks import lock_folder
     from faultset.core.printable import printable
 
     host = open_host(platform, platform_settings(context=context))
@@ -63,7 +63,7 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
         if folder.exists():
             with (
                 translate_resource_errors(folder),
-                locked(folder, "recover", take_over=break_lock, notify=say),
+                lock_folder(folder, "recover", take_over=break_lock, notify=say),
             ):
                 removal = remove_abandoned(
                     folder, lambda name: host if name == platform else open_host(name), take_over=break_lock

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from faultset.collector.episodes.records import SYSTEM_CLOCK, EpisodeClock
 from faultset.collector.platforms.base import EpisodePlatform, Platform
-from faultset.collector.platforms.objects import WORKLOADS, is_as_wanted, is_rolled_out
+from faultset.collector.platforms.objects import WORKLOADS, is_applied, is_rolled_out
 from faultset.core.errors import PlatformError
 from faultset.core.times import SECOND_NS
 
@@ -57,7 +57,7 @@ def unready_workloads(platform: Platform, rolling_out: Collection[str] = ()) -> 
     ]
     if platform.app.operator is not None and {*platform.app.components}.isdisjoint(rolling_out):
         resource = platform.app.operator.resource
-        names += [resource.name for state in platform.list(resource.kind) if not is_as_wanted(state)]
+        names += [resource.name for state in platform.list(resource.kind) if not is_applied(state)]
     return f"{', '.join(sorted(names))} not ready" if names else ""
 
 

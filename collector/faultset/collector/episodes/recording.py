@@ -30,9 +30,9 @@ from faultset.collector.verdicts.verdict import Judgement, judge_episode
 from faultset.core.times import step_seconds
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, WRITTEN, EpisodeWriter, run_digest
-from faultset.datasets.format.labels import joined
+from faultset.datasets.format.labels import join_distinct
 from faultset.datasets.format.schemas import TABLES, time_column, without_episode
-from faultset.datasets.metrics.roles import known_roles
+from faultset.datasets.metrics.roles import parse_roles
 from faultset.datasets.views import EpisodeView
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class _LazyView(EpisodeView):
 
     def wide(self, step_s: float | str = 1.0, roles: Iterable[str] | None = None) -> pd.DataFrame:
         self._write("metrics")
-        return self._made_wide(step_seconds(step_s), None if roles is None else known_roles(roles))
+        return self._made_wide(step_seconds(step_s), None if roles is None else parse_roles(roles))
 
     def _write(self, name: str) -> None:
         if name not in self._written:
@@ -179,14 +179,14 @@ def build_label(
     }
     specs = [fault.spec for fault in faults]
     return {
-        "fault": joined(spec.name for spec in specs) or None,
+        "fault": join_distinct(spec.name for spec in specs) or None,
         "no_fault_kind": plan.no_fault_kind,
         "targets": [fault.target for fault in faults],
         "root_causes": [_build_cause(fault, platform.app) for fault in faults],
-        "system_level": joined(spec.system_level for spec in specs) or None,
-        "fault_type": joined(spec.fault_type for spec in specs) or None,
+        "system_level": join_distinct(spec.system_level for spec in specs) or None,
+        "fault_type": join_distinct(spec.fault_type for spec in specs) or None,
         "paper_number": specs[0].paper_number if len(specs) == 1 else None,
-        "category": joined(spec.category for spec in specs) or None,
+        "category": join_distinct(spec.category for spec in specs) or None,
         "parameters": record.parameters,
         **(instants if faults else dict.fromkeys(instants)),
         "view_start": bounds.start_ns,

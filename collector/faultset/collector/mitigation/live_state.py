@@ -24,7 +24,7 @@ from faultset.datasets.kubectl.kinds import (
     KINDS,
     canonical_kind,
     full_name,
-    label_selector,
+    parse_label_selector,
     resource_name,
     workload_of_pod,
 )
@@ -101,7 +101,7 @@ class LiveState:
 
     def objects(self, kind: str, selector: str | None = None) -> list[Object]:
         """Return the objects of a kind, without the values of Secrets."""
-        terms = label_selector(selector or "")
+        terms = parse_label_selector(selector or "")
         bodies = [body for body in self.platform.list(kind) if terms.matches(body["metadata"].get("labels") or {})]
         return sorted(map(_without_secrets, bodies), key=lambda body: body["metadata"]["name"])
 

@@ -19,11 +19,11 @@ from faultset.collector.platforms.impairments import Course, Schedule, draw_cour
 from faultset.collector.spec.store_choices import StoreChoice
 from faultset.core.errors import DataError
 from faultset.core.json_text import read_json_lines
-from faultset.core.reading.documents import STRICT, checked, parse_object
+from faultset.core.reading.documents import STRICT, check_type, parse_object
 from faultset.core.reading.regular_files import read_regular
 from faultset.core.suggestions import unknown_name
 from faultset.datasets.format.episodes import JOURNAL_FILE
-from faultset.datasets.format.labels import joined
+from faultset.datasets.format.labels import join_distinct
 
 OWN_INJECTOR = "agent"
 """Default injector on a cluster; None in plans."""
@@ -114,12 +114,12 @@ class Plan:
     @property
     def fault_name(self) -> str:
         """Joined names of all faults; empty without a fault."""
-        return joined(planned.fault for planned in self.faults)
+        return join_distinct(planned.fault for planned in self.faults)
 
     @property
     def target_name(self) -> str:
         """Joined names of all targets; empty without a fault."""
-        return joined(planned.target for planned in self.faults)
+        return join_distinct(planned.target for planned in self.faults)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -144,7 +144,7 @@ class Plan:
     @staticmethod
     def from_json(text: str | Mapping[str, Any]) -> Plan:
         """Read a plan from `to_json`; raise DataError if it is invalid."""
-        return checked(parse_object(text, "a plan") if isinstance(text, str) else dict(text), Plan, "a plan")
+        return check_type(parse_object(text, "a plan") if isinstance(text, str) else dict(text), Plan, "a plan")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -98,15 +98,15 @@ def is_rolled_out(workload: Object) -> bool:
     return is_seen and updated >= replicas and available >= replicas and state.get("replicas", replicas) <= replicas
 
 
-def is_as_wanted(resource: Object) -> bool:
+def is_applied(resource: Object) -> bool:
     """Return whether the operator of a custom resource has applied its current generation.
 
-    >>> is_as_wanted({"metadata": {"generation": 2}, "status": {"observedGeneration": 1}})
+    >>> is_applied({"metadata": {"generation": 2}, "status": {"observedGeneration": 1}})
     False
 
     Without an observed generation the conditions decide.
 
-    >>> is_as_wanted({"metadata": {"generation": 2}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    >>> is_applied({"metadata": {"generation": 2}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
     True
     """
     state = resource.get("status", {})

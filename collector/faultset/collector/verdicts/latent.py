@@ -24,7 +24,7 @@ from scipy import stats
 
 from faultset.collector.load.workloads.patterns import CONSTANT
 from faultset.collector.plans.plan import Plan, random_draws
-from faultset.core.reading.documents import STRICT, checked, parse_object
+from faultset.core.reading.documents import STRICT, check_type, parse_object
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.format.labels import read_evidence, read_journal
 from faultset.datasets.metrics.roles import is_health_metric, role_of
@@ -216,7 +216,7 @@ def to_json(calibrations: Iterable[Calibration]) -> str:
 
 def from_json(text: str, origin: str) -> list[Calibration]:
     """Read the text of a calibration file; `origin` names it in errors."""
-    content: dict[str, Any] = checked(parse_object(text, origin), _File, origin).__dict__
+    content: dict[str, Any] = check_type(parse_object(text, origin), _File, origin).__dict__
     return list(content["calibrations"])
 
 

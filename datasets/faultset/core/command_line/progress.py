@@ -15,7 +15,7 @@ _LINES = 4
 
 
 @contextmanager
-def shown(total: int, what: str | Callable[[], str]) -> Iterator[Callable[[int], None]]:
+def show_progress(total: int, what: str | Callable[[], str]) -> Iterator[Callable[[int], None]]:
     """Show progress towards `total` while the block runs.
 
     Call the yielded function with the number of newly finished steps, from any thread.
@@ -38,7 +38,7 @@ def shown(total: int, what: str | Callable[[], str]) -> Iterator[Callable[[int],
 
 
 @contextmanager
-def reported(what: str) -> Iterator[Progress]:
+def report_progress(what: str) -> Iterator[Progress]:
     """Yield a `Progress` that displays its arguments."""
     with ExitStack() as stack:
         advance: Callable[[int], None] | None = None
@@ -47,7 +47,7 @@ def reported(what: str) -> Iterator[Progress]:
         def show(finished: int, total: int) -> None:
             nonlocal advance, shown_steps
             if advance is None:
-                advance = stack.enter_context(shown(total, what))
+                advance = stack.enter_context(show_progress(total, what))
             advance(finished - shown_steps)
             shown_steps = finished
 

@@ -69,7 +69,7 @@ def parse_object(content: bytes | str, origin: str, *, error: type[FaultsetError
     return value
 
 
-def checked(value: Any, kind: type[T], origin: str, *, error: type[FaultsetError] = DataError) -> T:
+def check_type(value: Any, kind: type[T], origin: str, *, error: type[FaultsetError] = DataError) -> T:
     """Convert parsed JSON into a value of a type.
 
     Parameters
@@ -97,7 +97,7 @@ def read_document(
 ) -> T:
     """Read a JSON file into a value of a type; see `read_regular`, `parse_json` and `checked`."""
     content = read_regular(path, limit_bytes=limit_bytes, below=below, error=error)
-    return checked(parse_json(content, str(path), error=error), kind, str(path), error=error)
+    return check_type(parse_json(content, str(path), error=error), kind, str(path), error=error)
 
 
 def json_lines(content: bytes, origin: str) -> Iterator[dict[str, Any]]:

@@ -68,10 +68,10 @@ def merge(datasets: tuple[Path, ...], out: Path, as_json: bool) -> None:
     Example:
       faultset dataset merge monday/ tuesday/ week/
     """
-    from faultset.core.command_line.progress import reported
+    from faultset.core.command_line.progress import report_progress
     from faultset.datasets.derivation import merge_datasets
 
-    with reported("episodes") as progress:
+    with report_progress("episodes") as progress:
         merged = merge_datasets(datasets, out, progress=progress)
     _print_version(merged, as_json)
 
@@ -98,10 +98,10 @@ def compact(dataset: Path, out: Path, traces: float, version: str | None, as_jso
     Example:
       faultset dataset compact faultset-data/ small-data/ --traces 0.3
     """
-    from faultset.core.command_line.progress import reported
+    from faultset.core.command_line.progress import report_progress
     from faultset.datasets.compaction import compact_dataset
 
-    with reported("episodes") as progress:
+    with report_progress("episodes") as progress:
         compacted = compact_dataset(dataset, out, traces=traces, version=version, progress=progress)
     _print_version(compacted, as_json)
 

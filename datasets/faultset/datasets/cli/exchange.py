@@ -36,11 +36,11 @@ def doctor(path: str, input_file: str | None, as_json: bool) -> None:
     Example:
       faultset dataset doctor RE2/RE2-OB
     """
-    from faultset.core.command_line.progress import reported
+    from faultset.core.command_line.progress import report_progress
     from faultset.datasets import examine
     from faultset.datasets.remote.file_systems import local_folder
 
-    with local_folder(path) as folder, reported("cases") as progress:
+    with local_folder(path) as folder, report_progress("cases") as progress:
         examination = examine(folder, display_name=path, input_file=input_file, progress=progress)
     if as_json:
         show_json(asdict(examination))
@@ -88,10 +88,10 @@ def import_(
       faultset dataset import rcaeval RE2/RE2-OB re2-ob/
     """
     from faultset.core.command_line.console import is_quiet
-    from faultset.core.command_line.progress import reported
+    from faultset.core.command_line.progress import report_progress
     from faultset.datasets import import_dataset
 
-    with reported("cases") as progress:
+    with report_progress("cases") as progress:
         result = import_dataset(
             name,
             path,
@@ -163,7 +163,7 @@ def export(
       faultset dataset export data/ training/ --as wide-parquet --roles cpu,memory,latency
       faultset dataset export data/ cases/ --as rcaeval
     """
-    from faultset.core.command_line.progress import reported
+    from faultset.core.command_line.progress import report_progress
     from faultset.datasets import ExportOptions, export_dataset
 
     def announce(plan: ExportPlan) -> None:
@@ -171,7 +171,7 @@ def export(
         if dry_run:
             raise click.exceptions.Exit(0)
 
-    with reported("episodes") as progress:
+    with report_progress("episodes") as progress:
         result = export_dataset(
             name,
             dataset,
@@ -216,10 +216,10 @@ def publish(dataset: Path, url: str, version: str | None, threads: int, as_json:
       faultset dataset publish data/ s3://bucket/data
       evaluate s3://bucket/data --out results
     """
-    from faultset.core.command_line.progress import reported
+    from faultset.core.command_line.progress import report_progress
     from faultset.datasets.remote.publishing import publish_dataset
 
-    with reported("episodes") as progress:
+    with report_progress("episodes") as progress:
         result = publish_dataset(dataset, url, version=version, threads=threads, progress=progress)
     if as_json:
         show_json(asdict(result))

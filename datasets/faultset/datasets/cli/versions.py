@@ -126,19 +126,19 @@ def verify(dataset: str, version: str | None, shortcuts: bool, as_json: bool) ->
       faultset dataset verify faultset-data/ --version 1.0.0
       faultset dataset verify faultset-data/ --shortcuts
     """
-    from faultset.core.command_line.progress import reported
+    from faultset.core.command_line.progress import report_progress
     from faultset.datasets.checks.verification import verify as verify_dataset
     from faultset.datasets.remote.file_systems import local_folder
 
     with ExitStack() as stack:
-        with reported("episodes copied") as progress:
+        with report_progress("episodes copied") as progress:
             root = stack.enter_context(local_folder(dataset, version, progress))
         if shortcuts:
             from faultset.datasets import open_dataset
 
             _show_shortcuts(open_dataset(root, version), as_json)
             return
-        with reported("episodes") as progress:
+        with report_progress("episodes") as progress:
             findings = verify_dataset(root, version, progress=progress)
     columns = ("severity", "check", "place", "message")
     records = [{"place": finding.file or finding.episode, **asdict(finding)} for finding in findings]
@@ -153,10 +153,10 @@ def verify(dataset: str, version: str | None, shortcuts: bool, as_json: bool) ->
 
 
 def _show_shortcuts(dataset: Dataset, as_json: bool) -> None:
-    from faultset.core.command_line.progress import reported
+    from faultset.core.command_line.progress import report_progress
     from faultset.datasets.checks.shortcuts import measure_shortcuts
 
-    with reported("episodes") as progress:
+    with report_progress("episodes") as progress:
         shortcuts = measure_shortcuts(dataset, progress=progress)
     if not shortcuts and not as_json:
         click.echo("Too few episodes: at least five groups with a fault and five episodes without one are needed.")
@@ -331,7 +331,7 @@ def explore(
       faultset dataset explore faultset-data/
       faultset dataset explore faultset-data/ --episodes 01084746c57a --results results/faultset-data
     """
-    from faultset.core.command_line.progress import reported
+    from faultset.core.command_line.progress import report_progress
     from faultset.datasets import open_dataset
     from faultset.datasets.explorer.answers import read_answers
 
@@ -357,7 +357,7 @@ def explore(
     from faultset.datasets.explorer.page import write_page
 
     out = out or Path("explorer.html")
-    with reported("episodes") as progress:
+    with report_progress("episodes") as progress:
         size = write_page(
             opened, out, episodes=episodes or None, truth=not without_truth, answers=answers, progress=progress
         )

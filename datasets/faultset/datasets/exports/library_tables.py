@@ -13,7 +13,7 @@ from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import SIDES, ExportLayout, ExportOptions
 from faultset.datasets.format.cards import KEEP_MARK, card_text
 from faultset.datasets.format.episodes import EPISODES, table_file
-from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, AddedTable, stored
+from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, AddedTable, stored_schema
 
 
 class TablesBySplit(ExportLayout):
@@ -101,7 +101,7 @@ class CroissantExport(TablesBySplit):
             "version": manifest.version,
             "datePublished": manifest.created,
             "distribution": [self._files(table, sides) for table, sides in tables.items()],
-            "recordSet": [self._records(table, stored(schemas[table])) for table in tables],
+            "recordSet": [self._records(table, stored_schema(schemas[table])) for table in tables],
         }
         (self.folder / "croissant.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 

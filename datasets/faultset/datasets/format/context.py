@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field
 
 from faultset.core.errors import DataError
 from faultset.core.printable import quoted
-from faultset.core.reading.documents import LIMIT_BYTES, STRICT, checked, parse_object
+from faultset.core.reading.documents import LIMIT_BYTES, STRICT, check_type, parse_object
 from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.format.schemas import (
     LONGEST_VIEW_NS,
@@ -121,7 +121,7 @@ class EpisodeContext:
         """Parse the text of `context.json`; `origin` names it in errors."""
         content = parse_object(text, origin)
         check_schema_version(content.pop("schema_version", None), origin)
-        return checked(content, cls, origin)
+        return check_type(content, cls, origin)
 
 
 def resolution_s(step_s: float, reference_s: float) -> float:

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 
 from faultset.core.errors import DataError
 from faultset.core.printable import printable
-from faultset.core.reading.documents import STRICT, checked, json_lines, parse_object
+from faultset.core.reading.documents import STRICT, check_type, json_lines, parse_object
 from faultset.core.reading.regular_files import read_regular
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.episodes import JOURNAL_FILE, table_file
@@ -206,7 +206,7 @@ class Label:
     def _what(self) -> str:
         if self.fault is None:
             return f"no fault ({self.no_fault_kind})"
-        return joined(" on ".join((name, ", ".join(targets))) for name, *targets in self.problems)
+        return join_distinct(" on ".join((name, ", ".join(targets))) for name, *targets in self.problems)
 
     def seconds_into_view(self, time_ns: int | None) -> float | None:
         """Return a time in seconds since the start of the view; None for None."""
@@ -249,7 +249,7 @@ class Label:
             The parameter is malformed.
         """
         alarm = self.parameters.get("alarm")
-        return None if alarm is None else checked(alarm, AlarmPlace, f"the parameter alarm of {self.episode}")
+        return None if alarm is None else check_type(alarm, AlarmPlace, f"the parameter alarm of {self.episode}")
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any], *, origin: str) -> Label:
@@ -265,7 +265,7 @@ class Label:
         for cause in row["root_causes"] or ():
             if isinstance(cause, dict) and cause.get("accepted") is None:
                 cause["accepted"] = []
-        return checked(fields, cls, origin)
+        return check_type(fields, cls, origin)
 
     def as_row(self) -> dict[str, Any]:
         """Return the label as a row of the table, for `EpisodeWriter.write_truth`."""
@@ -274,7 +274,7 @@ class Label:
         return row
 
 
-def joined(names: Iterable[str]) -> str:
+def join_distinct(names: Iterable[str]) -> str:
     """Join the distinct names of faults, levels or types.
 
     >>> joined(["Application", "Operating System", "Application"])

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, JsonValue, StringConstraints
 
 from faultset.core.errors import DataError
 from faultset.core.printable import quoted
-from faultset.core.reading.documents import STRICT, checked, parse_object
+from faultset.core.reading.documents import STRICT, check_type, parse_object
 from faultset.core.reading.regular_files import read_regular
 from faultset.datasets.format.context import check_schema_version
 from faultset.datasets.format.labels import Label
@@ -93,7 +93,7 @@ class Manifest:
         """
         document = parse_object(content, origin)
         check_schema_version(document.get("schema_version"), origin)
-        manifest = checked(document, cls, origin)
+        manifest = check_type(document, cls, origin)
         expected = origin.replace("\\", "/").rpartition("/")[2].removesuffix(".json")
         if manifest.version != expected:
             raise DataError(f"{origin} must hold version {expected}, but holds {manifest.version}; restore the file")

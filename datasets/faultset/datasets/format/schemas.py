@@ -250,7 +250,7 @@ TRUTH_TABLES: dict[str, pa.Schema] = {"label": LABEL, "evidence": EVIDENCE}
 
 
 @lru_cache
-def stored(schema: pa.Schema) -> pa.Schema:
+def stored_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema of the file: dictionaries in memory are stored as plain strings.
 
     Some readers do not support dictionary types; Parquet's dictionary encoding keeps the files small without them.

@@ -18,7 +18,7 @@ from faultset.core.errors import DataError, DiskFullError
 from faultset.core.files import flush, is_disk_full, parquet_path
 from faultset.core.printable import printable
 from faultset.core.reading.regular_files import regular_stat, unreadable
-from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_TABLES, dictionary_columns, stored
+from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_TABLES, dictionary_columns, stored_schema
 
 _ORDERS = ("metric", "time", "scheduled")
 """Sort columns; statistics of other columns would let readers skip no row group and cost time."""
@@ -70,7 +70,7 @@ def _empty_file(schema: pa.Schema, compression: Compression) -> bytes:
 
 def _write_rows(sink: Path | io.BytesIO, table: pa.Table, compression: Compression) -> None:
     schema = table.schema
-    plain = stored(schema)
+    plain = stored_schema(schema)
     smallest = _smallest_encodings(table) if compression.is_searched else {}
     encodings = {name: encoding for name, encoding in smallest.items() if encoding != _DICTIONARY}
     dictionaries: Any = [*dictionary_columns(schema), *(smallest.keys() - encodings)] or False
@@ -180,7 +180,7 @@ def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence
             file = pq.ParquetFile(parquet_path(path))
         with _closed_on_error(file):
             _check_claims(path, file.metadata, size, limits)
-            problem = next(schema_differences(stored(schema), file.schema_arrow), None)
+            problem = next(schema_differences(stored_schema(schema), file.schema_arrow), None)
             if problem is not None:
                 raise TableSchemaError(f"{path} does not fit the table {table}: {problem}; restore the file")
         return file

@@ -25,7 +25,7 @@ from faultset.datasets.format.labels import evidence_table
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.format.versions import EpisodeSummary, summarize_episode
 from faultset.datasets.imports.contract import Case, ForeignEpisode, ImportFormat, input_evidence
-from faultset.datasets.imports.registry import format_named, reading
+from faultset.datasets.imports.registry import load_format, reading
 from faultset.datasets.imports.spans import normalise_id_columns
 from faultset.datasets.imports.windows import EMPTY_VIEW
 from faultset.datasets.metrics.frame_cache import frame_facts, keep_frame
@@ -179,7 +179,7 @@ def import_cases(name: str, cases: Sequence[Case], out: Path, workers: int | Non
     """
     count = worker_count(len(cases), workers)
     if count == 1:
-        importer = format_named(name)
+        importer = load_format(name)
         for number, case in enumerate(cases):
             yield _import_timed(importer, case, out, was_first=number == 0)
         return
@@ -209,7 +209,7 @@ def _import_in_pool(name: str, cases: Sequence[Case], out: Path, count: int) -> 
             raise
 
 
-def import_or_say_why(importer: ImportFormat, case: Case, out: Path) -> Outcome:
+def try_import(importer: ImportFormat, case: Case, out: Path) -> Outcome:
     """Write a case as an episode; return the reason if it cannot be read.
 
     Raises
@@ -228,7 +228,7 @@ def import_or_say_why(importer: ImportFormat, case: Case, out: Path) -> Outcome:
 
 @functools.cache
 def _cached_format(name: str) -> ImportFormat:
-    return format_named(name)
+    return load_format(name)
 
 
 def _import_named(name: str, case: Case, out: Path) -> ImportedCase:
@@ -239,7 +239,7 @@ def _import_named(name: str, case: Case, out: Path) -> ImportedCase:
 
 def _import_timed(importer: ImportFormat, case: Case, out: Path, *, was_first: bool) -> ImportedCase:
     started = time.monotonic()
-    outcome = import_or_say_why(importer, case, out)
+    outcome = try_import(importer, case, out)
     return ImportedCase(case=case, outcome=outcome, seconds=time.monotonic() - started, was_first=was_first)
 
 

@@ -25,7 +25,7 @@ from faultset.datasets.imports.contract import (
     describe_inputs,
     input_issues,
 )
-from faultset.datasets.imports.registry import describe_nearest, format_names, reading, recognised
+from faultset.datasets.imports.registry import describe_nearest, find_formats, format_names, reading
 from faultset.datasets.imports.windows import EMPTY_VIEW
 
 
@@ -75,7 +75,7 @@ def examine(
         raise DataError(f"{path} does not exist; give a folder of data")
     if (path / VERSIONS).is_dir():
         return _examine_dataset(path, display_name or str(path))
-    importers = recognised(path)
+    importers = find_formats(path)
     if not importers:
         hint = describe_nearest(path)
         raise DataError(

@@ -15,7 +15,7 @@ from pydantic import ConfigDict
 from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, UsageError
 from faultset.core.files import replace_text, translate_write_errors
-from faultset.core.locks import LOCK, locked
+from faultset.core.locks import LOCK, lock_folder
 from faultset.core.printable import size_text
 from faultset.core.reading.documents import STRICT, read_document
 from faultset.core.times import duration_text
@@ -31,7 +31,7 @@ from faultset.datasets.format.versions import (
 )
 from faultset.datasets.imports.cases import ImportedCase, episode_id, import_cases, worker_count
 from faultset.datasets.imports.contract import Case, ImportFormat, choose_input, count_inputs
-from faultset.datasets.imports.registry import format_named, reading
+from faultset.datasets.imports.registry import load_format, reading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +158,7 @@ def import_dataset(
         `path` has no case, a case cannot be imported and `skip_bad` is false, or `out` holds other data.
     """
     path, out = Path(path), Path(out)
-    importer = format_named(name)
+    importer = load_format(name)
     if not path.exists():
         raise DataError(f"{path} does not exist; give the folder of the {importer.title} data")
     if workers is not None and workers < 1:
@@ -171,7 +171,7 @@ def import_dataset(
         _refuse_other_data(out)
         with translate_disk_full(out):
             out.mkdir(parents=True, exist_ok=True)
-    with locked(out, "import"):
+    with lock_folder(out, "import"):
         ids = {episode_id(name, case.key): case for case in cases}
         _record_source(importer, path, out, ids)
         existing = set(complete_episodes(out))

@@ -22,12 +22,12 @@ def format_names() -> list[str]:
     return list(plugins(GROUP))
 
 
-def format_named(name: str) -> ImportFormat:
+def load_format(name: str) -> ImportFormat:
     """Return a format; raise UsageError for an unknown name or a plug-in that cannot be loaded."""
     return load_plugin(GROUP, name, kind="format", accept=_build)
 
 
-def recognised(path: Path) -> list[ImportFormat]:
+def find_formats(path: Path) -> list[ImportFormat]:
     """Return all formats that recognise a path."""
     return [importer for importer in load_plugins(GROUP, _build).values() if is_recognised(importer, path)]
 

@@ -49,7 +49,7 @@ class LabelSelector:
         return all(term.matches(labels) for term in self.terms)
 
 
-def label_selector(text: str) -> LabelSelector:
+def parse_label_selector(text: str) -> LabelSelector:
     """Parse a selector of `-l`: `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
 
     >>> label_selector("app in (geo, rate),!canary").matches({"app": "geo"})

@@ -43,7 +43,7 @@ def frame_facts(context: EpisodeContext, step_s: float, roles: frozenset[str] | 
     }
 
 
-def kept_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+def cached_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
     """Return a wide frame from the cache of a dataset, or compute and cache it.
 
     Parameters

@@ -196,7 +196,7 @@ def is_health_metric(metric: str, role: str) -> bool:
     return role not in _EXCLUDED_ROLES and not metric.endswith(_EXCLUDED_SUFFIX)
 
 
-def known_roles(roles: Iterable[str]) -> frozenset[str]:
+def parse_roles(roles: Iterable[str]) -> frozenset[str]:
     """Return the roles as a set; raise UsageError for an unknown role."""
     chosen = frozenset([roles] if isinstance(roles, str) else roles)
     for role in sorted(chosen):

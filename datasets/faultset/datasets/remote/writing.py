@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar
 from pydantic import ConfigDict, StringConstraints
 
 from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
-from faultset.core.reading.documents import STRICT, checked, parse_object
+from faultset.core.reading.documents import STRICT, check_type, parse_object
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.manifests import FileRecord
 from faultset.datasets.format.schemas import EpisodeFile, EpisodeId, Name, is_episode_id
@@ -222,7 +222,7 @@ class FinishedEpisode:
     @classmethod
     def from_json(cls, content: bytes, *, origin: str) -> FinishedEpisode:
         """Parse a record; raise DataError if it is invalid."""
-        return checked(parse_object(content, origin), cls, origin)
+        return check_type(parse_object(content, origin), cls, origin)
 
 
 class FinishedEpisodes:

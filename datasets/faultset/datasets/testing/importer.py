@@ -15,11 +15,11 @@ from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.manifests import VERSIONS
 from faultset.datasets.format.versions import complete_episodes, hashes_below
-from faultset.datasets.imports.cases import import_or_say_why
+from faultset.datasets.imports.cases import try_import
 from faultset.datasets.imports.contract import DataIssue, ImportFormat, collect_issues
 from faultset.datasets.imports.importer import import_dataset
-from faultset.datasets.imports.registry import format_named, is_recognised, reading
-from faultset.datasets.testing.mutations import mutated, mutation_seeds
+from faultset.datasets.imports.registry import is_recognised, load_format, reading
+from faultset.datasets.testing.mutations import mutate, mutation_seeds
 from faultset.datasets.validation import check_content
 
 _DAMAGED_FILES = 12
@@ -52,7 +52,7 @@ def check_importer(name: str, sample: Path | str) -> None:
     AssertionError
         A check fails; the message describes it.
     """
-    sample, importer = Path(sample), format_named(name)
+    sample, importer = Path(sample), load_format(name)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         _check_recognition(importer, name, sample, folder)
@@ -132,12 +132,12 @@ def _copy(sample: Path, copy: Path) -> tuple[Path, list[Path]]:
 
 def _check_mutations(name: str, sample: Path, folder: Path) -> None:
     copy, files = _copy(sample, folder / "mutated")
-    importer = format_named(name)
+    importer = load_format(name)
     for seed in mutation_seeds():
         rng = random.Random(seed)
         file, out = rng.choice(files), folder / "from-mutated"
         whole = file.read_bytes()
-        file.write_bytes(mutated(whole, rng))
+        file.write_bytes(mutate(whole, rng))
         started = time.monotonic()
         try:
             if is_recognised(importer, copy):
@@ -171,7 +171,7 @@ def _import_cases(importer: ImportFormat, sample: Path, out: Path) -> None:
         cases = importer.cases(sample)
     for case in cases:
         with collect_issues():
-            import_or_say_why(importer, case, out)
+            try_import(importer, case, out)
 
 
 def _check_sound(out: Path) -> None:

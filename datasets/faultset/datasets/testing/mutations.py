@@ -24,7 +24,7 @@ def mutation_seeds() -> range:
     return range(int(first or 0), int(end))
 
 
-def mutated(content: bytes, rng: random.Random) -> bytes:
+def mutate(content: bytes, rng: random.Random) -> bytes:
     """Return content with one to three changes; JSON often remains valid with other values."""
     for _ in range(rng.randint(1, 3)):
         change = rng.choice((_flip, _cut, _splice, _repeat, _insert, _zero, _change_json, _change_json))

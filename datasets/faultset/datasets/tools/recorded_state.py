@@ -24,8 +24,8 @@ from faultset.datasets.kubectl.commands import CommandError, ShellSyntaxError, s
 from faultset.datasets.kubectl.kinds import (
     LabelSelector,
     canonical_kind,
-    label_selector,
     object_kind,
+    parse_label_selector,
     references,
     resource_name,
 )
@@ -171,7 +171,7 @@ class RecordedState:
         """Return the recorded objects of a kind; without recorded labels, Services resolve the selector."""
         records = self._records(kind)
         if selector:
-            terms = label_selector(selector)
+            terms = parse_label_selector(selector)
             if records and all("labels" in record["state"] for record in records.values()):
                 names = {name for name, record in records.items() if terms.matches(record["state"]["labels"])}
             else:

@@ -16,7 +16,7 @@ from faultset.core.errors import DataError, UsageError
 from faultset.core.suggestions import unknown_name
 from faultset.core.times import step_seconds
 from faultset.datasets.log_masks import masked_column
-from faultset.datasets.metrics.roles import ROLES, is_health_metric, known_roles
+from faultset.datasets.metrics.roles import ROLES, is_health_metric, parse_roles
 from faultset.datasets.recorded_tables import read_table, read_wide
 from faultset.datasets.status_codes import is_error_code
 
@@ -162,7 +162,7 @@ class FeatureColumns:
         """
         seconds = _parse_step(step_s, modalities)
         health_roles = [role for role in ROLES if is_health_metric("", role)]
-        if roles is not None and not known_roles(roles) <= {*health_roles}:
+        if roles is not None and not parse_roles(roles) <= {*health_roles}:
             raise UsageError(f"`roles` must be among {', '.join(health_roles)}, got {', '.join(roles)}")
         used = tuple(role for role in health_roles if roles is None or role in roles)
         names: dict[Modality, tuple[str, ...]] = {"metrics": used, "logs": LINE_FEATURES, "traces": CALL_FEATURES}

@@ -14,7 +14,7 @@ from faultset.agents.imports import import_runs, score_runs
 from faultset.agents.runs.record import read_runs, read_truths, trajectory_file
 from faultset.agents.trajectory import Trajectory
 from faultset.core.errors import DataError, FaultsetError
-from faultset.datasets.testing.mutations import mutated, mutation_seeds
+from faultset.datasets.testing.mutations import mutate, mutation_seeds
 
 LONGEST_S = 60.0
 """Time limit for one damaged sample."""
@@ -102,7 +102,7 @@ def _check_mutations(name: str, sample: Path, folder: Path) -> None:
         file, out = rng.choice(files), folder / "from-mutated"
         whole = file.read_bytes()
         file.chmod(0o600)
-        file.write_bytes(mutated(whole, rng))
+        file.write_bytes(mutate(whole, rng))
         started = time.monotonic()
         try:
             import_runs(name, copy, out)

@@ -15,7 +15,7 @@ from faultset.agents.imports import ScoredRun
 from faultset.agents.trajectory import TrajectoryStep, text_of
 from faultset.core.files import replace_text, translate_write_errors
 from faultset.core.printable import printable
-from faultset.evaluators.reports.templates import filled
+from faultset.evaluators.reports.templates import fill_template
 from faultset.evaluators.statistics.intervals import Estimate, clustered_mean, unknown
 
 FOLDED_CHARACTERS = 1200
@@ -57,7 +57,7 @@ def run_page(trajectory: Trajectory, run: AgentRun | None) -> str:
     agent = trajectory.agent
     title = f"{agent.name} on {run.episode}" if run and run.episode else agent.name
     answer = json.dumps(run.answer, indent=1, ensure_ascii=False) if run and run.answer is not None else ""
-    return filled(
+    return fill_template(
         "agent_run.html.j2",
         title=printable(title),
         subtitle=printable(agent.model_name or ""),

@@ -37,7 +37,7 @@ from faultset.evaluators.results.rows import PROTOCOLS, ResultRow
 from faultset.evaluators.results.truth import Truth, truth_of
 from faultset.evaluators.scoring.localization import LOCALIZATION_METRICS
 from faultset.evaluators.scoring.metrics import ScoredCase
-from faultset.evaluators.scoring.registry import TASK_METRICS, right_of
+from faultset.evaluators.scoring.registry import TASK_METRICS, score_correctness
 
 
 def shared_dataset(question: AskedQuestion) -> Dataset:
@@ -83,7 +83,7 @@ def score_report(question: AskedQuestion, report: Mapping[str, Any], truth: Trut
     if row.task == "localization":
         case = ScoredCase(rows=(row,))
         return {metric.name: case.value(metric) for metric in LOCALIZATION_METRICS if metric.name in LOCALIZATION}
-    return {CORRECT: right_of(row)}
+    return {CORRECT: score_correctness(row)}
 
 
 def _row(question: AskedQuestion, report: Mapping[str, Any], truth: Truth) -> ResultRow:

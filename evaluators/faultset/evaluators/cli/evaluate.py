@@ -243,7 +243,7 @@ class _Progress:
         if self._advance is None:
             from faultset.core.command_line import progress
 
-            self._advance = self._stack.enter_context(progress.shown(total, "fits and answers"))
+            self._advance = self._stack.enter_context(progress.show_progress(total, "fits and answers"))
         self._advance(done - self._done)
         self._done = done
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from faultset.core.files import replace_text
 from faultset.evaluators.comparison import formats
 from faultset.evaluators.comparison.records import Comparison, PairedEntry
-from faultset.evaluators.reports.templates import filled
+from faultset.evaluators.reports.templates import fill_template
 from faultset.evaluators.results.output_folder import writing
 
 
@@ -30,7 +30,7 @@ def page(comparison: Comparison) -> str:
         others = [entry for entry in table.entries if not entry.changed]
         texts = (formats.render_table(table, entries, comparison) for entries in (changed, others))
         sections.append((table, changed, *texts))
-    return filled(
+    return fill_template(
         "comparison.html.j2",
         c=comparison,
         remarks=formats.remarks(comparison),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from faultset.evaluators.leaderboards.leaderboard import leaderboard_of
+from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, TELEMETRY, Table
 from faultset.evaluators.leaderboards.text_tables import TextTable
 from faultset.evaluators.results.rows import ResultRow
@@ -100,7 +100,7 @@ def _headline_tables(evaluations: Mapping[str, Sequence[ResultRow]], task: str, 
     """Return name -> headline table of each application of each evaluation."""
     tables: dict[str, Table] = {}
     for name, rows in evaluations.items():
-        board = leaderboard_of([row for row in rows if row.task == task])
+        board = build_leaderboard([row for row in rows if row.task == task])
         apps = [
             table
             for table in board.tables

@@ -14,7 +14,7 @@ from typing import Any
 
 from faultset.core.code_identity import own_digest
 from faultset.core.errors import DataError
-from faultset.core.reading.documents import checked, parse_json
+from faultset.core.reading.documents import check_type, parse_json
 from faultset.evaluators.execution.batches import (
     BaselineRun,
     FittedModel,
@@ -97,7 +97,7 @@ class FitCache:
             return None
         first, newline, model = content.partition(b"\n")
         try:
-            header = checked(parse_json(first, key), _Header, key)
+            header = check_type(parse_json(first, key), _Header, key)
         except DataError:
             return None
         blob = Blob.of(model)

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from faultset.core.dask_clients import connected, lost_errors, quiet
+from faultset.core.dask_clients import connect_client, lost_errors, quiet
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.processes import scratch
 from faultset.evaluators.execution.batches import PROGRESS_TOPIC, EpisodeBatch, RunContext, report_progress
@@ -136,7 +136,7 @@ def remote_client(address: str, folder: str | None) -> Iterator[Client]:
     folder
         Dataset folder, which workers must see under the same path; None if they fetch it from a URL.
     """
-    with connected(address, folder, _has_faultset) as client:
+    with connect_client(address, folder, _has_faultset) as client:
         try:
             yield client
         finally:

@@ -17,7 +17,7 @@ from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting
 from faultset.evaluators.leaderboards.text_tables import TextCell, TextColumn, TextTable
 from faultset.evaluators.results.rows import NO_FAILURES, ResultRow
 from faultset.evaluators.results.truth import Truth
-from faultset.evaluators.scoring.registry import TASK_METRICS, right_of
+from faultset.evaluators.scoring.registry import TASK_METRICS, score_correctness
 from faultset.evaluators.statistics.comparison import paired_difference
 from faultset.evaluators.statistics.intervals import Estimate, clustered_mean, unknown
 
@@ -80,7 +80,7 @@ def _means(episodes: ByEpisode, task: str) -> dict[str, float]:
 
 
 def _mean_right(rows: Sequence[ResultRow]) -> float:
-    return float(np.mean([right_of(row) for row in rows]))
+    return float(np.mean([score_correctness(row) for row in rows]))
 
 
 def _best(answers: Mapping[str, ByEpisode], setting: Setting, names: Iterable[str]) -> str | None:
@@ -116,7 +116,7 @@ def _build_line(
         trials=max(map(len, counted.values()), default=0),
         runs=len(attempts),
         pass_1=_share(counted, _mean_right),
-        pass_all=_share(counted, lambda trials: float(all(right_of(row) >= _RIGHT for row in trials))),
+        pass_all=_share(counted, lambda trials: float(all(score_correctness(row) >= _RIGHT for row in trials))),
         without_harness_errors=_share_of(counted, lambda row: row.status != "harness_error"),
         fully_recorded=_share_of(counted, lambda row: _all_recorded(row, runs)),
         seconds=_median(run.seconds for run in attempts if run.status == "ok"),

@@ -16,7 +16,7 @@ from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.agents import markdown_lines
 from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, HEADLINE, TELEMETRY, Leaderboard, Table
 from faultset.evaluators.leaderboards.rendering import (
-    columns_of,
+    choose_columns,
     count_unfelt,
     policy_tables,
     render_failures,
@@ -230,7 +230,7 @@ def _strata(board: Leaderboard) -> list[str]:
 def _all_metrics(board: Leaderboard) -> list[Metric]:
     metrics: dict[str, Metric] = {}
     for table in board.tables:
-        metrics |= {metric.name: metric for metric in columns_of(table)}
+        metrics |= {metric.name: metric for metric in choose_columns(table)}
     return list(metrics.values())
 
 

@@ -15,7 +15,7 @@ from faultset.agents.runs.record import AgentRun
 from faultset.core.times import SECOND_NS
 from faultset.evaluators.leaderboards.agents import agent_lines
 from faultset.evaluators.leaderboards.records import TELEMETRY, Failure, Leaderboard, Misses, Stratum, is_headline
-from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting, curves_of, score_episodes
+from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting, build_curves, score_episodes
 from faultset.evaluators.leaderboards.tables import VERDICTS, tables_of
 from faultset.evaluators.results.rows import NO_FAILURES, ResultRow
 from faultset.evaluators.results.truth import UNFELT, Truth
@@ -74,7 +74,7 @@ def _difficulty(episode: str, ac1: dict[str, dict[str, float]]) -> str:
     return "hard"
 
 
-def leaderboard_of(
+def build_leaderboard(
     rows: Sequence[ResultRow],
     *,
     digest: str = "",
@@ -129,7 +129,7 @@ def leaderboard_of(
         code=first.code,
         libraries=json.loads(first.libraries) if first.libraries else {},
         method_codes={row.baseline: row.method_code for row in sorted(rows, key=lambda row: row.baseline)},
-        curves=curves_of(scores),
+        curves=build_curves(scores),
         thresholds=_thresholds(scores),
         misses=tuple(_misses(scores)),
         agents=agent_lines(scores, agent_runs, agent_looks or {}, seed),

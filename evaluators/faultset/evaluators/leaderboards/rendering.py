@@ -28,7 +28,7 @@ _PAGE_COLUMNS = (
 )
 
 
-def columns_of(table: Table) -> tuple[Metric, ...]:
+def choose_columns(table: Table) -> tuple[Metric, ...]:
     """Return the metrics that a table shows on the terminal and in Markdown; JSON has all."""
     first, *others = (metric for metric in table.metrics if metric.headline)
     valued = [metric for metric in table.metrics if any(entry.metrics[metric.name].known for entry in table.entries)]
@@ -56,7 +56,7 @@ def render_table(
     costs
         Whether there are columns for the costs of learning, memory, and the spread over seeds.
     """
-    metrics = columns_of(table) if metrics is None else metrics
+    metrics = choose_columns(table) if metrics is None else metrics
     against = TextColumn(
         title=f"vs {table.strongest_control or 'control'}",
         justify="right",

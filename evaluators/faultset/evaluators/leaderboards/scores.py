@@ -20,7 +20,7 @@ from faultset.evaluators.results.rows import ResultRow, amount_of
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.detection import policy_metrics
 from faultset.evaluators.scoring.metrics import Metric, ScoredCase
-from faultset.evaluators.scoring.registry import TASK_METRICS, guard, registered_scorers, right_of
+from faultset.evaluators.scoring.registry import TASK_METRICS, guard, registered_scorers, score_correctness
 from faultset.evaluators.scoring.thresholds import Reference, ThresholdPolicy
 from faultset.evaluators.statistics.intervals import clustered_mean
 
@@ -139,7 +139,7 @@ class EpisodeScores:
             if len(rows) < 2:
                 return None
             for row in rows:
-                seeds[row.seed].append(right_of(row))
+                seeds[row.seed].append(score_correctness(row))
         return float(np.std([np.mean(values) for values in seeds.values()], ddof=1)) if len(seeds) > 1 else None
 
     def metrics_of(self, task: str, *, by_policy: bool = False) -> tuple[Metric, ...]:
@@ -337,7 +337,7 @@ def _seen_s(row: ResultRow) -> float:
     return max(0.0, (end_ns - truth.onset_ns) / SECOND_NS)
 
 
-def curves_of(scores: EpisodeScores) -> tuple[Curve, ...]:
+def build_curves(scores: EpisodeScores) -> tuple[Curve, ...]:
     """Return a curve for each method, axis and application, and over all applications if there are several.
 
     Only headline episodes count. A point with many seconds has fewer episodes, whose fault is seen for longer. Each

@@ -13,7 +13,7 @@ from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.agents import agent_tables
 from faultset.evaluators.leaderboards.formats import head_lines
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, TELEMETRY, Entry, Failure, Leaderboard, Table
-from faultset.evaluators.leaderboards.rendering import columns_of, render_table
+from faultset.evaluators.leaderboards.rendering import choose_columns, render_table
 from faultset.evaluators.results.rows import TASKS
 from faultset.evaluators.scoring.metrics import Metric
 
@@ -53,7 +53,7 @@ def show(board: Leaderboard, console: Console) -> None:
 def _show_table(table: Table, board: Leaderboard, console: Console) -> set[str]:
     """Print a table; return the titles of the metrics that did not fit."""
     entries = _shown_entries(table)
-    metrics = columns_of(table)
+    metrics = choose_columns(table)
     text = render_table(replace(table, entries=tuple(entries)), metrics, kinds=False).fit(console.width)
     first = f", the first {len(entries)} of {len(table.entries)} methods" if len(entries) < len(table.entries) else ""
     console.print()
@@ -101,7 +101,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def text_of(board: Leaderboard, width: int) -> str:
+def render_text(board: Leaderboard, width: int) -> str:
     """Return the output of `show` as plain text."""
     from rich.console import Console
 

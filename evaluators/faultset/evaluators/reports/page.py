@@ -13,7 +13,7 @@ from faultset.evaluators.leaderboards import formats, number_formats
 from faultset.evaluators.leaderboards.agents import agent_tables
 from faultset.evaluators.leaderboards.records import ALL_APPS, GIVEN_ALARMS, HEADLINE, TELEMETRY, Leaderboard, Table
 from faultset.evaluators.leaderboards.rendering import (
-    columns_of,
+    choose_columns,
     count_unfelt,
     policy_tables,
     render_failures,
@@ -25,7 +25,7 @@ from faultset.evaluators.reports.figures import delay_charts, forest_plots, scat
 from faultset.evaluators.reports.figures.heat_maps import heat_maps
 from faultset.evaluators.reports.method_cards import NEEDS, cards, top_methods
 from faultset.evaluators.reports.provenance import FILES, provenance
-from faultset.evaluators.reports.templates import filled
+from faultset.evaluators.reports.templates import fill_template
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy
 
@@ -87,7 +87,7 @@ def render(
     several = any(table.app == ALL_APPS for table in board.tables)
     others = [table for table in board.tables if table.verdict != HEADLINE and (not several or table.app == ALL_APPS)]
     strata = top_methods(_by_hard(board), scores.kinds)
-    return filled(
+    return fill_template(
         "report.html.j2",
         board=board,
         summary_lines=formats.summary_lines(board),
@@ -187,7 +187,9 @@ def _section(board: Leaderboard, scores: EpisodeScores, task: str) -> dict[str, 
 def _table_content(table: Table, scores: EpisodeScores, *, last: bool) -> dict[str, Any]:
     detection = table.task == "detection" and table.group == TELEMETRY
     # all metrics of all applications would take many megabytes; leaderboard.json has them
-    metrics = [m for m in table.metrics if "[" not in m.name] if last and table.faults == "all" else columns_of(table)
+    metrics = (
+        [m for m in table.metrics if "[" not in m.name] if last and table.faults == "all" else choose_columns(table)
+    )
     metrics = [m for m in metrics if any(entry.metrics[m.name].known for entry in table.entries)] or [table.metrics[0]]
     return {
         "table": table,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 PACKAGE = "faultset.evaluators.reports"
 
 
-def filled(name: str, **content: Any) -> str:
+def fill_template(name: str, **content: Any) -> str:
     """Fill a template; all content is escaped."""
     return _environment().get_template(name).render(css=_text("page.css"), **content)
 

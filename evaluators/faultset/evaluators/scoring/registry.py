@@ -50,7 +50,7 @@ TASK_METRICS: dict[str, TaskMetrics] = {
 }
 
 
-def right_of(row: ResultRow) -> float:
+def score_correctness(row: ResultRow) -> float:
     """Return how right an answer is, by the metric that compares methods."""
     return ScoredCase(rows=(row,)).value(TASK_METRICS[row.task].right)
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from faultset.baselines.api.contract import Detection, Diagnosis, Evidence, Ranking
-from faultset.datasets.testing.mutations import mutated, mutation_seeds
+from faultset.datasets.testing.mutations import mutate, mutation_seeds
 from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.execution.runners.answers import check_detection, check_diagnosis, check_ranking
 from faultset.evaluators.execution.runners.messages import (
@@ -75,10 +75,10 @@ def test_a_mutated_reply_is_taken_in_or_refused(action: Action, make: Any) -> No
         content = json.loads(whole)
         if seed % 2:
             # what lies inside of a reply is text in turn
-            content["answer"]["text"] = mutated(content["answer"]["text"].encode(), rng).decode("utf-8", "replace")
+            content["answer"]["text"] = mutate(content["answer"]["text"].encode(), rng).decode("utf-8", "replace")
         said = ""
         try:
-            taken_in(json.dumps(content).encode() if seed % 2 else mutated(whole, rng), action, row)
+            taken_in(json.dumps(content).encode() if seed % 2 else mutate(whole, rng), action, row)
         except UnreadableReply as error:
             refused += 1
             said = str(error)

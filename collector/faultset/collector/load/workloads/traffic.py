@@ -17,7 +17,7 @@ from faultset.collector.load.driver import LoadDriver, RequestResult
 from faultset.collector.load.schedule import ScheduledRequest
 from faultset.collector.load.workloads.patterns import LoadPattern
 from faultset.core.errors import UsageError
-from faultset.core.reading.documents import STRICT, checked, parse_object
+from faultset.core.reading.documents import STRICT, check_type, parse_object
 
 LARGEST_ROUND_TRIP_S = 5.0
 _JITTER = 0.1
@@ -125,7 +125,7 @@ class Traffic:
     @staticmethod
     def from_json(text: str) -> Traffic:
         """Read what `to_json` wrote; raise DataError when it is none."""
-        return checked(parse_object(text, "traffic"), Traffic, "traffic")
+        return check_type(parse_object(text, "traffic"), Traffic, "traffic")
 
     @property
     def name(self) -> str:

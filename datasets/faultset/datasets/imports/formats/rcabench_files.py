@@ -16,7 +16,7 @@ import pyarrow as pa
 from faultset.core.errors import DataError
 from faultset.core.json_text import canonical_json
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.labels import joined
+from faultset.datasets.format.labels import join_distinct
 from faultset.datasets.imports.columns import Ints, epoch_ns, read_parquet
 from faultset.datasets.imports.contract import Case
 
@@ -246,7 +246,7 @@ def label_of(pack: Path, key: str, windows: DatapackWindows) -> dict[str, Any]:
     if end_ns is not None:
         parameters["fault_end_ns"] = _near(end_ns, windows.end_ns)
     return {
-        "fault": joined(faults),
+        "fault": join_distinct(faults),
         "targets": list(dict.fromkeys(cause["service"] for cause in causes)),
         "root_causes": causes,
         "faults": _faults_by_target(record, {cause["service"] for cause in causes}),
