@@ -17,7 +17,7 @@ from faultset.evaluators import evaluate
 from faultset.evaluators.execution.batches import expected_answers
 from faultset.evaluators.execution.cut_episodes import CutCopies, known_at
 from faultset.evaluators.execution.settings import EvaluationSettings
-from faultset.evaluators.leaderboards.formats import columns_of, markdown
+from faultset.evaluators.leaderboards.formats import choose_columns, markdown
 from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.leaderboards.scores import Setting, build_curves, score_episodes
 from faultset.evaluators.results.rows import ResultRow
@@ -223,13 +223,13 @@ def test_detectors_have_a_time_and_a_curve_over_what_is_seen(make):
     table = board.table("detection", "detected", app="shop")
     assert table is not None
     assert table.entries[0].metrics["ttd_seen_median"].value == 10.0
-    assert "ttd_seen_median" in [metric.name for metric in columns_of(table)]
+    assert "ttd_seen_median" in [metric.name for metric in choose_columns(table)]
     (curve,) = board.curves
     assert [(p.at_s, p.right.value) for p in curve.points] == [(5.0, 0.0), (10.0, 1.0), (20.0, 1.0)]
     text = markdown(board)
     assert "## Share of faults with a true alarm by seconds of evidence" in text
     without = build_leaderboard(rows[:2]).tables[0]
-    assert "ttd_seen_median" not in [metric.name for metric in columns_of(without)]
+    assert "ttd_seen_median" not in [metric.name for metric in choose_columns(without)]
 
 
 def test_tables_of_diagnoses_show_the_time_to_diagnose_of_their_own_alarm(make):
@@ -246,7 +246,11 @@ def test_tables_of_diagnoses_show_the_time_to_diagnose_of_their_own_alarm(make):
         table = board.table("rca", protocol, app="shop")
         assert table is not None
         assert table.entries[0].metrics["time_to_diagnose_median"].value == expected
-        assert [metric.name for metric in columns_of(table)][:3] == ["joint", "joint_10s", "time_to_diagnose_median"]
+        assert [metric.name for metric in choose_columns(table)][:3] == [
+            "joint",
+            "joint_10s",
+            "time_to_diagnose_median",
+        ]
 
 
 def test_no_evidence_is_no_budget(example_dataset: Path):

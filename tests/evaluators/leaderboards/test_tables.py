@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from faultset.evaluators.leaderboards.fault_loudness import GRAY_FAULTS, LOUD_FAULTS
-from faultset.evaluators.leaderboards.formats import columns_of, leaderboard_frame, markdown, write_json
+from faultset.evaluators.leaderboards.formats import choose_columns, leaderboard_frame, markdown, write_json
 from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.leaderboards.rendering import render_table
 from faultset.evaluators.leaderboards.terminal import render_text
@@ -97,7 +97,7 @@ def test_the_own_trigger_is_a_column_and_its_silence_a_miss(make):
     by = {entry.baseline: entry.metrics["ac1_own"] for entry in table.entries}
     assert (by["method"].value, by["method"].n) == (0.5, 2)
     assert by["other"].reason == "the method declares no trigger"
-    assert [metric.name for metric in columns_of(table)][:2] == ["ac1", "ac1_own"]
+    assert [metric.name for metric in choose_columns(table)][:2] == ["ac1", "ac1_own"]
 
 
 def test_hit_at_one_is_retrieval_times_rerank(make):
@@ -485,7 +485,7 @@ def test_less_evidence_has_columns_beside_the_whole_view(make):
         for seconds in (10.0, 30.0)
     ]
     table = table_of(rows, "localization", "oracle")
-    assert [metric.name for metric in columns_of(table)][:3] == ["ac1", "ac1_10s", "ac1_30s"]
+    assert [metric.name for metric in choose_columns(table)][:3] == ["ac1", "ac1_10s", "ac1_30s"]
     metrics = table.entries[0].metrics
     values = {name: (metrics[name].value, metrics[name].n) for name in ("ac1_10s", "ac1_30s", "ac1")}
     assert values == {"ac1_10s": (pytest.approx(1 / 3), 3), "ac1_30s": (1.0, 3), "ac1": (1.0, 3)}
