@@ -13,28 +13,28 @@ from faultset.core import errors
 
 ROOT = Path(__file__).parents[1]
 CEILING = {
-    "baselines/faultset": 4,
-    "collector/faultset": 80,
+    "baselines/faultset": 0,
+    "collector/faultset": 62,
     "datasets/faultset": 0,
-    "datasets/faultset/datasets/imports": 7,
-    "datasets/faultset/datasets/training": 2,
-    "evaluators/faultset": 19,
+    "datasets/faultset/datasets/imports": 2,
+    "datasets/faultset/datasets/training": 0,
+    "evaluators/faultset": 3,
 }
 """Messages without the form below a folder. Only ever lower a number, in the change that mends the messages."""
 CLASSES = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
 """Other subclasses of FaultsetError are caught inside a package and not shown as they are."""
 VERBS = """
-    add allow build call change check choose close collect commit convert copy correct create declare decorate
+    add allow build call change check choose close collect commit compare convert copy correct create declare decorate
     delete deploy divide end evaluate export free give go import increase install keep leave let list log
-    look lower make mount move name open pass plan print publish put quote raise read reduce reinstall remove
-    rename repair replace restart restore run save say see set start stop train try uninstall unpack update
+    look limit lower make mount move name open pass plan print publish put quote raise read reduce reinstall remove
+    rename repair repeat replace restart restore run save say score see set start stop train try uninstall unpack update
     upgrade use wait write
 """
 REMEDY = re.compile(
-    r"(?:^|[;.,:] |, or |, and |\band |\bor |\bthen |\bfirst |\bonly )(?:" + "|".join(VERBS.split()) + r")\b"
+    r"(?:^|[;.,:?] |, or |, and |\band |\bor |\bthen |\bfirst |\bonly )(?:" + "|".join(VERBS.split()) + r")\b", re.I
 )
 EXPECTATION = re.compile(
-    r"\b(?:must|needs?|at least|at most|between)\b.*(?:\bgot\b|\bbut\b|\bnot\b|\{\})|, not \{\}$", re.S
+    r"\bmust\b|\b(?:needs?|at least|at most|between)\b.*(?:\bgot\b|\bbut\b|\bnot\b|\{\})|, not \{\}$", re.S
 )
 COMPUTED = re.compile(r"\{\}[\"'?]?$|\?$")
 """A message that ends in a value, such as a list of suggestions or a remedy from a table, or in a question."""

@@ -56,6 +56,7 @@ def test_no_public_attribute_of_a_view_is_a_path(view):
         "alarm_place",
         "context",
         "episode",
+        "note_left_out",
         "file_stamps",
         "once",
         "services",

@@ -120,7 +120,7 @@ def test_answers_that_cannot_be_scored_are_one_sentence(example_dataset: Path, t
     good = answers_of(truths, lambda truth: ["a"])
     with pytest.raises(UsageError, match='has no "task"'):
         score(example_dataset, good.drop(columns="task"))
-    with pytest.raises(UsageError, match="neither a mapping nor a list"):
+    with pytest.raises(UsageError, match="must be a list of services or a mapping"):
         score(example_dataset, good.assign(ranking=7))
     with pytest.raises(DataError, match='the episode "nowhere", which is not in example version'):
         score(example_dataset, good.assign(episode="nowhere"))

@@ -59,7 +59,7 @@ def test_a_scorer_that_breaks_a_rule_is_found(changes, sentence: str):
         ({"compute": None}, "must be a faultset.evaluators.Metric with compute"),
         ({"task": "ranking"}, "task='ranking'; choose from 'detection', 'localization', 'rca'"),
         ({"unit": "%"}, "unit='%'"),
-        ({"name": "My Score"}, "may only have lower-case letters"),
+        ({"name": "My Score"}, "must consist of lower-case letters"),
         ({"meaning": ""}, "must have a title and a meaning"),
         ({"name": "ac1"}, '"ac1" is a built-in metric of localization'),
     ],

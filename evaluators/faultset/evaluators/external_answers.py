@@ -103,7 +103,7 @@ def _row(record: Mapping[Any, Any], truths: Mapping[str, Truth], source: Dataset
     given = {str(name): value for name, value in record.items() if not _missing(value)}
     for name in ("episode", "baseline", "task"):
         if name not in given:
-            raise UsageError(f'an answer has no "{name}"; every answer needs episode, baseline and task')
+            raise UsageError(f'every answer must have episode, baseline and task, but one has no "{name}"')
     task = str(given["task"])
     protocol = str(given.get("protocol", "detected" if task == "detection" else "oracle"))
     if task not in TASKS or protocol not in PROTOCOLS:
@@ -142,14 +142,16 @@ def _ranking(value: Any, truth: Truth) -> dict[str, float]:
         try:
             value = json.loads(value)
         except ValueError:
-            raise UsageError(f"the ranking of {truth.episode} is not JSON: {value[:60]!r}") from None
+            raise UsageError(
+                f"the ranking of {truth.episode} must be a list of services or a mapping in JSON, got {value[:60]!r}"
+            ) from None
     if isinstance(value, Mapping):
         scores = {str(name): float(number) for name, number in value.items()}
     elif isinstance(value, Iterable):
         names = [str(name) for name in value]
         scores = {name: float(len(names) - i) for i, name in reversed(list(enumerate(names)))}
     else:
-        raise UsageError(f"the ranking of {truth.episode} is neither a mapping nor a list of services: {value!r}")
+        raise UsageError(f"the ranking of {truth.episode} must be a list of services or a mapping, got {value!r}")
     return {name: number for name, number in scores.items() if name in truth.candidates}
 
 

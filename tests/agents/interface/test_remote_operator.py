@@ -122,7 +122,7 @@ def test_an_undo_that_leaves_something_behind_voids_the_attempt(
 
     with operator(tmp_path, work) as order:
         outcome, _ = run_mitigation(tmp_path / "ran", order)
-    assert outcome.failure.startswith("the undo has not restored everything: Service user is missing; Service geo")
+    assert outcome.failure.startswith("the undo is incomplete: Service user is missing; Service geo")
 
 
 def test_after_the_submission_the_system_is_out_of_reach(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_a_built_baseline_has_the_type_of_its_task() -> None:
 def test_an_unknown_need_and_a_trigger_of_a_detector_are_refused(announced) -> None:
     with pytest.raises(UsageError, match=r"needs 'onset'; choose from \('labels', 'sli', 'alarm_place'\)"):
         announce(needs=("onset",))(Mine)
-    with pytest.raises(UsageError, match="only a localizer has a trigger"):
+    with pytest.raises(UsageError, match="must not declare trigger"):
         announce(trigger="ksigma")(Mine)
 
 

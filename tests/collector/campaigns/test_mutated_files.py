@@ -19,9 +19,7 @@ from faultset.core.errors import FaultsetError
 from faultset.datasets.testing.mutations import mutate, mutation_seeds
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
-CONFIG = (
-    b"faults: [target-port, pod-kill]\napps: hotel\nseed: 7\nprofile: quick\nbaseline: 50s\nnormal: 2\nrate: 20.5\n"
-)
+CONFIG = b"faults: [target-port, pod-kill]\napps: hotel\nseed: 7\nprofile: quick\nhealthy: 50s\nnormal: 2\nrate: 20.5\n"
 OPTIONS = [name.lstrip("-") for option in collect.params if isinstance(option, click.Option) for name in option.opts]
 PLAN = b"""{"app": "hotel", "episode": "e1", "fault": "pod-kill", "mix": "m", "no_fault_kind": null,
 "platform": "local", "phases": {"warmup_s": 5.0, "baseline_s": 40.0, "fault_s": 40, "cooldown_s": 5.0},

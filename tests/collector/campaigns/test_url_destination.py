@@ -246,8 +246,8 @@ def collect_to(place: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("place", "code", "said"),
     [
-        ("https://example.org/data", 2, "https://example.org/data can only be read; give a URL that can be written to"),
-        ("s3://", 2, "s3:// names no place to write to"),
+        ("https://example.org/data", 2, "https://example.org/data is read-only; give a URL that can be written to"),
+        ("s3://", 2, "s3:// needs a bucket or folder"),
         ("gs://bucket/data", 4, "install the fsspec package for gs://"),
     ],
 )

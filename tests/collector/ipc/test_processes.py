@@ -46,7 +46,7 @@ from faultset.collector.ipc.processes import HelperProcess
 from faultset.core.errors import PlatformError
 
 for found in pkgutil.walk_packages(faultset.collector.__path__, "faultset.collector."):
-    if found.name.rpartition(".")[2] in ("messages", "commands", "impairments"):
+    if found.name.rpartition(".")[2] in ("messages", "commands", "impairments", "source"):
         importlib.import_module(found.name)
 
 TYPES = {kind.__name__: kind for kind in message_types() if kind.__module__.startswith("faultset.")}

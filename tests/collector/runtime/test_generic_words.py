@@ -9,7 +9,7 @@ from faultset.collector import runtime
 
 SOURCES = sorted(Path(path) for folder in runtime.__path__ for path in Path(folder).rglob("*.py"))
 WORDS = re.compile(
-    r"hotel|night|booking|availability|nearby|consul\b|zerolog|goroutine|\.go\b|\bgeo\b|jaeger|reservation|panic: ",
+    r"hotel|night|booking|availability|nearby|consul\b|zerolog|\.go\b|\bgeo\b|jaeger|reservation|panic: ",
     re.IGNORECASE,
 )
 

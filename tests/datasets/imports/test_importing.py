@@ -64,7 +64,7 @@ def out(tmp_path: Path) -> Path:
 def test_the_command_says_where_the_result_is_and_what_to_run_next(source, out):
     code, text, progress = run("dataset", "import", "rcaeval", source, out, "--workers", 1)
     assert code == 0
-    assert f"3 episodes in {out}, 3 written now." in text
+    assert f"3 episodes in {out}: 3 written now." in text
     assert f"faultset dataset verify {out}" in text
     assert f"evaluate {out}" in text
     assert "cases 3/3" in progress
@@ -278,9 +278,7 @@ def test_the_doctor_exits_with_three_when_a_case_cannot_be_imported(source):
     code, text, errors = run("dataset", "doctor", source)
     assert code == 3
     assert "inject_time.txt is missing" in text
-    assert (
-        errors.splitlines(keepends=True)[-1] == f"Error: 1 thing in {source} cannot be imported; see the list above\n"
-    )
+    assert errors.splitlines()[-1] == f"Error: {source} cannot be imported as it is: 1 issue; see the list above"
 
 
 @pytest.fixture

@@ -221,7 +221,7 @@ def _with_another_alarm(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (_without_questions, "holds runs of other tasks"),
+        (_without_questions, "must hold runs of faultset/detection"),
         (_about_other_episodes, "about the episode"),
         (_with_another_alarm, "did not start from the alarm of trace-errors"),
         (lambda folder: folder.mkdir(), "holds no runs; give a folder of Inspect's logs"),

@@ -190,7 +190,6 @@ def test_the_report_holds_all_that_a_reader_must_see(evaluated):
     assert "thresholds: reference" in page
     assert "guessing" in page
     assert "manifest" in page
-    assert "<polyline" in page
     assert "given the true onset (oracle)" in page
     assert board.code in page
 

@@ -61,6 +61,7 @@ class Detection:
     consecutive: int = CONSECUTIVE
     """Number of consecutive flags that raise an alarm."""
     evidence: tuple[Evidence, ...] = ()
+    """What the answer rests on, strongest first."""
 
     def __post_init__(self) -> None:
         if not len(self.times_ns) == len(self.scores) == len(self.flags):
@@ -129,6 +130,7 @@ class Ranking:
     scores: Mapping[str, float] = field(default_factory=dict)
     """Higher is more suspicious. Missing services share the last rank. If empty, the method abstains."""
     evidence: tuple[Evidence, ...] = ()
+    """What the answer rests on, strongest first."""
     confidence: float = 1.0
     """Between 0 (abstains) and 1."""
     metrics: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -201,6 +203,7 @@ class Diagnosis:
     confidence: float = 1.0
     """Between 0 (abstains) and 1."""
     evidence: tuple[Evidence, ...] = ()
+    """What the answer rests on, strongest first."""
 
     @classmethod
     def abstain(cls) -> Self:
@@ -218,6 +221,7 @@ class Labelled:
     """A training episode with its answer."""
 
     view: EpisodeView
+    """Telemetry of the episode."""
     service: str | None
     """Faulty service; None without a fault or if the fault is not in a service."""
     system_level: str | None

@@ -312,7 +312,7 @@ def _check(spec: BaselineSpec) -> None:
     if method is None:
         raise UsageError(f'baseline "{spec.name}" has the task "{spec.task}"; choose from {get_args(Task)}')
     if isinstance(spec.factory, type) and not hasattr(spec.factory, method):
-        raise UsageError(f'baseline "{spec.name}" is for {spec.task} but its class has no method "{method}"')
+        raise UsageError(f'baseline "{spec.name}" must have the method "{method}" of a baseline for {spec.task}')
     for what, values, choices in (
         ("kind", {spec.kind}, get_args(Kind)),
         ("speed", {spec.speed}, get_args(Speed)),
@@ -326,9 +326,13 @@ def _check(spec: BaselineSpec) -> None:
     if spec.task == "rca" and "labels" not in spec.needs:
         raise UsageError(f'baseline "{spec.name}" is for rca, which needs labels; add needs=("labels",)')
     if spec.trigger is not None and spec.task != "localization":
-        raise UsageError(f'baseline "{spec.name}" is for {spec.task}; only a localizer has a trigger')
+        raise UsageError(
+            f'baseline "{spec.name}" must not declare trigger, which only localization has; its task is {spec.task}'
+        )
     if not spec.own_threshold and spec.task != "detection":
-        raise UsageError(f'baseline "{spec.name}" is for {spec.task}; only a detector has a threshold')
+        raise UsageError(
+            f'baseline "{spec.name}" must not declare own_threshold, which only detection has; its task is {spec.task}'
+        )
     if spec.learns_from_references and "labels" in spec.needs:
         raise UsageError(
             f'baseline "{spec.name}" needs labels and so receives complete training episodes; '

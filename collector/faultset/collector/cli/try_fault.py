@@ -63,7 +63,7 @@ def try_fault(
     choice = parse_stores(stores, platform)
     spec, loaded = get_fault(name), with_stores(load_app(app), choice, platform)
     if reason := unavailable_reason(spec, loaded):
-        raise UsageError(f"fault {name} {reason}; name another application with --app")
+        raise UsageError(f"fault {name} {reason}; choose another application with --app")
     possible = spec.targets(loaded)
     if target is not None and target not in possible:
         raise unknown_name(f"target of {name} in {loaded.name}", target, possible)

@@ -79,8 +79,8 @@ def examine(
     if not importers:
         hint = describe_nearest(path)
         raise DataError(
-            f"{path} has none of the known formats ({', '.join(format_names())}). {hint + ' ' if hint else ''}"
-            "Give the folder that was unpacked"
+            f"{path} has none of the known formats ({', '.join(format_names())}). "
+            f"Give the folder that was unpacked{'. ' + hint.removesuffix('.') if hint else ''}"
         )
     first = importers[0]
     with collect_issues() as issues:

@@ -67,9 +67,9 @@ def read_recorded_runs(paths: Iterable[str | Path]) -> list[RecordedRun]:
         foreign = next((recorded.run for recorded in scored if recorded.run.task not in SESSION_TASKS), None)
         if foreign is not None:
             raise DataError(
-                f"{printable(path)} holds runs of other tasks ({printable(foreign.dataset or foreign.task)}), expected "
-                "runs of faultset/detection, faultset/localization or faultset/root_cause; score other runs with "
-                "faultset agents import and faultset agents score"
+                f"{printable(path)} must hold runs of faultset/detection, faultset/localization or "
+                f"faultset/root_cause, but holds runs of {printable(foreign.dataset or foreign.task)}; score other runs with faultset "
+                "agents import and faultset agents score"
             )
         if not scored:
             raise DataError(f"{printable(path)} holds no runs on recorded episodes; give other logs with --agents")

@@ -113,7 +113,7 @@ def check_declaration(scorer: object, name: str | None = None) -> Metric:
     if name is not None and scorer.name != name:
         raise UsageError(f'the entry point "{name}" in {GROUP} names the scorer "{scorer.name}"; use one name for both')
     if re.fullmatch(r"[a-z][a-z0-9_]*", scorer.name) is None:
-        raise UsageError(f'the scorer name "{scorer.name}" may only have lower-case letters, digits and underscores')
+        raise UsageError(f'the scorer name "{scorer.name}" must consist of lower-case letters, digits and underscores')
     for field, value, allowed in (
         ("task", scorer.task, TASKS),
         ("unit", scorer.unit, get_args(Unit)),

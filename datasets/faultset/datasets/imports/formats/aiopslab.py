@@ -107,9 +107,7 @@ def read_label(export: Export) -> dict[str, Any]:
         targets = [str(name) for name in content["targets"]]
         moment = datetime.fromisoformat(str(content["inject_time"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(
-            f'{path} is not a label ({error!r}); it needs "fault", "targets" and "inject_time" as ISO 8601'
-        ) from error
+        raise DataError(f'{path} must have "fault", "targets" and "inject_time" as ISO 8601 ({error!r})') from error
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return {
         "fault": str(fault),
