@@ -77,7 +77,7 @@ def test_a_taken_name_is_refused_and_both_owners_named(announced) -> None:
 
 
 def test_a_class_without_the_method_of_its_task_is_refused(announced) -> None:
-    with pytest.raises(UsageError, match='no method "localize"'):
+    with pytest.raises(UsageError, match='must have the method "localize"'):
         announce("mine", "localization")(Mine)
 
 

@@ -68,8 +68,8 @@ def read_recorded_runs(paths: Iterable[str | Path]) -> list[RecordedRun]:
         if foreign is not None:
             raise DataError(
                 f"{printable(path)} must hold runs of faultset/detection, faultset/localization or "
-                f"faultset/root_cause, but holds runs of {printable(foreign.dataset or foreign.task)}; score other runs with faultset "
-                "agents import and faultset agents score"
+                f"faultset/root_cause, but holds runs of {printable(foreign.dataset or foreign.task)}; "
+                "score other runs with faultset agents import and faultset agents score"
             )
         if not scored:
             raise DataError(f"{printable(path)} holds no runs on recorded episodes; give other logs with --agents")
