@@ -1,4 +1,4 @@
-"""The administrator of a PostgreSQL: accounts, locks of tables, long queries, and limits of its files."""
+"""The administrator of PostgreSQL: accounts, locks of tables, long queries and limits of files."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 ADMINISTRATOR = "root"
 SERVER_USER = "postgres"
-"""The user of the server when root starts it."""
+"""Operating system user that runs the server if root starts it."""
 LOG_SEGMENT_BYTES = 2**20
-"""Size of a file of the write-ahead log, the smallest that PostgreSQL allows."""
+"""Size of a file of the write-ahead log; PostgreSQL allows no smaller one."""
 _TIMEOUT_S = 10
 _WRITING = "INSERT, UPDATE, DELETE, TRUNCATE"
 _COMPARE_PAIRS = """
 SELECT count(*) FROM generate_series(1, 1000000) AS first, generate_series(1, 1000000) AS second
 WHERE md5(first::text) = md5(second::text)
 """
-"""Compares everything with everything, until the statement times out."""
+"""Query that compares all pairs of rows until it times out."""
 _FILL = """
 INSERT INTO {table} (key, document)
 SELECT 'filling-' || lpad(number::text, 6, '0'), repeat('x', 1980) FROM generate_series(1, {rows}) AS number
 """
-"""Four rows fill a page."""
+"""Statement that inserts rows, four of which fill a page."""
 _PAGE_BYTES = 8192
 
 
@@ -97,7 +97,7 @@ class PostgresAdministrator(StoreAdministrator):
                 return self.cannot("messages")
 
     def lock(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
-        """Lock all tables of the application against reading and writing, repeatedly."""
+        """Repeatedly lock all tables of the application against reading and writing."""
 
         async def hold(connection: asyncpg.Connection) -> None:
             tables = ", ".join(quoted(name) for name in await _tables(connection))
@@ -109,7 +109,7 @@ class PostgresAdministrator(StoreAdministrator):
         self._repeat(hold, purpose="lock", off_ms=off_ms, seconds=seconds, pid_file=pid_file)
 
     def report(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
-        """Run a query without an index repeatedly, which keeps a processor busy."""
+        """Repeatedly run a query without an index, which keeps a processor busy."""
         import asyncpg
 
         async def query(connection: asyncpg.Connection) -> None:
@@ -120,16 +120,19 @@ class PostgresAdministrator(StoreAdministrator):
         self._repeat(query, purpose="report", off_ms=off_ms, seconds=seconds, pid_file=pid_file)
 
     def limit_files(self, leave: int) -> None:
-        """Fill the pages of all tables, and limit the growth of their files to a number of bytes.
+        """Fill the pages of all tables, and let their files grow by at most `leave` bytes.
 
-        The rows that fill them are rolled back, so nobody sees them, but they take room until it is collected. No
-        limit can be below the size of a file of the write-ahead log: the server would end instead of refusing rows.
+        The rows that fill the pages are rolled back. They are invisible, but occupy space until it is vacuumed. The
+        limit is never below the size of a file of the write-ahead log, because the server would then stop instead of
+        refusing rows.
         """
 
         async def fill(connection: asyncpg.Connection) -> int:
             tables = await _tables(connection)
             if not tables:
-                raise PlatformError("the application has no table yet, whose file could be limited; try again later")
+                raise PlatformError(
+                    "the application has no table whose file could be limited; try again after it has stored data"
+                )
             largest = max([LOG_SEGMENT_BYTES, *[await _size(connection, table) for table in tables]])
             for table in tables:
                 pages = (largest - await _size(connection, table)) // _PAGE_BYTES + 1
@@ -144,7 +147,7 @@ class PostgresAdministrator(StoreAdministrator):
             limit_file_size(pid, str(limit), SERVER_USER)
 
     def free_files(self) -> None:
-        """Restore the limit that the server had at its start, and collect the room that was taken."""
+        """Restore the limit of the server's start, and vacuum the space of the rows that filled the pages."""
         for pid in self._processes():
             limit_file_size(pid, file_size_limits(pid)[1], SERVER_USER)
 
@@ -155,7 +158,7 @@ class PostgresAdministrator(StoreAdministrator):
         self._as_administrator(collect, purpose="free-files")
 
     def state(self, stream: str | None = None) -> dict[str, Any]:
-        """Try a statement that changes nothing, as the application."""
+        """Report what the server refuses, by trying statements that change nothing as the application."""
         import asyncpg
 
         async def write(connection: asyncpg.Connection) -> str:
@@ -178,7 +181,7 @@ class PostgresAdministrator(StoreAdministrator):
         }
 
     def _processes(self) -> list[int]:
-        """Return the processes of the server, first the one that started all others."""
+        """Return the processes of the server; the first one is the parent of the others."""
 
         async def read(connection: asyncpg.Connection) -> str:
             return str(await connection.fetchval("SELECT pg_read_file('postmaster.pid')"))
@@ -207,7 +210,7 @@ class PostgresAdministrator(StoreAdministrator):
     def _as_account(
         self, account: str, password: str, use: Callable[[asyncpg.Connection], Awaitable[T]], *, purpose: str
     ) -> T:
-        """Use a connection of an account; raise PlatformError when the server refuses."""
+        """Use a connection of an account; raise PlatformError if the server refuses."""
         import asyncpg
 
         address, port = self.access.address, self.access.port
@@ -234,7 +237,7 @@ class PostgresAdministrator(StoreAdministrator):
 
 
 def initial_statements(account: str, credentials: Credentials) -> list[tuple[str, list[str]]]:
-    """Return the statements that prepare a new cluster of databases, by database."""
+    """Return the statements that prepare a new database cluster, by database."""
     create = [f"CREATE DATABASE {DATABASE}", f"REVOKE ALL ON DATABASE {DATABASE} FROM PUBLIC"]
     return [
         ("postgres", [_create_role(account, credentials.application), *create]),
@@ -263,7 +266,7 @@ async def _tables(connection: asyncpg.Connection) -> list[str]:
 
 
 async def _size(connection: asyncpg.Connection, table: str) -> int:
-    """Return how many bytes the rows of a table take, used or not."""
+    """Return the size of a table in bytes, including unused space."""
     return int(await connection.fetchval("SELECT pg_relation_size($1::regclass)", quoted(table)) or 0)
 
 
