@@ -1,6 +1,6 @@
 """The interface of load drivers, which send requests to the application's entry.
 
-The schedule decides when requests are sent and what they contain; a driver only sends them over its protocol. A package
+The schedule decides the times and contents of requests; a driver sends them over its protocol. A package
 registers drivers in the entry-point group `faultset.load_drivers`; a spec selects one with `load: {driver: NAME}`.
 """
 

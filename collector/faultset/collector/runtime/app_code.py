@@ -53,7 +53,7 @@ def read_app(
         The spec is invalid, or the code cannot be imported.
     """
     spec_code = read_mapping(text, source).get("code", code)
-    app_steps = own_steps(spec_code) if isinstance(spec_code, str) else ()
+    app_steps = load_steps(spec_code) if isinstance(spec_code, str) else ()
     steps = {step.keyword: step for step in (*GENERIC_STEPS, *app_steps)}
     app = parse(text, source, steps=steps, code=code, workload_of=workload_of)
     for service in app.services.values():
@@ -89,7 +89,7 @@ def _brokers_needed(service: ServiceSpec) -> Iterator[tuple[Place, str]]:
             yield where, store
 
 
-def own_steps(code: str) -> tuple[type[Step], ...]:
+def load_steps(code: str) -> tuple[type[Step], ...]:
     """Return the steps that an application's code defines; raise UsageError if the code is invalid."""
     module = _import_module(code, "operations")
     if module is None:

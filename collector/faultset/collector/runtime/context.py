@@ -133,7 +133,7 @@ class ServiceContext:
 
     @contextmanager
     def store_span(self, request: RequestContext, store: str, name: str | None) -> Iterator[None]:
-        """Wrap a command of a store in a client span; without a name, there is no span."""
+        """Wrap a command of a store in a client span, unless the name is None."""
         if name is None:
             yield
             return

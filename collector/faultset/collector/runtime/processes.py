@@ -72,7 +72,7 @@ def _work(body: Callable[[IsWanted], None], end: float) -> None:
 
 
 def _start_time(pid: int) -> str:
-    """Return the start time of a process in clock ticks, which tells it from a later process with the same pid."""
+    """Return the start time of a process in clock ticks, which identifies it if its pid is reused."""
     with contextlib.suppress(OSError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         if fields[0] not in "ZX":

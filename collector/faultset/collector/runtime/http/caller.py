@@ -57,7 +57,7 @@ class Breaker:
         self._opened_s = 0.0
 
     def admits(self) -> bool:
-        """Return whether a call may be client_span; `ended` must be called after each call."""
+        """Return whether a call may begin; `record_end` must be called after each call."""
         if self.state == "open" and self._clock() - self._opened_s >= self._settings.open_s:
             self._successes = self._under_way = 0
             self._become("half-open")
@@ -66,7 +66,7 @@ class Breaker:
         self._under_way += 1
         return True
 
-    def ended(self, code: Code) -> None:
+    def record_end(self, code: Code) -> None:
         """Count the end of a call; cancelled calls do not count."""
         self._under_way = max(0, self._under_way - 1)
         if self.state == "open" or code == Code.CANCELED:
@@ -119,11 +119,11 @@ class Breakers:
         self._metrics.counter("circuit_breaker_rejected_calls", ("server_address",), text).labels(callee).inc()
         return False
 
-    def ended(self, callee: str, code: Code) -> None:
+    def record_end(self, callee: str, code: Code) -> None:
         """Count the end of a call to a service."""
         breaker = self._breakers.get(callee)
         if breaker is not None:
-            breaker.ended(code)
+            breaker.record_end(code)
 
     def _record_state(self, callee: str, state: State, report: Callable[[str, State], None]) -> None:
         self._export_state(callee, state)
@@ -373,7 +373,7 @@ class Caller:
                 if self._spans.tell_outcome:
                     client_span.set_attributes(self._spans.outcome_attributes(code))
                 client_span.end()
-            self._breakers.ended(service, code)
+            self._breakers.record_end(service, code)
             self._metrics.client(service, operation, "POST", answered).observe(time.perf_counter() - start)
 
     def _note_failure(self, span: Span | None, message: str) -> None:

@@ -22,7 +22,7 @@ class UnknownHostError(OSError):
     """The name of a host cannot be resolved."""
 
     def __init__(self, host: str):
-        super().__init__(f"there is no host {host}")
+        super().__init__(f"unknown host {host}")
         self.host = host
 
 

@@ -126,13 +126,13 @@ class ErrorTexts:
         """
         match error:
             case UnknownHostError():
-                return f"there is no host {error.host}"
+                return f"unknown host {error.host}"
             case TimeoutError():
-                return f"no connection to {address} in time"
+                return f"connecting to {address} timed out"
             case OSError(strerror=str() as reason) if reason:
-                return f"no connection to {address}: {reason.lower()}"
+                return f"cannot connect to {address}: {reason.lower()}"
             case _:
-                return f"no connection to {address}: {error or type(error).__name__}"
+                return f"cannot connect to {address}: {error or type(error).__name__}"
 
     def read_timed_out(self, source: str, address: str) -> str:
         """Return the text for a timeout while reading, on a connection between two addresses."""

@@ -65,15 +65,15 @@ class StoreStep(Step):
             raise RpcError(Code.INTERNAL, message) from None
 
 
-def flattened(value: Any) -> list[Any]:
+def flatten(value: Any) -> list[Any]:
     """Return the distinct elements of a list and of the lists inside it, without absent elements.
 
-    >>> flattened(["1", ["2", "1"], None])
+    >>> flatten(["1", ["2", "1"], None])
     ['1', '2']
     """
     elements: dict[Any, None] = {}
     for item in value if isinstance(value, (list, tuple)) else [value]:
-        for element in flattened(item) if isinstance(item, (list, tuple)) else [item]:
+        for element in flatten(item) if isinstance(item, (list, tuple)) else [item]:
             if element is not None:
                 elements[element] = None
     return list(elements)
@@ -229,7 +229,7 @@ class FindDocuments(StoreStep):
 
         async def handle(request: RequestContext) -> None:
             selection = selection_of(request.values)
-            selection = selection if self.key is not None else flattened(selection or [])
+            selection = selection if self.key is not None else flatten(selection or [])
             texts: list[str | None] = []
             if selection not in (None, "", []):
                 texts = await self.use_store(service, location, request, lambda: read(selection), texts)
@@ -304,7 +304,7 @@ class PushSorted(StoreStep):
         store, keys_of, members_of = service.stores[self.store], getter(self.keys), getter(self.members)
 
         async def handle(request: RequestContext) -> None:
-            keys = [str(key) for key in flattened(keys_of(request.values))]
+            keys = [str(key) for key in flatten(keys_of(request.values))]
             members = {str(entry["member"]): float(entry["score"]) for entry in members_of(request.values) or ()}
             if keys and members:
                 sets = dict.fromkeys(keys, members)

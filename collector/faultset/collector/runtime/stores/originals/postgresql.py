@@ -53,7 +53,7 @@ _TIMEOUT_S = 60.0
 
 
 class OriginalPostgresDriver(OriginalDriver):
-    """A PostgreSQL server, where a collection is a table of keys and documents."""
+    """A PostgreSQL server with a table of keys and documents for each collection."""
 
     name = "original-postgresql"
     role = "postgresql"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from faultset.collector.runtime.processes import IsWanted, begin_work
 from faultset.collector.runtime.stores.driver import AdminAction, Credentials, StoreAdministrator
-from faultset.collector.runtime.stores.originals.postgresql_client import DATABASE, quoted
+from faultset.collector.runtime.stores.originals.postgresql_client import DATABASE, quote_name
 from faultset.collector.runtime.stores.users import file_size_limits, limit_file_size, process_tree
 from faultset.core.errors import PlatformError
 
@@ -36,7 +36,7 @@ _FILL = """
 INSERT INTO {table} (key, document)
 SELECT 'filling-' || lpad(number::text, 6, '0'), repeat('x', 1980) FROM generate_series(1, {rows}) AS number
 """
-"""Statement that inserts rows, four of which fill a page."""
+"""Statement that inserts rows of a quarter of a page each."""
 _PAGE_BYTES = 8192
 
 
@@ -54,7 +54,7 @@ class PostgresAdministrator(StoreAdministrator):
             self.require_account(action, exists)
             statements = self._statements(action, exists)
             if action == "empty-store" and (tables := await _tables(connection)):
-                statements = [f"TRUNCATE {', '.join(map(quoted, tables))}"]
+                statements = [f"TRUNCATE {', '.join(map(quote_name, tables))}"]
             async with connection.transaction():
                 for statement in statements:
                     await connection.execute(statement)
@@ -63,7 +63,7 @@ class PostgresAdministrator(StoreAdministrator):
 
     def _statements(self, action: AdminAction, exists: bool) -> list[str]:
         account, password = self.access.account, self.access.credentials.application
-        role = quoted(account)
+        role = quote_name(account)
         match action:
             case "grant-rights":
                 return _grants(account)
@@ -83,7 +83,7 @@ class PostgresAdministrator(StoreAdministrator):
             case "remove-account":
                 return exists * [
                     f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = {_literal(account)}",
-                    f"REASSIGN OWNED BY {role} TO {quoted(ADMINISTRATOR)}",
+                    f"REASSIGN OWNED BY {role} TO {quote_name(ADMINISTRATOR)}",
                     f"DROP OWNED BY {role}",
                     f"DROP ROLE {role}",
                 ]
@@ -100,7 +100,7 @@ class PostgresAdministrator(StoreAdministrator):
         """Repeatedly lock all tables of the application against reading and writing."""
 
         async def hold(connection: asyncpg.Connection) -> None:
-            tables = ", ".join(quoted(name) for name in await _tables(connection))
+            tables = ", ".join(quote_name(name) for name in await _tables(connection))
             async with connection.transaction():
                 if tables:
                     await connection.execute(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")
@@ -138,7 +138,7 @@ class PostgresAdministrator(StoreAdministrator):
                 pages = (largest - await _size(connection, table)) // _PAGE_BYTES + 1
                 filling = connection.transaction()
                 await filling.start()
-                await connection.execute(_FILL.format(table=quoted(table), rows=4 * pages))
+                await connection.execute(_FILL.format(table=quote_name(table), rows=4 * pages))
                 await filling.rollback()
             return max([await _size(connection, table) for table in tables])
 
@@ -153,7 +153,7 @@ class PostgresAdministrator(StoreAdministrator):
 
         async def collect(connection: asyncpg.Connection) -> None:
             for table in await _tables(connection):
-                await connection.execute(f"VACUUM {quoted(table)}")
+                await connection.execute(f"VACUUM {quote_name(table)}")
 
         self._as_administrator(collect, purpose="free-files")
 
@@ -165,7 +165,7 @@ class PostgresAdministrator(StoreAdministrator):
             tables = await _tables(connection)
             try:
                 for table in tables:
-                    await connection.execute(f"DELETE FROM {quoted(table)} WHERE false")
+                    await connection.execute(f"DELETE FROM {quote_name(table)} WHERE false")
             except asyncpg.PostgresError as error:
                 return str(error)
             may_create = await connection.fetchval("SELECT has_schema_privilege('public', 'CREATE')")
@@ -246,11 +246,11 @@ def initial_statements(account: str, credentials: Credentials) -> list[tuple[str
 
 
 def _create_role(account: str, password: str) -> str:
-    return f"CREATE ROLE {quoted(account)} LOGIN PASSWORD {_literal(password)}"
+    return f"CREATE ROLE {quote_name(account)} LOGIN PASSWORD {_literal(password)}"
 
 
 def _grants(account: str) -> list[str]:
-    role = quoted(account)
+    role = quote_name(account)
     return [
         f"GRANT CONNECT ON DATABASE {DATABASE} TO {role}",
         f"GRANT ALL ON SCHEMA public TO {role}",
@@ -267,11 +267,11 @@ async def _tables(connection: asyncpg.Connection) -> list[str]:
 
 async def _size(connection: asyncpg.Connection, table: str) -> int:
     """Return the size of a table in bytes, including unused space."""
-    return int(await connection.fetchval("SELECT pg_relation_size($1::regclass)", quoted(table)) or 0)
+    return int(await connection.fetchval("SELECT pg_relation_size($1::regclass)", quote_name(table)) or 0)
 
 
 def _literal(text: str) -> str:
-    """Return a text quoted for a statement.
+    """Quote a text for a statement.
 
     >>> _literal("it's")
     "'it''s'"

@@ -125,23 +125,23 @@ class PostgresClient(StoreClient[_PostgresConnection]):
     async def _run(self, command: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
         import asyncpg
 
-        held, texts = await self.acquire(), self.context.texts
+        session_connection, texts = await self.acquire(), self.context.texts
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                result = await command(held.connection)
+                result = await command(session_connection.connection)
         except _broken_connections() as error:
-            await held.close()
+            await session_connection.close()
             if isinstance(error, TimeoutError):
                 raise StoreError("timeout", texts.read_timed_out(self.context.local or "?", self.endpoint)) from None
             raise StoreError("broken", _text(error)) from None
         except asyncpg.PostgresError as error:
-            self.idle.append(held)
+            self.idle.append(session_connection)
             kind = "rights" if isinstance(error, asyncpg.InsufficientPrivilegeError) else "other"
             raise StoreError(kind, _text(error)) from None
         except BaseException:
-            await held.close()
+            await session_connection.close()
             raise
-        self.idle.append(held)
+        self.idle.append(session_connection)
         return result
 
     async def dial(self) -> _PostgresConnection:
@@ -178,28 +178,28 @@ def _broken_connections() -> tuple[type[Exception], ...]:
     """Return the exceptions after which a connection is unusable."""
     import asyncpg
 
-    ended = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InterfaceError)
-    return (*ended, asyncpg.InternalClientError, OSError)
+    closed = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InterfaceError)
+    return (*closed, asyncpg.InternalClientError, OSError)
 
 
-def quoted(name: str) -> str:
-    """Return a name quoted for a statement.
+def quote_name(name: str) -> str:
+    """Quote a name for a statement.
 
-    >>> quoted('od"d')
+    >>> quote_name('od"d')
     '"od""d"'
     """
     return '"' + name.replace('"', '""') + '"'
 
 
 def _table(collection: str) -> str:
-    return f"public.{quoted(collection)}"
+    return f"public.{quote_name(collection)}"
 
 
 def _create_table(collection: str, *, appended: bool) -> str:
     table = _table(collection)
     if not appended:
         return f"CREATE TABLE IF NOT EXISTS {table} (key text PRIMARY KEY, document text NOT NULL)"
-    index = quoted(f"{collection}_key")
+    index = quote_name(f"{collection}_key")
     return (
         f"CREATE TABLE IF NOT EXISTS {table} (number bigserial, key text NOT NULL, document text NOT NULL); "
         f"CREATE INDEX IF NOT EXISTS {index} ON {table} (key, number)"
