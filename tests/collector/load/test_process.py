@@ -178,7 +178,7 @@ def test_a_load_in_a_pod_begins_once_when_it_is_told_and_keeps_its_results(
     assert not server.queries
     assert (ask("/step", ChangeLoad(factor=2.0)).status_code, ask("/stop").status_code) == (400, 400)
     refused = ask("/begin", replace(order, rate_rps=0.0))
-    assert (refused.status_code, refused.text) == (400, "the rate must be above zero; found 0")
+    assert (refused.status_code, refused.text) == (400, "the rate must be above zero, but is 0")
     assert [ask("/begin", order).status_code for _ in range(2)] == [200, 200]
     assert ask("/begin", replace(order, seed=4)).status_code == 400
     wait(lambda: len(server.queries) > 40)

@@ -51,5 +51,5 @@ def test_a_mix_that_the_application_lacks_is_refused() -> None:
     assert mixes_of("default..standard", load_app("hotel")) == ("default", "standard")
     with pytest.raises(UsageError, match='unknown workload mix "standrad"'):
         mixes_of("default..standrad", load_app("hotel"))
-    with pytest.raises(UsageError, match="may change once"):
+    with pytest.raises(UsageError, match="may change only once"):
         mixes_of("default..standard..default", load_app("hotel"))

@@ -35,8 +35,8 @@ def test_a_file_is_read_again_when_it_has_changed(tmp_path: Path, monkeypatch: p
     file.write_text("{ half of a file")
     values.read_file()
     assert values.value("paymentFailure") == 0.5
-    assert "cannot be understood and changes nothing" in lines.pop()
-    assert set(lines) == {"the file of flags has changed and was read again"}
+    assert "is invalid, keeping the previous values" in lines.pop()
+    assert set(lines) == {"the flag file has changed and was read again"}
     assert len(lines) <= 2
     file.unlink()
     values.read_file()

@@ -119,7 +119,12 @@ def line_of(part: str) -> int:
         ("operation: /flags", "operation: /other", "  operation:", "unknown name '/other', expected one of /flags"),
         ("service: worker}", "service: nobody}", "    slow:", "unknown name 'nobody'"),
         ("    tasks:", "    operations: {/a: {steps: []}}\n    tasks:", "  worker:", "must have a port"),
-        ("[faultset-store, kafka], port: 9092", "[faultset-store, valkey], port: 6379", "- publish:", "no broker"),
+        (
+            "[faultset-store, kafka], port: 9092",
+            "[faultset-store, valkey], port: 6379",
+            "- publish:",
+            "a message broker",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_line(before: str, after: str, line: str, sentence: str) -> None:

@@ -1,1 +1,1 @@
-"""Open-loop load against an application, and its results."""
+"""Open-loop load on an application, and its results."""

@@ -1,7 +1,7 @@
-"""The contract of a load driver, which sends single requests to the application's entry.
+"""The interface of load drivers, which send requests to the application's entry.
 
-The schedule decides when requests are sent and what they contain; a driver implements the protocol. Drivers are
-announced in the entry-point group `faultset.load_drivers`; a spec names one in `load: {driver: NAME}`.
+The schedule decides the times and contents of requests; a driver sends them over its protocol. A package
+registers drivers in the entry-point group `faultset.load_drivers`; a spec selects one with `load: {driver: NAME}`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ GROUP = "faultset.load_drivers"
 
 @dataclass(frozen=True, kw_only=True)
 class LoadTarget:
-    """Where a driver sends, and from where.
+    """The address that a driver sends to, and how.
 
     Attributes
     ----------
     url
         Base URL of the entry, `http://ADDRESS:PORT`.
     local_address
-        Address from which to send; any without.
+        Address to send from; None for any.
     timeout_s
         How long a client waits for an answer; a request that took longer has the outcome `timeout`.
     options
-        What the spec says in `load: {options: ...}`.
+        The value of `load: {options: ...}` in the spec.
     """
 
     url: str
@@ -48,10 +48,10 @@ class RequestResult(NamedTuple):
 
 
 class LoadDriver(Protocol):
-    """Sends requests to one target; its class is a `LoadDriverClass`."""
+    """Sends requests to one target. Its class is a `LoadDriverClass`."""
 
     async def send(self, request: ScheduledRequest) -> RequestResult:
-        """Send a request and wait for the answer; many run at a time. May be cancelled; raises nothing else."""
+        """Send a request and wait for the answer. Many calls run at once; a call may be cancelled but never fails."""
         ...
 
     async def close(self) -> None:
@@ -64,10 +64,10 @@ LoadDriverClass = Callable[[LoadTarget], LoadDriver]
 
 
 def driver_class(app: AppSpec) -> LoadDriverClass:
-    """Return the load driver of an application; raise UsageError when it is unknown or no driver."""
-    return load_plugin(GROUP, app.load.driver, kind="load driver", accept=_accepted)
+    """Return the class of an application's load driver; raise UsageError if it is unknown or not a driver."""
+    return load_plugin(GROUP, app.load.driver, kind="load driver", accept=_check_class)
 
 
-def _accepted(name: str, loaded: Any) -> LoadDriverClass:
+def _check_class(name: str, loaded: Any) -> LoadDriverClass:
     require_class(loaded, "send", "close")
     return loaded

@@ -1,4 +1,4 @@
-"""The load of one episode from its beginning, which may be ordered later, to its end."""
+"""The load of one episode, from the order to begin to its end."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class EpisodeLoad:
     url
         Base URL of the application's entry.
     local_address
-        From which requests are sent; any without.
+        Address that requests are sent from; None for any.
     results
-        File for what came of each request.
+        File for the result of each request.
 
     Attributes
     ----------
     ended
-        Set once nothing more is sent because the schedule has ended or something has failed.
+        Set when sending has ended, because the schedule is over or an error occurred.
     """
 
     def __init__(self, app: AppSpec, url: str, local_address: str | None, results: Path):
@@ -48,29 +48,29 @@ class EpisodeLoad:
         self.ended = asyncio.Event()
 
     def begin(self, order: BeginLoad) -> LoadStatistics:
-        """Begin to send; the same order once more changes nothing.
+        """Begin to send; repeating the same order changes nothing.
 
         Raises
         ------
         InvalidMessage
-            Another load runs already.
+            Another load is already running.
         UsageError
             The rate is not above zero, or the application has no such mix.
         DataError
             The traffic cannot be read.
         """
         if self._order is None:
-            self._generator = self._made(order)
+            self._generator = self._build_generator(order)
             self._order = order
             self._sending = asyncio.create_task(self._generator.run())
             self._sending.add_done_callback(lambda task: None if task.cancelled() else self.ended.set())
         elif order != self._order:
-            raise InvalidMessage("another load has begun already; stop it first")
+            raise InvalidMessage("a load with other settings is already running; stop it first")
         return self.statistics()
 
-    def _made(self, order: BeginLoad) -> Generator:
+    def _build_generator(self, order: BeginLoad) -> Generator:
         if order.rate_rps <= 0:
-            raise UsageError(f"the rate must be above zero; found {order.rate_rps:g}")
+            raise UsageError(f"the rate must be above zero, but is {order.rate_rps:g}")
         traffic, app = Traffic.from_json(order.traffic), self._app
         schedule = Schedule(app, order.mix, order.seed, horizon_s=traffic.pattern.horizon_s)
         driver = self._driver(self._target)
@@ -85,21 +85,21 @@ class EpisodeLoad:
 
     def change(self, request: ChangeLoad) -> float:
         """Change the load to `factor` times the planned rate, from the next arrival on."""
-        return self._begun().change(request)
+        return self._running_generator().change(request)
 
     def statistics(self, request: ReadStatistics | None = None) -> LoadStatistics:
         """Return how many requests were sent, and how they ended."""
-        return self._begun().statistics()
+        return self._running_generator().statistics()
 
     def results_from(self, offset: int) -> bytes:
-        """Return what the file of results holds from a place on."""
+        """Return the bytes of the results file from an offset on."""
         with self._results.open("rb") as file:
             file.seek(offset)
             return file.read()
 
     async def stop(self, request: StopLoad | None = None) -> LoadStatistics:
         """Stop sending and abandon unanswered requests; may be called twice."""
-        generator, sending = self._begun(), self._sending
+        generator, sending = self._running_generator(), self._sending
         if self._counts is None and sending is not None:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
@@ -114,7 +114,7 @@ class EpisodeLoad:
                 self._sending.result()
             await self.stop()
 
-    def _begun(self) -> Generator:
+    def _running_generator(self) -> Generator:
         if self._generator is None:
-            raise InvalidMessage("no load has begun yet")
+            raise InvalidMessage("no load is running; begin one first")
         return self._generator

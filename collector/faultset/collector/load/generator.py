@@ -1,4 +1,4 @@
-"""Sends requests when they are due, in an open loop: without waiting for answers."""
+"""The open-loop generator, which sends requests when they are due without waiting for answers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class _Sent:
 
 
 class Generator:
-    """The load: requests of a schedule, each sent by a driver when it is due.
+    """Sends each request of a schedule through a driver when it is due.
 
     Parameters
     ----------
     rate_rps
         Mean number of requests per second at factor one.
     pattern
-        How the rate moves.
+        How the rate changes over time.
     seed
         Seed of the pattern; the schedule has a separate one.
     """
@@ -88,7 +88,7 @@ class Generator:
 
     @functools.cached_property
     def _offset_ns(self) -> int:
-        """Difference between the time of day and the loop's clock at the start of the load."""
+        """Time of day minus the loop's clock, measured at the start of the load."""
         return time.time_ns() - int(asyncio.get_running_loop().time() * 1e9)
 
     def _record(self, sent: _Sent, latency: int, status: int, outcome: str) -> None:
@@ -111,12 +111,12 @@ class Generator:
     def change(self, request: ChangeLoad) -> float:
         """Change the load to `factor` times the planned rate, from the next arrival on."""
         if request.factor <= 0:
-            raise ValueError(f"a load factor must be above zero; found {request.factor:g}")
+            raise ValueError(f"a load factor must be above zero, but is {request.factor:g}")
         self._factor = request.factor
         return request.factor
 
     def statistics(self, request: ReadStatistics | None = None) -> LoadStatistics:
-        """Return how many requests were sent, how they ended, and how late the latest was sent."""
+        """Return how many requests were sent, how they ended, and by how much the most delayed one was late."""
         return LoadStatistics(
             sent=self._number,
             in_flight=len(self._under_way),

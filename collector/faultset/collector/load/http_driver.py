@@ -1,4 +1,4 @@
-"""Requests over HTTP."""
+"""The HTTP load driver, and control of the load over HTTP."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from faultset.collector.runtime.http.client import BrokenError, DialError, HttpC
 from faultset.core.errors import FaultsetError
 
 _IN_PATHS = "/%?=&;:@+,$!*'()"
-"""Characters of paths, and of queries in them, that are sent as they are."""
+"""Characters of a path and its query that are not percent-encoded."""
 
 
 class HttpDriver:
-    """See `LoadDriver`; connections are reused, but not for long, and redirections are answers like others."""
+    """A `LoadDriver` for HTTP that reuses connections for a short time and does not follow redirects."""
 
     def __init__(self, target: LoadTarget):
         url = urlsplit(target.url)
@@ -45,14 +45,14 @@ class HttpDriver:
                 status, _ = await self._client.request(self._host, self._port, head, body)
         except TimeoutError:
             return RequestResult("timeout")
-        except DialError as failed:
-            return RequestResult("timeout" if isinstance(failed.error, TimeoutError) else "refused")
+        except DialError as error:
+            return RequestResult("timeout" if isinstance(error.error, TimeoutError) else "refused")
         except BrokenError:
             return RequestResult("refused")
         return RequestResult("ok" if status < 400 else "http_error", status)
 
     def _encode(self, request: ScheduledRequest) -> tuple[bytes, bytes]:
-        """Return the head of a request with the empty line at its end, and its body."""
+        """Return the head of a request, including its final empty line, and the body."""
         path, kind, body = f"{self._path}{quote(request.path, safe=_IN_PATHS)}", "", b""
         if request.body == "json":
             kind, body = "application/json", json.dumps(request.parameters).encode()
@@ -60,8 +60,8 @@ class HttpDriver:
             kind, body = "application/x-www-form-urlencoded", urlencode(request.parameters).encode()
         elif request.parameters:
             path += f"{'&' if '?' in path else '?'}{urlencode(request.parameters)}"
-        told = f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n" if kind else ""
-        return f"{request.method} {path} HTTP/1.1\r\n{self._headers}{told}\r\n".encode(), body
+        body_headers = f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n" if kind else ""
+        return f"{request.method} {path} HTTP/1.1\r\n{self._headers}{body_headers}\r\n".encode(), body
 
     async def close(self) -> None:
         """Close connections."""
@@ -73,9 +73,10 @@ _JSON = "application/json"
 
 
 async def serve_http(port: int, load: EpisodeLoad) -> web.AppRunner:
-    """Serve a load on all addresses.
+    """Serve requests that control a load, on all addresses.
 
-    `POST /begin` with a BeginLoad, `GET /results?offset=`, `GET /stats`, `POST /step` with a ChangeLoad, `POST /stop`.
+    The routes are `POST /begin` with a BeginLoad, `GET /results?offset=`, `GET /stats`, `POST /step` with a ChangeLoad,
+    and `POST /stop`.
     """
 
     async def begin(request: web.Request) -> web.Response:
@@ -94,7 +95,7 @@ async def serve_http(port: int, load: EpisodeLoad) -> web.AppRunner:
     async def stop(request: web.Request) -> web.Response:
         return _json(encode(await load.stop()))
 
-    app = web.Application(middlewares=[_refusals])
+    app = web.Application(middlewares=[_report_errors])
     app.add_routes(
         [
             web.post("/begin", begin),
@@ -115,7 +116,7 @@ def _json(body: bytes) -> web.Response:
 
 
 @web.middleware
-async def _refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _report_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except (FaultsetError, ValueError) as error:

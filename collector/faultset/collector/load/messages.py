@@ -1,4 +1,4 @@
-"""Requests to the load, over its socket or, in a pod, over HTTP."""
+"""Messages that control the load, over its socket or, in a pod, over HTTP."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from faultset.collector.ipc.channel import Message, Request
 
 @dataclass(frozen=True, kw_only=True)
 class LoadStatistics(Message):
-    """How many requests were sent, how they ended, and how late the latest was sent.
+    """How many requests were sent, how they ended, and by how much the most delayed one was late.
 
     Attributes
     ----------
     time_ns
-        The clock of the load's machine.
+        Time of day on the machine that sends the load.
     """
 
     sent: int
@@ -42,7 +42,7 @@ class BeginLoad(Request[LoadStatistics]):
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeLoad(Request[float]):
-    """Change the load to `factor` times the planned rate, from the next arrival on; answered by the factor."""
+    """Set the rate to `factor` times the planned one, from the next arrival on; the reply is the factor."""
 
     factor: float
 

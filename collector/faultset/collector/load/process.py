@@ -26,21 +26,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Send load until `stop` or SIGTERM; return the exit code."""
     parser = argparse.ArgumentParser(prog="faultset-load", description="Send load to an application.")
     parser.add_argument("--app", type=Path, required=True, help="the application's spec")
-    parser.add_argument("--target", required=True, help="base URL of the entry, http://ADDRESS:PORT")
-    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--target", required=True, help="base URL of the application's entry, http://ADDRESS:PORT")
+    parser.add_argument("--results", type=Path, required=True, help="file for the result of each request")
     parser.add_argument("--socket", type=Path, help="Unix socket for requests to change or stop the load")
-    parser.add_argument("--bind", help="address from which to send")
-    parser.add_argument("--http", type=int, help="port on which to serve results and wait for the order to begin")
-    parser.add_argument("--mix", help="what to send, without --http")
-    parser.add_argument("--rate", type=float, help="requests per second, without --http")
-    parser.add_argument("--seed", type=int, help="without --http")
+    parser.add_argument("--bind", help="address to send from")
+    parser.add_argument("--http", type=int, help="port to serve results on; sending starts on request")
+    parser.add_argument("--mix", help="workload mix; required without --http")
+    parser.add_argument("--rate", type=float, help="requests per second; required without --http")
+    parser.add_argument("--seed", type=int, help="seed of the requests; required without --http")
     parser.add_argument("--traffic", default=CONSTANT_TRAFFIC.to_json(), help="pattern and regions as JSON")
     arguments = parser.parse_args(argv)
     random.seed()
     order = None
     if arguments.http is None:
         if None in (arguments.mix, arguments.rate, arguments.seed):
-            parser.error("--mix, --rate and --seed are needed without --http")
+            parser.error("--mix, --rate and --seed are required without --http")
         order = BeginLoad(mix=arguments.mix, rate_rps=arguments.rate, seed=arguments.seed, traffic=arguments.traffic)
     allow_many_files()
     try:
@@ -60,7 +60,7 @@ async def _run(arguments: argparse.Namespace, order: BeginLoad | None) -> int:
 
     async def stop(request: StopLoad) -> LoadStatistics:
         counts = await load.stop(request)
-        # the reply is still to be sent
+        # leave time to send the reply
         asyncio.get_running_loop().call_later(_REPLY_S, load.ended.set)
         return counts
 

@@ -1,7 +1,7 @@
-"""A file of request results that grows while the load runs and can be read at any time, also after a kill.
+"""The results file, which grows while the load runs and is readable at any time, even after a kill.
 
-It begins with a line of JSON that names the endpoints; records of fixed size follow. A request has a record when it
-is sent and another when its answer has come, with the same number; the last one counts.
+It begins with a line of JSON that names the endpoints; records of fixed size follow. A request gets a record when it
+is sent and another with the same number when its answer arrives; the last one counts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ResultFile:
     def write(
         self, *, number: int, scheduled: int, sent: int, endpoint: int, latency: int, status: int, outcome: str
     ) -> None:
-        """Append one record; times in ns, `NONE` for an unknown latency or status."""
+        """Append one record; times are in ns, and `NONE` marks an unknown latency or status."""
         self._record[0] = (scheduled, sent, latency, number, status, endpoint, OUTCOMES.index(outcome))
         os.write(self._output, self._record.tobytes())
 
@@ -51,9 +51,9 @@ class ResultFile:
 
 
 def read_results(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
-    """Return endpoints and one record per request, in the order in which they were scheduled.
+    """Return endpoints and one record per request, in the order of the schedule.
 
-    An incomplete record at the end is ignored; without a file the result is empty.
+    An incomplete record at the end is ignored; without a file, the result is empty.
     """
     try:
         data = path.read_bytes()

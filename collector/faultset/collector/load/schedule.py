@@ -1,6 +1,6 @@
 """Contents and arrival times of requests, drawn from a seed.
 
-A mix may change over time: `A..B` goes from mix A to mix B evenly over a length of time, and stays there.
+A mix may change over time: `A..B` changes linearly from mix A to mix B over `horizon_s`, and then stays at B.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TO = ".."
 _UNKNOWN = "/v0/index.php"
 """Suffix of paths that do not exist."""
 _PATIENCE_S = (0.0005, 0.01)
-"""Range of the seconds after which impatient clients give up."""
+"""Shortest and longest time after which an impatient client gives up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +28,11 @@ class ScheduledRequest:
     Attributes
     ----------
     gap:
-        Time since the arrival before it, in mean gaps: exponential with mean one.
+        Time since the previous arrival, in units of the mean gap: exponential with mean one.
     kind:
         Index of the endpoint in `Schedule.endpoints`.
     patience_s:
-        Seconds after which the client gives the request up; as long as others without.
+        Seconds after which the client gives up; None for the usual timeout.
     """
 
     gap: float
@@ -52,18 +52,18 @@ class Schedule:
     mix
         Name of a mix, or two as `A..B`.
     horizon_s
-        Length of the time in which the first mix becomes the second.
+        Seconds over which the first mix changes into the second.
     """
 
     def __init__(self, app: AppSpec, mix: str, seed: int, *, horizon_s: float = 0.0):
         shares = [app.mix(name).shares for name in mixes_of(mix, app)]
-        names = list(dict.fromkeys(name for part in shares for name in part))
+        names = list(dict.fromkeys(name for mix_shares in shares for name in mix_shares))
         self._kinds = [app.requests[name] for name in names]
-        weights = [np.array([part.get(name, 0.0) for name in names]) for part in shares]
-        self._first, self._last = (np.cumsum(part / part.sum()) for part in (weights[0], weights[-1]))
+        weights = [np.array([mix_shares.get(name, 0.0) for name in names]) for mix_shares in shares]
+        self._first, self._last = (np.cumsum(weight / weight.sum()) for weight in (weights[0], weights[-1]))
         self._horizon_s = horizon_s if len(shares) > 1 else 0.0
         self._gaps, self._requests, self._errors = (
-            np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(3)
+            np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(3)
         )
         self._error_shares = np.array([app.background_errors.unknown_paths, app.background_errors.impatient_clients])
         self.endpoints = tuple(kind.endpoint for kind in self._kinds)
@@ -94,10 +94,10 @@ class Schedule:
 
 
 def mixes_of(mix: str, app: AppSpec) -> tuple[str, ...]:
-    """Return the one or two mixes that a mix's name means; raise UsageError when the application lacks one."""
+    """Return the mix of this name, or both mixes of `A..B`; raise UsageError for an unknown one."""
     names = (mix,) if mix in app.mixes else tuple(mix.split(_TO))
     if len(names) > 2:
-        raise UsageError(f"a workload mix may change once, as A..B, but was given as {mix!r}")
+        raise UsageError(f"a workload mix may change only once, as A..B, but is {mix!r}")
     for name in names:
         if name not in app.mixes:
             raise unknown_name("workload mix", name, app.mixes)

@@ -1,4 +1,4 @@
-"""The table of client requests, read from a file of results."""
+"""The table of client requests, read from a results file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEMA = pa.schema([field for field in REQUESTS if field.name != "episode"])
 
 
 class RequestSource:
-    """Reads what the load has recorded so far."""
+    """Reads the requests that the load has recorded so far."""
 
     table = "requests"
     interval_s: float | None = None
@@ -42,7 +42,7 @@ class RequestSource:
         )
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing, because no file stays open."""
 
 
 def _times(values: np.ndarray) -> pa.Array:

@@ -1,6 +1,6 @@
-"""Reading of a spec together with the application's own code: its steps and its persona.
+"""Load a spec together with the application's code: its steps and its persona.
 
-The code is a package that can be imported, or a folder given by its path, with `operations.py` (a tuple `STEPS` of
+The code is an importable package or the path of a folder, with `operations.py` (a tuple `STEPS` of
 `Step` classes) or `persona.py` (an instance `PERSONA` of a `Persona`), or both.
 """
 
@@ -34,51 +34,50 @@ def read_app(
     code: str | None = None,
     workload_of: Callable[[str], dict[str, Any]] | None = None,
 ) -> AppSpec:
-    """Read a spec with the generic steps and those of the application's code.
+    """Read a spec that uses the generic steps and those of the application's code.
 
     Parameters
     ----------
     text
         YAML.
     source
-        Where the text is from, for the message.
+        Name of the text in error messages.
     code
-        Where the application's own code is, for a spec that does not say it.
+        Package or folder of the application's code, for a spec that does not name it.
     workload_of
         See `faultset.collector.spec.files.parse`.
 
     Raises
     ------
     UsageError
-        The spec is wrong, or the code cannot be imported.
+        The spec is invalid, or the code cannot be imported.
     """
-    given = read_mapping(text, source).get("code", code)
-    own = own_steps(given) if isinstance(given, str) else ()
-    steps = {step.keyword: step for step in (*GENERIC_STEPS, *own)}
+    spec_code = read_mapping(text, source).get("code", code)
+    app_steps = load_steps(spec_code) if isinstance(spec_code, str) else ()
+    steps = {step.keyword: step for step in (*GENERIC_STEPS, *app_steps)}
     app = parse(text, source, steps=steps, code=code, workload_of=workload_of)
     for service in app.services.values():
-        place = ("services", service.name)
+        path = ("services", service.name)
         driver = STORE_DRIVERS.get(service.store_driver or "")
         if service.store_driver is not None and driver is None:
-            reason = (
-                f"there is no store driver {service.store_driver!r}; {suggest(service.store_driver, STORE_DRIVERS)}"
-            )
-            raise wrong_spec(text, source, (*place, "program"), reason)
+            advice = suggest(service.store_driver, STORE_DRIVERS)
+            reason = f"the store driver {service.store_driver!r} does not exist; {advice}"
+            raise wrong_spec(text, source, (*path, "program"), reason)
         if driver is not None and driver.port != service.port:
-            reason = f"a {driver.name} listens on port {driver.port}; found {service.port}"
-            raise wrong_spec(text, source, (*place, "port"), reason)
+            reason = f"a {driver.name} listens on port {driver.port}, but the spec says {service.port}"
+            raise wrong_spec(text, source, (*path, "port"), reason)
         for store in service.stores:
             if app.deployed is None and app.services[store].store_driver is None:
-                reason = f"{store} is no store of ours: its program is not faultset-store"
-                raise wrong_spec(text, source, (*place, "stores"), reason)
+                reason = f"{store} is not a store: its program must be faultset-store"
+                raise wrong_spec(text, source, (*path, "stores"), reason)
         for where, store in _brokers_needed(service):
             driver = STORE_DRIVERS.get(app.services[store].store_driver or "")
             if driver is not None and not driver.carries_messages:
-                reason = f"{store} carries no messages: its program {driver.name} is no broker"
-                raise wrong_spec(text, source, (*place, *where), reason)
+                reason = f"{store} must be a message broker, but its program is {driver.name}"
+                raise wrong_spec(text, source, (*path, *where), reason)
         if service.runs is not None and service.runs not in persona_of(app).programs:
-            reason = f"the application's code has no program {service.runs!r}"
-            raise wrong_spec(text, source, (*place, "runs"), reason)
+            reason = f"the application's code does not define the program {service.runs!r}"
+            raise wrong_spec(text, source, (*path, "runs"), reason)
     return app
 
 
@@ -90,9 +89,9 @@ def _brokers_needed(service: ServiceSpec) -> Iterator[tuple[Place, str]]:
             yield where, store
 
 
-def own_steps(code: str) -> tuple[type[Step], ...]:
-    """Return the steps that an application brings along; raise UsageError when its code is wrong."""
-    module = _own_module(code, "operations")
+def load_steps(code: str) -> tuple[type[Step], ...]:
+    """Return the steps that an application's code defines; raise UsageError if the code is invalid."""
+    module = _import_module(code, "operations")
     if module is None:
         return ()
     steps = getattr(module, "STEPS", None)
@@ -102,8 +101,8 @@ def own_steps(code: str) -> tuple[type[Step], ...]:
 
 
 def persona_of(app: AppSpec) -> Persona:
-    """Return the persona of an application, the neutral one when it brings none along."""
-    module = _own_module(app.code, "persona") if app.code is not None else None
+    """Return the persona that an application's code defines, or the neutral one."""
+    module = _import_module(app.code, "persona") if app.code is not None else None
     if module is None:
         return Persona()
     persona = getattr(module, "PERSONA", None)
@@ -113,38 +112,38 @@ def persona_of(app: AppSpec) -> Persona:
 
 
 def is_folder(code: str) -> bool:
-    """Say whether an application's code is a folder given by its path, rather than a package."""
+    """Say whether an application's code is the path of a folder, not the name of a package."""
     return "/" in code
 
 
 @functools.cache
-def _own_module(code: str, name: str) -> ModuleType | None:
+def _import_module(code: str, name: str) -> ModuleType | None:
     try:
-        return _from_folder(Path(code), name) if is_folder(code) else _from_package(code, name)
-    except Exception as error:  # whatever the application's module does when it is imported
+        return _import_from_folder(Path(code), name) if is_folder(code) else _import_from_package(code, name)
+    except Exception as error:  # importing the module may raise anything
         reason = str(error).strip().partition("\n")[0] or "no message"
         raise UsageError(
-            f"{name}.py of the application's code {code} cannot be imported: {type(error).__name__}: {reason}; the "
-            "code must be where the service runs, as a package of the image or a folder of this machine"
+            f"{name}.py of the application's code {code} cannot be imported: {type(error).__name__}: {reason}; install "
+            "the code in the service's image, or as a folder on this machine"
         ) from error
 
 
-def _from_package(package: str, name: str) -> ModuleType | None:
+def _import_from_package(package: str, name: str) -> ModuleType | None:
     importlib.import_module(package)
     full = f"{package}.{name}"
     return importlib.import_module(full) if importlib.util.find_spec(full) is not None else None
 
 
-def _from_folder(folder: Path, name: str) -> ModuleType | None:
+def _import_from_folder(folder: Path, name: str) -> ModuleType | None:
     if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {folder}")
+        raise FileNotFoundError(f"the folder {folder} does not exist")
     path = folder / f"{name}.py"
     if not path.exists():
         return None
-    # a package of the folder's own, so that its modules can import each other and those of two folders differ
+    # a separate package per folder lets its modules import each other without clashes between folders
     package = f"faultset_app_{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]}"
     if package not in sys.modules:
-        made = ModuleType(package)
-        made.__path__ = [str(folder)]
-        sys.modules[package] = made
+        parent = ModuleType(package)
+        parent.__path__ = [str(folder)]
+        sys.modules[package] = parent
     return importlib.import_module(f"{package}.{name}")

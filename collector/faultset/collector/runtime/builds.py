@@ -1,10 +1,10 @@
-"""Image tags of the application, and the defects that they have in an episode.
+"""Image tags of the application, and the defect of each in an episode.
 
 All tags run the same program. Each episode draws which tag has which defect. Pods read the seed of this draw from a
 Secret, whose content no table records.
 
-An image carries its tag in the environment variable FAULTSET_BUILD, or in the version of an installed distribution
-`faultset-build` where the tool that makes images sets no variables.
+A process learns its tag from the environment variable FAULTSET_BUILD. Where the tool that builds images cannot set
+variables, the tag is the version of the installed distribution `faultset-build`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class Defects:
     Attributes
     ----------
     database_port
-        Port, on which nothing listens, that the database client dials.
+        Port that the database client connects to although nothing listens on it.
     leak_mib_s
-        MiB per second that are allocated and never freed.
+        MiB of memory that leak per second.
     waiting_share, wait_s
         Share of the requests that wait, and for how many seconds.
     failing_share
         Share of the requests that fail.
     pool_size, kept_share, kept_s
-        Size of the connection pool, the share of the calls whose connection returns late, and after how many seconds.
+        Size of the connection pool, the share of calls that return their connection late, and by how many seconds.
     """
 
     database_port: int | None = None
@@ -87,7 +87,7 @@ class Builds:
 
 @lru_cache(maxsize=16)
 def draw_builds(seed: int) -> Builds:
-    """Return which tag has which defect in an episode; seed 0, which no episode has, keeps the tags in order."""
+    """Draw which tag has which defect; seed 0, which no episode has, keeps the tags in order."""
     tags = list(TAGS)
     if seed:
         random.Random(f"builds/{seed}").shuffle(tags)
@@ -96,7 +96,7 @@ def draw_builds(seed: int) -> Builds:
 
 
 def installed_build() -> str | None:
-    """Return the tag of the installed distribution `faultset-build`, if there is one."""
+    """Return the version of the distribution `faultset-build`; None if it is not installed."""
     try:
         return importlib.metadata.version(BUILD_DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""The API server as a pod reaches it: objects by kind, on a cluster and on the embedded platform alike."""
+"""Client of the API server for pods, on a cluster and on the embedded platform."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from faultset.core.errors import PlatformError
 
 SOCKET_VARIABLE = "FAULTSET_API"
-"""Environment variable with the path of the embedded platform's API server, in pods with an account."""
+"""Variable with the socket path of the embedded platform's API server, set in pods that have an account."""
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TIMEOUT_S = 10.0
@@ -23,7 +23,7 @@ Manifest = dict[str, Any]
 
 
 class ResourceType(NamedTuple):
-    """What a path needs to know of a kind."""
+    """API version and plural name of a kind, which its paths contain."""
 
     api_version: str
     plural: str
@@ -35,7 +35,7 @@ class ApiRefusal(PlatformError):
     Attributes
     ----------
     status
-        HTTP status: 404 for absent, 409 for existing and 422 for invalid objects.
+        HTTP status: 404 if the object does not exist, 409 if it already exists, 422 if it is invalid.
     """
 
     def __init__(self, status: int, message: str):
@@ -44,16 +44,14 @@ class ApiRefusal(PlatformError):
 
 
 class ClusterApi:
-    """Objects of one namespace.
+    """Reads and changes objects of one namespace.
 
     Parameters
     ----------
     connect
-        Makes a connection for one request.
-    namespace
-        The namespace.
+        Opens a connection for one request.
     token
-        Returns what the requests are authorized with; nothing where that is not needed.
+        Returns the bearer token of requests; empty if they need none.
     """
 
     def __init__(
@@ -65,44 +63,44 @@ class ClusterApi:
         self._connect, self._namespace, self._token = connect, namespace, token
 
     def get(self, of: ResourceType, name: str) -> Manifest | None:
-        """Return an object; None when there is none."""
+        """Return an object; None if it does not exist."""
         try:
-            return self._ask("GET", of, name)
+            return self._request("GET", of, name)
         except ApiRefusal as refusal:
             if refusal.status == 404:
                 return None
             raise
 
     def list(self, of: ResourceType, labels: Mapping[str, str]) -> list[Manifest]:
-        """Return the objects that carry the labels."""
+        """Return the objects that have the labels."""
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
-        return self._ask("GET", of, query=f"?labelSelector={selector}")["items"]
+        return self._request("GET", of, query=f"?labelSelector={selector}")["items"]
 
-    def create(self, of: ResourceType, wanted: Mapping[str, Any]) -> Manifest:
-        """Create an object; raise ApiRefusal when it exists or is invalid."""
-        return self._ask("POST", of, body=wanted)
+    def create(self, of: ResourceType, manifest: Mapping[str, Any]) -> Manifest:
+        """Create an object; raise ApiRefusal if it exists or is invalid."""
+        return self._request("POST", of, body=manifest)
 
-    def replace(self, of: ResourceType, wanted: Mapping[str, Any]) -> Manifest:
-        """Replace all of an object but its status; raise ApiRefusal when it is absent or invalid."""
-        return self._ask("PUT", of, wanted["metadata"]["name"], body=wanted)
+    def replace(self, of: ResourceType, manifest: Mapping[str, Any]) -> Manifest:
+        """Replace an object except for its status; raise ApiRefusal if it does not exist or is invalid."""
+        return self._request("PUT", of, manifest["metadata"]["name"], body=manifest)
 
     def patch(self, of: ResourceType, name: str, change: Mapping[str, Any]) -> Manifest:
-        """Apply a merge patch to an object; raise ApiRefusal when it is absent or what comes out is invalid."""
-        return self._ask("PATCH", of, name, body=change)
+        """Apply a merge patch to an object; raise ApiRefusal if it does not exist or the result is invalid."""
+        return self._request("PATCH", of, name, body=change)
 
-    def set_status(self, of: ResourceType, found: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+    def set_status(self, of: ResourceType, manifest: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         """Replace the status of an object."""
-        self._ask("PUT", of, f"{found['metadata']['name']}/status", body={**found, "status": status})
+        self._request("PUT", of, f"{manifest['metadata']['name']}/status", body={**manifest, "status": status})
 
     def delete(self, of: ResourceType, name: str) -> None:
-        """Delete an object; nothing happens when there is none."""
+        """Delete an object, if it exists."""
         try:
-            self._ask("DELETE", of, name)
+            self._request("DELETE", of, name)
         except ApiRefusal as refusal:
             if refusal.status != 404:
                 raise
 
-    def _ask(
+    def _request(
         self, method: str, of: ResourceType, name: str = "", *, query: str = "", body: Mapping[str, Any] | None = None
     ) -> Any:
         root = f"/apis/{of.api_version}" if "/" in of.api_version else f"/api/{of.api_version}"
@@ -121,38 +119,38 @@ class ClusterApi:
         finally:
             connection.close()
         if response.status >= 400:
-            raise ApiRefusal(response.status, _message(text) or f"{method} {path}: status {response.status}")
+            raise ApiRefusal(response.status, _read_message(text) or f"{method} {path}: status {response.status}")
         return json.loads(text) if text else {}
 
 
 def cluster_api(variables: Mapping[str, str] | None = None) -> ClusterApi:
-    """Return the API server of the platform that this pod runs on.
+    """Return a client of the API server that this pod may use.
 
     Raises
     ------
     PlatformError
-        The pod has no account with which it could ask one.
+        The pod has no service account.
     """
-    found = os.environ if variables is None else variables
-    namespace = found.get("POD_NAMESPACE") or "default"
-    if path := found.get(SOCKET_VARIABLE):
+    variables = os.environ if variables is None else variables
+    namespace = variables.get("POD_NAMESPACE") or "default"
+    if path := variables.get(SOCKET_VARIABLE):
         return ClusterApi(lambda: _SocketConnection(path), namespace)
-    host, port = found.get("KUBERNETES_SERVICE_HOST"), int(found.get("KUBERNETES_SERVICE_PORT") or 443)
+    host, port = variables.get("KUBERNETES_SERVICE_HOST"), int(variables.get("KUBERNETES_SERVICE_PORT") or 443)
     if not host or not (_ACCOUNT / "token").exists():
         raise PlatformError(
-            f"there is no API server: neither {SOCKET_VARIABLE} nor a service account is set; run it in a pod that has "
-            "the account of the application's operator"
+            f"the API server is not reachable: {SOCKET_VARIABLE} is not set and the pod has no service account; run "
+            "this in a pod with the account of the application's operator"
         )
     context = ssl.create_default_context(cafile=str(_ACCOUNT / "ca.crt"))
     return ClusterApi(
         lambda: http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=context),
         namespace,
-        lambda: (_ACCOUNT / "token").read_text("utf-8").strip(),  # renewed by the kubelet, so read every time
+        lambda: (_ACCOUNT / "token").read_text("utf-8").strip(),  # read every time, because the kubelet renews it
     )
 
 
 class _SocketConnection(http.client.HTTPConnection):
-    """A connection to a socket of this machine."""
+    """An HTTP connection over a Unix socket."""
 
     def __init__(self, path: str):
         super().__init__("localhost", timeout=_TIMEOUT_S)
@@ -164,7 +162,7 @@ class _SocketConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def _message(text: bytes) -> str:
+def _read_message(text: bytes) -> str:
     try:
         return str(json.loads(text).get("message") or "")
     except (ValueError, AttributeError):

@@ -1,4 +1,4 @@
-"""Context of the steps of an operation: their service, and one request."""
+"""Contexts that steps run in: that of the service, and that of one request."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.features.behaviour import FlagSettings, values_in
 
 Ask = Callable[[str, str], Awaitable[Any]]
-"""Calls an operation of a service without a span."""
+"""Function that calls an operation of a service, without a span."""
 
 
 class FlagValues:
-    """The values of an application's flags: those of the spec until a file or a provider says otherwise.
+    """The values of an application's flags; a file or a provider replaces those of the spec.
 
     Parameters
     ----------
     report
-        Called with a sentence when the file has changed or cannot be understood. It names no flag: the originals'
-        logs do not say either which one was switched.
+        Called with a sentence when the file changes or cannot be parsed. Like the logs of the original programs,
+        the sentence does not name the flag that changed.
     """
 
     def __init__(self, settings: FlagSettings | None, report: Callable[[str], None] = lambda line: None):
         self._defaults = {} if settings is None else settings.defaults()
         self._current: dict[str, Any] = dict(self._defaults)
         self._file = None if settings is None else WatchedText(mounted(settings.path))
-        self._seen: str | None = None
+        self._last_text: str | None = None
         self._report = report
 
     def value(self, name: str) -> Any:
@@ -50,26 +50,26 @@ class FlagValues:
         return {**self._defaults, **self._current}
 
     def replace(self, values: Mapping[str, Any]) -> None:
-        """Take over values."""
+        """Replace the values."""
         self._current = dict(values)
 
     def read_file(self) -> None:
-        """Take over the values of the file if it has changed; one that is missing or wrong changes nothing."""
+        """Read the file if it has changed; a missing or invalid file changes nothing."""
         text = None if self._file is None else self._file.read()
-        if text is None or text == self._seen:
+        if text is None or text == self._last_text:
             return
-        first, self._seen = self._seen is None, text
+        first, self._last_text = self._last_text is None, text
         try:
             self.replace(values_in(text))
         except ValueError as error:
-            self._report(f"the file of flags cannot be understood and changes nothing: {error}")
+            self._report(f"the flag file is invalid, keeping the previous values: {error}")
         else:
             if not first:
-                self._report("the file of flags has changed and was read again")
+                self._report("the flag file has changed and was read again")
 
 
 async def follow_flags(app: AppSpec, service: str, values: FlagValues, ask: Ask) -> None:
-    """Keep the values up to date for ever: from the file, or from the provider if the application has one."""
+    """Update the values for ever, from the file or from the application's provider."""
     settings = app.flags
     if settings is None:
         return
@@ -84,7 +84,7 @@ async def follow_flags(app: AppSpec, service: str, values: FlagValues, ask: Ask)
                 if isinstance(answer, Mapping):
                     values.replace(answer)
             except RpcError:
-                pass  # the last value holds, as in clients of flagd that cache
+                pass  # keep the last values, like caching clients of flagd
         await asyncio.sleep(settings.poll_s)
 
 
@@ -99,15 +99,15 @@ class RequestContext:
     Attributes
     ----------
     values
-        The request's fields and what steps have saved; `$name` in a spec reads them.
+        Fields of the request and values that steps have saved; `$name` in a spec reads them.
     trace
-        Context under which client spans are made.
+        Parent of the request's client spans.
     reply
-        What the operation answers, once a step has said it.
+        The answer, once a step has set it.
     deadline
-        Instant of the event loop's clock at which it is given up; none without.
+        Time of the event loop's clock at which the request is abandoned; None for never.
     notes
-        Other results of steps for later steps, by keyword.
+        Other results that steps keep for later steps, by keyword.
     """
 
     values: dict[str, Any]
@@ -119,7 +119,7 @@ class RequestContext:
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceContext:
-    """Context that the steps of one service share; `indexes` is filled before the first request."""
+    """State that the steps of one service share; `indexes` is filled before the first request."""
 
     caller: Caller
     stores: Mapping[str, StoreClient]
@@ -133,7 +133,7 @@ class ServiceContext:
 
     @contextmanager
     def store_span(self, request: RequestContext, store: str, name: str | None) -> Iterator[None]:
-        """Make a client span around a command of a store; none without a name."""
+        """Wrap a command of a store in a client span, unless the name is None."""
         if name is None:
             yield
             return
@@ -150,4 +150,4 @@ class ServiceContext:
 
 
 StepHandler = Callable[[RequestContext], Awaitable[None] | None]
-"""Carries out one step of one request."""
+"""Function that runs one step of a request."""

@@ -24,19 +24,19 @@ class Environment:
     Attributes
     ----------
     address:
-        Where to listen and from where to connect (POD_IP); on this machine alone when it is not given.
+        Address to listen on and to connect from (POD_IP); without it, loopback only.
     hosts:
-        JSON file of service names and addresses (FAULTSET_HOSTS); DNS when it is not given.
+        JSON file of service names and addresses (FAULTSET_HOSTS); without it, names are resolved by DNS.
     namespace:
         Namespace of the pod (POD_NAMESPACE), which distinguishes spans of several episodes.
     build:
-        Tag of the image (FAULTSET_BUILD, or of the installed distribution).
+        Tag of the image (FAULTSET_BUILD, or the version of the installed distribution).
     hosts_instead:
-        Hosts that are dialled in place of the names of services, by the variables that say so (`RATE_HOST`).
+        Hosts to connect to in place of services, by the name of the variable (`RATE_HOST`).
     call_timeout_s:
-        How long a call waits for its answer where the application does not say (RPC_TIMEOUT_MS); for ever without.
+        Timeout of calls for which the application sets none (RPC_TIMEOUT_MS); None for no limit.
     call_retries:
-        How often a call that has failed is repeated at once (RPC_RETRIES).
+        How often a failed call is immediately repeated (RPC_RETRIES).
     """
 
     pod: str
@@ -51,7 +51,7 @@ class Environment:
     call_retries: int = 0
 
     def host_instead(self, service: str) -> str | None:
-        """Return the host that is dialled in place of a service's name; None when it is the service itself."""
+        """Return the host to connect to in place of a service; None for the service itself."""
         return self.hosts_instead.get(host_variable(service))
 
     @property
@@ -61,7 +61,7 @@ class Environment:
 
 
 def read_defects(build: str) -> Defects:
-    """Return the defects of a build, by the seed in the mounted Secret; by seed 0 without one."""
+    """Return the defects of a build by the seed in the mounted Secret, or by seed 0 without a Secret."""
     path = Path(os.environ.get("FAULTSET_CREDENTIALS") or CREDENTIALS_PATH) / BUILD_SEED
     seed = 0
     with contextlib.suppress(OSError, ValueError):
@@ -79,69 +79,69 @@ def host_variable(service: str) -> str:
 
 
 def environment(variables: Mapping[str, str] | None = None) -> Environment:
-    """Read the environment, at the time of the call."""
-    found = os.environ if variables is None else variables
+    """Read the settings from the environment variables."""
+    variables = os.environ if variables is None else variables
     return Environment(
-        pod=found.get("POD_NAME") or os.uname().nodename,
-        address=found.get("POD_IP") or None,
-        spec=found.get("FAULTSET_APP") or SPEC_PATH,
-        hosts=found.get("FAULTSET_HOSTS") or None,
-        telemetry=found.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
-        namespace=found.get("POD_NAMESPACE") or None,
-        build=found.get("FAULTSET_BUILD") or installed_build() or "1.0.0",
-        hosts_instead={name: host for name, host in found.items() if name.endswith("_HOST") and host},
-        call_timeout_s=_number(found, "RPC_TIMEOUT_MS") / 1000 or None,
-        call_retries=int(_number(found, "RPC_RETRIES")),
+        pod=variables.get("POD_NAME") or os.uname().nodename,
+        address=variables.get("POD_IP") or None,
+        spec=variables.get("FAULTSET_APP") or SPEC_PATH,
+        hosts=variables.get("FAULTSET_HOSTS") or None,
+        telemetry=variables.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
+        namespace=variables.get("POD_NAMESPACE") or None,
+        build=variables.get("FAULTSET_BUILD") or installed_build() or "1.0.0",
+        hosts_instead={name: host for name, host in variables.items() if name.endswith("_HOST") and host},
+        call_timeout_s=_read_number(variables, "RPC_TIMEOUT_MS") / 1000 or None,
+        call_retries=int(_read_number(variables, "RPC_RETRIES")),
     )
 
 
-def _number(variables: Mapping[str, str], name: str) -> float:
-    """Return a number at or above zero; zero without one."""
+def _read_number(variables: Mapping[str, str], name: str) -> float:
+    """Return a variable as a number of at least zero; zero if it is not a number."""
     with contextlib.suppress(ValueError):
         return max(0.0, float(variables.get(name) or 0))
     return 0.0
 
 
 def absent_variables(service: ServiceSpec, variables: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Return the variables that steps of a service cannot do without and that are not set."""
-    found = os.environ if variables is None else variables
+    """Return the variables that steps of a service require but that are not set."""
+    variables = os.environ if variables is None else variables
     needed = dict.fromkeys(name for _, step in service.steps() for name in step.variables_read())
-    return tuple(name for name in needed if name not in found)
+    return tuple(name for name in needed if name not in variables)
 
 
 def allow_many_files() -> None:
-    """Let this process have as many connections as the machine allows: hanging requests hold theirs."""
+    """Raise the limit of open files as far as allowed, because hanging requests keep connections open."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 VARIABLE = "FAULTSET_MOUNTS"
-"""Environment variable: a JSON object from the path of each mounted folder to where it is."""
+"""Environment variable: a JSON object that maps the path of each mounted folder to its actual path."""
 
 
 def mounted(path: str, variables: Mapping[str, str] | None = None) -> Path:
-    """Return where a file or folder is that the manifest names by a path.
+    """Return the actual path of a file or folder of the manifest.
 
     >>> mounted("/etc/flags/a.json", {"FAULTSET_MOUNTS": '{"/etc/flags": "/tmp/x"}'})
     PosixPath('/tmp/x/a.json')
     >>> mounted("/etc/flags/a.json", {})
     PosixPath('/etc/flags/a.json')
     """
-    places: dict[str, str] = json.loads((os.environ if variables is None else variables).get(VARIABLE, "{}"))
-    for folder in sorted(places, key=len, reverse=True):
+    folders: dict[str, str] = json.loads((os.environ if variables is None else variables).get(VARIABLE, "{}"))
+    for folder in sorted(folders, key=len, reverse=True):
         if path == folder or path.startswith(f"{folder}/"):
-            return Path(places[folder] + path[len(folder) :])
+            return Path(folders[folder] + path[len(folder) :])
     return Path(path)
 
 
 class WatchedText:
-    """A text file that is read again whenever it has changed.
+    """A text file that is read again after every change.
 
     Parameters
     ----------
     path
-        May not exist; the text is None then.
+        Path of the file. While it does not exist, the text is None.
     """
 
     def __init__(self, path: Path):
@@ -150,7 +150,7 @@ class WatchedText:
         self._text: str | None = None
 
     def read(self) -> str | None:
-        """Return the text; None without a file."""
+        """Return the text; None if the file does not exist."""
         try:
             status = os.stat(self.path)
             version = (status.st_mtime_ns, status.st_ino, status.st_size)
@@ -162,24 +162,24 @@ class WatchedText:
 
 
 class CpuAccount:
-    """CPU time of this process that requests have not been charged with yet.
+    """CPU time of this thread that is not yet counted as the work of an operation.
 
-    An operation is meant to take `work_ms`. What the process has used since it last worked on purpose (for reading
-    and answering requests, for spans and log lines) is part of that, and only the rest is worked.
+    An operation should use `work_ms` of CPU time. The time that the process has spent since the last call on requests,
+    spans and log lines counts towards it; `work` uses only the remainder.
     """
 
     def __init__(self) -> None:
         self._charged_s = time.thread_time()
 
     def work(self, cpu_ms: float) -> None:
-        """Use the rest of a CPU time in milliseconds."""
+        """Use CPU time until the operation has used `cpu_ms`."""
         used_s = time.thread_time() - self._charged_s
         use_cpu(cpu_ms - used_s * 1000)
         self._charged_s = time.thread_time()
 
 
 def use_cpu(cpu_ms: float) -> None:
-    """Use CPU time of this thread, however long that takes on a busy or throttled machine; none below 0."""
+    """Use CPU time of this thread, which takes longer on a busy or throttled machine."""
     if cpu_ms <= 0:
         return
     end = time.thread_time() + cpu_ms / 1000

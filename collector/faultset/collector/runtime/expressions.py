@@ -1,4 +1,4 @@
-"""Values in steps: constants, and paths into what an operation knows so far."""
+"""Templates of values in steps: constants, and references to the values of an operation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ Getter = Callable[[Mapping[str, Any]], Any]
 def getter(template: Any) -> Getter:
     """Return a function that fills in a template.
 
-    A text `$a.b` is the field `b` of the value `a`, or None where there is none. A mapping with the keys `each` and
-    `value` makes a list, in whose `value` the name `item` stands for one element. Anything else is itself.
+    A text `$a.b` becomes the field `b` of the value `a`, or None if it does not exist. A mapping with only the keys
+    `each` and `value` becomes a list: `value` is filled in once for every element of `each`, which it calls `item`.
+    Anything else stays as it is.
     """
     match template:
         case str() if template.startswith("$"):
@@ -21,44 +22,44 @@ def getter(template: Any) -> Getter:
         case {"each": each, "value": value, **rest} if not rest:
             return _each(getter(each), getter(value))
         case dict():
-            parts = {name: getter(part) for name, part in template.items()}
-            return lambda known: {name: part(known) for name, part in parts.items()}
+            fields = {name: getter(field) for name, field in template.items()}
+            return lambda values: {name: get_field(values) for name, get_field in fields.items()}
         case list() | tuple():
-            items = [getter(part) for part in template]
-            return lambda known: [item(known) for item in items]
+            items = [getter(item) for item in template]
+            return lambda values: [get_item(values) for get_item in items]
         case _:
-            return lambda known: template
+            return lambda values: template
 
 
 def _path(path: str) -> Getter:
     first, *rest = path.split(".")
     if not rest:
-        return lambda known: known.get(first)
+        return lambda values: values.get(first)
 
-    def walk(known: Mapping[str, Any]) -> Any:
-        value = known.get(first)
-        for part in rest:
-            value = value.get(part) if isinstance(value, Mapping) else None
+    def walk(values: Mapping[str, Any]) -> Any:
+        value = values.get(first)
+        for name in rest:
+            value = value.get(name) if isinstance(value, Mapping) else None
         return value
 
     return walk
 
 
 def _each(source: Getter, value: Getter) -> Getter:
-    def gather(known: Mapping[str, Any]) -> list[Any]:
-        return [value({**known, "item": item}) for item in source(known) or ()]
+    def gather(values: Mapping[str, Any]) -> list[Any]:
+        return [value({**values, "item": item}) for item in source(values) or ()]
 
     return gather
 
 
 def number(value: Any) -> float:
-    """Return a finite number; 0 for anything that is none.
+    """Return a value as a finite number; 0 if it is not one.
 
     >>> number("2.5"), number(None), number("many"), number(float("nan"))
     (2.5, 0.0, 0.0, 0.0)
     """
     try:
-        found = float(value)
+        result = float(value)
     except (TypeError, ValueError):
         return 0.0
-    return found if math.isfinite(found) else 0.0
+    return result if math.isfinite(result) else 0.0

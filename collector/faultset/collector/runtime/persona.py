@@ -1,7 +1,7 @@
 """Personas: log lines, error texts and start-up behaviour of an application's programs.
 
-`Persona` itself stands for no program in particular. An application whose programs stand for real ones, with lines and
-texts that its readers know, derives from it in the `persona.py` of its folder.
+`Persona` imitates no particular program. An application that imitates real programs, with their log lines and error
+texts, derives from it in the `persona.py` of its folder.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Event = Literal[
     "starting", "setting-missing", "opening-store", "store-opened", "login-failed", "filling-failed", "store-ready",
     "connecting", "serving", "index-unreadable", "port-taken", "registering", "registered", "registration-failed",
 ]  # fmt: skip
-"""Events of a service's start, in this order if nothing fails."""
+"""Events of a service's start, in order; failures among them occur only if something fails."""
 
 
 class Line(NamedTuple):
-    """A log line, as templates that are filled in with the facts of an event."""
+    """Template of a log line; the facts of an event fill it in."""
 
     level: Level
     location: str
@@ -37,7 +37,7 @@ class RegistrationError(Exception):
 
 
 class Program(Protocol):
-    """A program of an application's own, which serves on an address until `stop` is set."""
+    """A program of an application's code, which serves on an address until `stop` is set."""
 
     def __call__(self, *, host: str, port: int, stop: asyncio.Event) -> Awaitable[None]:
         """Serve."""
@@ -46,16 +46,16 @@ class Program(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Registration:
-    """Data that a service needs to register itself.
+    """Data with which a service registers itself.
 
     Attributes
     ----------
     identity
-        A name that no other process has.
+        Unique name of the process.
     address
-        Where it listens.
+        Address that it listens on.
     local_address
-        From where it connects; any address without.
+        Address that it connects from; None for any.
     """
 
     app: AppSpec
@@ -87,19 +87,19 @@ class Persona(ErrorTexts, LogFormat):
     ----------
     lines
         Log lines of each event; `{service}`, `{location}` (of the service's spec), `{folder}` (of the location),
-        `{port}`, `{registry}` (name and port), `{telemetry}` and the facts of the event stand for their values.
+        `{port}`, `{registry}` (name and port), `{telemetry}` and the facts of the event are filled in.
         A line of level `fatal` or `panic` ends the process.
     programs
-        Programs of the application's own, by the name that a service's field `runs` gives.
+        Programs of the application's code, by the name in a service's field `runs`.
     spans
         Attributes and status of spans.
     connection_age_s
-        Age in seconds after which a pooled connection to another service takes no new call.
+        Age in seconds after which a connection to another service is no longer reused.
     request_level
-        Level of the line that a frontend writes about each request.
+        Level of the line that a frontend logs for each request.
     login_pause_s
-        Pause in seconds after which a starting service tries again to log in to a database or to fill it; none where
-        the lines of the failure end the process.
+        Seconds before a starting service again tries to log in to a database or to fill it; None if it does not try
+        again, because the lines of the failure end the process.
     """
 
     lines: Mapping[Event, tuple[Line, ...]] = MappingProxyType(_LINES)
@@ -110,21 +110,21 @@ class Persona(ErrorTexts, LogFormat):
     request_level: Level = "trace"
 
     def lines_of_start(self, event: Event, service: ServiceSpec) -> tuple[Line, ...]:
-        """Return the lines of an event of a service's start, as templates; those of `lines` for every service."""
+        """Return the templates of an event's lines; by default those of `lines`."""
         return self.lines.get(event, ())
 
     def lines_of_failed_dial(self, dialled: FailedDial, location: str) -> tuple[Line, ...]:
-        """Return the lines about a call whose connection could not be made, in place of the step's `error_log`.
+        """Return the lines about a failed connection, which replace the step's `error_log`.
 
         Parameters
         ----------
         location
-            Place in the modelled source that log lines of the calling operation name.
+            Location in the modelled source code that log lines of the calling operation name.
         """
         return ()
 
     def format_failure(self, error: RpcError) -> str:
-        """Return the body of a frontend's answer to a request that failed."""
+        """Return the body of a frontend's answer to a failed request."""
         return str(error)
 
     def format_list(self, values: Iterable[str]) -> str:
@@ -132,20 +132,20 @@ class Persona(ErrorTexts, LogFormat):
         return ", ".join(values)
 
     async def register(self, registration: Registration) -> None:
-        """Announce a service to the application's registry; raise RegistrationError.
+        """Register a service at the application's registry; raise RegistrationError if that fails.
 
-        The neutral persona knows no registry.
+        The neutral persona supports no registry.
         """
-        raise RegistrationError("the application's persona does not say how")
+        raise RegistrationError("the application's persona does not implement registration")
 
 
 class StartLog:
-    """Writes the lines that a persona has for the events of one service's start.
+    """Writes a persona's lines about the start of one service.
 
     Parameters
     ----------
     telemetry
-        Where spans are sent, if they are.
+        URL that spans are sent to; None if they are not sent.
     """
 
     def __init__(self, persona: Persona, log: Log, app: AppSpec, service: ServiceSpec, telemetry: str | None):
@@ -163,5 +163,5 @@ class StartLog:
     def report(self, event: Event, **facts: object) -> None:
         """Write the lines of an event."""
         for line in self._persona.lines_of_start(event, self._service):
-            known = {**self._facts, **facts}
-            self._log.write(line.level, line.location.format_map(known), line.text.format_map(known))
+            values = {**self._facts, **facts}
+            self._log.write(line.level, line.location.format_map(values), line.text.format_map(values))

@@ -1,4 +1,4 @@
-"""Work that a command leaves behind in its container: processes that end by themselves, or when they are stopped."""
+"""Background processes that a command starts in its container, which end after a time or when stopped."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 IsWanted = Callable[[], bool]
-"""Says whether the work is to go on."""
+"""Function that says whether the work should continue."""
 
 
 def begin_work(body: Callable[[IsWanted], None], *, workers: int, seconds: float, pid_file: Path) -> None:
-    """Start processes that do something until they are no longer wanted; return at once.
+    """Start background processes and return at once.
 
     Parameters
     ----------
     body
-        Does it, and looks often whether it is still wanted.
+        Work of each process; it must often check whether to continue.
     seconds
-        After which they end by themselves.
+        Time after which the processes end.
     pid_file
-        Written with what `end_work` needs to know.
+        File that records the processes for `end_work`.
     """
     end = time.monotonic() + seconds
     pids = []
@@ -32,11 +32,11 @@ def begin_work(body: Callable[[IsWanted], None], *, workers: int, seconds: float
         if pid == 0:
             _work(body, end)
         pids.append(pid)
-    pid_file.write_text("\n".join(f"{pid} {_started(pid)}" for pid in pids) + "\n", encoding="ascii")
+    pid_file.write_text("\n".join(f"{pid} {_start_time(pid)}" for pid in pids) + "\n", encoding="ascii")
 
 
 def end_work(pid_file: Path) -> None:
-    """End the processes that a pid file names; nothing happens when there are none."""
+    """End the processes of a pid file, if any, and delete it."""
     for pid in running_work(pid_file):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -44,20 +44,20 @@ def end_work(pid_file: Path) -> None:
 
 
 def running_work(pid_file: Path) -> list[int]:
-    """Return those of the processes that a pid file names which run."""
+    """Return the processes of a pid file that are still running."""
     try:
         lines = pid_file.read_text(encoding="ascii").splitlines()
     except FileNotFoundError:
         return []
-    named = [(int(pid), started) for pid, started in (line.split() for line in lines)]
-    return [pid for pid, started in named if _started(pid) == started != "0"]
+    recorded = [(int(pid), started) for pid, started in (line.split() for line in lines)]
+    return [pid for pid, started in recorded if _start_time(pid) == started != "0"]
 
 
 def _work(body: Callable[[IsWanted], None], end: float) -> None:
-    """Work until the end, or until whoever adopted this process is gone too."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    """Work until `end`, or until the parent process and then the one that adopted this process are gone."""
+    null_device = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
-        os.dup2(nowhere, number)
+        os.dup2(null_device, number)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parents = [os.getppid()]
 
@@ -71,8 +71,8 @@ def _work(body: Callable[[IsWanted], None], end: float) -> None:
     os._exit(0)
 
 
-def _started(pid: int) -> str:
-    """Start time of a process in clock ticks; a pid that was given to another one has another."""
+def _start_time(pid: int) -> str:
+    """Return the start time of a process in clock ticks, which identifies it if its pid is reused."""
     with contextlib.suppress(OSError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         if fields[0] not in "ZX":

@@ -1,4 +1,4 @@
-"""Operations made from the steps of a service's spec, and the requests that run them."""
+"""Operations compiled from a service's spec, and the handlers of the requests that call them."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from faultset.collector.spec.routes import find_route
 
 @dataclass(frozen=True, kw_only=True)
 class ServedOperation:
-    """One operation as the server sees it.
+    """One operation, ready to be served.
 
     Attributes
     ----------
     run
-        Carries it out and returns its reply.
+        Runs the operation and returns its reply.
     log
-        Text of the line that every request writes.
+        Text of the line that is logged for every request.
     location
-        Place in the modelled source that log lines name.
+        Location in the modelled source code that log lines name.
     span
-        Name of the server's span, where the spec gives one.
+        Name of the server's span; None for the default.
     observed
-        Whether requests leave a span and a line.
+        Whether requests produce a span and a log line.
     """
 
     run: Callable[[RequestContext], Awaitable[Any]]
@@ -58,7 +58,7 @@ def compile_operation(name: str, operation: Operation, service: ServiceContext) 
     Parameters
     ----------
     name
-        Its RPC or path, which log lines show where the spec gives no text or location.
+        Its RPC or path, the default of the text and location in log lines.
     """
     location = operation.location or name
     steps = compile_steps(operation.steps, service, location)
@@ -90,7 +90,7 @@ def _json(status: int, value: Any) -> Response:
 def rpc_handler(
     operations: Mapping[str, ServedOperation], *, log: Log, tracing: Tracing, metrics: Metrics, persona: Persona
 ) -> Handler:
-    """Return the handler of a service that others call."""
+    """Return the request handler of a service that other services call."""
     active, style = metrics.active("POST"), persona.spans
 
     def failed(code: Code, message: str) -> Response:
@@ -103,7 +103,7 @@ def rpc_handler(
             return failed(Code.UNIMPLEMENTED, persona.unknown_operation(path))
         body, deadline = request.body, _deadline(request)
         if not served.observed:
-            return await _unobserved(served, body, deadline)
+            return await _answer_unobserved(served, body, deadline)
         span, context = tracing.server(served.span or path, request.headers, style.call_attributes)
         log.trace(served.location, f"{served.log} {ids_of(span)}")
         start, code, message = time.perf_counter(), Code.OK, ""
@@ -138,7 +138,7 @@ def rpc_handler(
 def http_handler(
     operations: Mapping[str, ServedOperation], *, log: Log, tracing: Tracing, metrics: Metrics, persona: Persona
 ) -> Handler:
-    """Return the handler of a frontend."""
+    """Return the request handler of a frontend."""
 
     async def handle(request: HttpRequest) -> Response:
         method = request.method
@@ -191,21 +191,21 @@ def http_handler(
 
 
 def _deadline(request: HttpRequest) -> float | None:
-    """Return the deadline of a request, if its caller has set one."""
+    """Return the deadline that the caller has set; None without one."""
     left_s = time_left(request.headers)
     return None if left_s is None else now() + left_s
 
 
-async def _unobserved(served: ServedOperation, body: bytes, deadline: float | None) -> Response:
+async def _answer_unobserved(served: ServedOperation, body: bytes, deadline: float | None) -> Response:
     try:
-        given = RequestContext(values=json.loads(body), trace=NO_PARENT, deadline=deadline)
-        return _json(200, await served.run(given))
+        context = RequestContext(values=json.loads(body), trace=NO_PARENT, deadline=deadline)
+        return _json(200, await served.run(context))
     except RpcError as error:
         return _json(http_status(error.code), {"code": int(error.code), "message": error.description})
 
 
 def _body_values(request: HttpRequest) -> dict[str, Any]:
-    """Return the fields of a form or of a JSON object in the body."""
+    """Return the fields of the form or JSON object in the body."""
     body = request.body
     if not body:
         return {}
@@ -215,9 +215,9 @@ def _body_values(request: HttpRequest) -> dict[str, Any]:
         try:
             values = json.loads(body)
         except ValueError:
-            raise BadRequest(400, "the body is not JSON") from None
+            raise BadRequest(400, "the body must be JSON") from None
         if not isinstance(values, dict):
-            raise BadRequest(400, "the body is not a JSON object")
+            raise BadRequest(400, "the body must be a JSON object")
         return values
     return {}
 
@@ -232,17 +232,17 @@ def with_delay(served: ServedOperation, delay: Callable[[], Awaitable[None]]) ->
     return replace(served, run=run)
 
 
-def with_defects(served: ServedOperation, wrong: Defects, has_served: asyncio.Event) -> ServedOperation:
-    """Return an operation as a build with these defects carries it out; its first request sets `has_served`."""
-    if wrong == HEALTHY:
+def with_defects(served: ServedOperation, defects: Defects, has_served: asyncio.Event) -> ServedOperation:
+    """Return an operation with the defects of a build; its first request sets `has_served`."""
+    if defects == HEALTHY:
         return served
 
     async def run(request: RequestContext) -> Any:
         has_served.set()
-        if random.random() < wrong.failing_share:
+        if random.random() < defects.failing_share:
             raise RpcError(Code.INTERNAL, "runtime error: index out of range")
-        if random.random() < wrong.waiting_share:
-            await asyncio.sleep(wrong.wait_s)
+        if random.random() < defects.waiting_share:
+            await asyncio.sleep(defects.wait_s)
         return await served.run(request)
 
     return replace(served, run=run)

@@ -1,6 +1,6 @@
 """`faultset-service NAME`: one service of an application, with the behaviour that its spec describes.
 
-Everything is made inside `main`, so that a process which has imported this module can be forked.
+Importing this module creates no state, so that a process can import it and then fork.
 """
 
 from __future__ import annotations
@@ -58,46 +58,48 @@ _FLAGS_TIMEOUT_S = 5.0
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM; return the exit code."""
     parser = argparse.ArgumentParser(prog="faultset-service", description="Run one service of an application.")
-    parser.add_argument("name", help="service, as the application's spec names it")
+    parser.add_argument("name", help="name of the service in the application's spec")
     arguments = parser.parse_args(argv)
     random.seed()
     allow_many_files()
-    given = environment()
+    settings = environment()
     try:
-        app = _load(given.spec)
+        app = _load(settings.spec)
         service = app.service(arguments.name)
         if not service.program[0].endswith("service"):
-            raise UsageError(f"{service.name} is a {service.kind}, not a service; run {' '.join(service.program)}")
+            raise UsageError(
+                f"{service.name} must be a service, but is a {service.kind}; run {' '.join(service.program)}"
+            )
     except FaultsetError as error:
         print(f"Error: {error}", file=sys.stderr)
         return error.exit_code
-    return uvloop.run(_run(app, service, given))
+    return uvloop.run(_run(app, service, settings))
 
 
 def _load(path: str) -> AppSpec:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"cannot read the application's spec: {error}; set FAULTSET_APP to its path") from None
+        raise UsageError(f"the application's spec cannot be read: {error}; set FAULTSET_APP to its path") from None
     return read_app(text, path)
 
 
-async def _run(app: AppSpec, service: ServiceSpec, given: Environment) -> int:
+async def _run(app: AppSpec, service: ServiceSpec, settings: Environment) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     if service.runs is not None:
-        await persona_of(app).programs[service.runs](host=given.listen, port=service.port, stop=stop)
+        await persona_of(app).programs[service.runs](host=settings.listen, port=service.port, stop=stop)
         return 0
-    running = _RunningService(app, service, given)
-    life = asyncio.create_task(running.start())
+    running = _RunningService(app, service, settings)
+    starting = asyncio.create_task(running.start())
     stopped = asyncio.create_task(stop.wait())
-    await asyncio.wait((life, stopped), return_when=asyncio.FIRST_COMPLETED)
-    if life.done():
-        life.result()
+    await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        starting.result()
         await stopped
-    life.cancel()
+    starting.cancel()
     await running.end()
     return 0
 
@@ -105,21 +107,21 @@ async def _run(app: AppSpec, service: ServiceSpec, given: Environment) -> int:
 class _RunningService:
     """One running service."""
 
-    def __init__(self, app: AppSpec, service: ServiceSpec, given: Environment):
-        self.app, self.service, self.given = app, service, given
+    def __init__(self, app: AppSpec, service: ServiceSpec, settings: Environment):
+        self.app, self.service, self.settings = app, service, settings
         self.persona = persona_of(app)
-        self.defects = read_defects(given.build)
+        self.defects = read_defects(settings.build)
         self.log = Log(self.persona, app.log_level)
         location = service.location or service.name
-        self.errors = HealthyErrors(app.background_errors, self.log, location, given.listen)
-        self.start_log = StartLog(self.persona, self.log, app, service, given.telemetry)
+        self.errors = HealthyErrors(app.background_errors, self.log, location, settings.listen)
+        self.start_log = StartLog(self.persona, self.log, app, service, settings.telemetry)
         self.names = Names(
-            given.hosts, {name: host for name in app.services if (host := given.host_instead(name)) is not None}
+            settings.hosts, {name: host for name in app.services if (host := settings.host_instead(name)) is not None}
         )
         self.metrics = Metrics()
         self.heap = None if service.heap is None else Heap(service.heap, self.metrics, service.language)
-        resource = pod_resource(service.name, given.pod, given.namespace)
-        sender = SpanSender(resource, given.telemetry, given.address) if given.telemetry else None
+        resource = pod_resource(service.name, settings.pod, settings.namespace)
+        sender = SpanSender(resource, settings.telemetry, settings.address) if settings.telemetry else None
         self.tracing = Tracing(sender, sampling=app.trace_sampling)
         self.servers: list[HttpServer] = []
         self.leak: list[bytearray] = []
@@ -129,38 +131,38 @@ class _RunningService:
         self.caller: Caller | None = None
 
     async def start(self) -> None:
-        """Go through the start-up sequence; return when requests are served."""
-        app, service, given, start_log = self.app, self.service, self.given, self.start_log
-        wrong = self.defects
-        await self._serve(METRICS_PORT, self._exposition)
+        """Run the start-up sequence; return when requests are served."""
+        app, service, settings, start_log = self.app, self.service, self.settings, self.start_log
+        defects = self.defects
+        await self._serve(METRICS_PORT, self._answer_metrics)
         start_log.report("starting")
         for variable in absent_variables(service):
             start_log.report("setting-missing", variable=variable)
-        if wrong.leak_mib_s:
-            self.background.append(asyncio.create_task(self._leak(wrong.leak_mib_s)))
-        clients = ClientContext(names=self.names, local=given.address, metrics=self.metrics, texts=self.persona)
-        stores = store_clients(app, service, clients, database_port=wrong.database_port)
+        if defects.leak_mib_s:
+            self.background.append(asyncio.create_task(self._leak(defects.leak_mib_s)))
+        clients = ClientContext(names=self.names, local=settings.address, metrics=self.metrics, texts=self.persona)
+        stores = store_clients(app, service, clients, database_port=defects.database_port)
         await open_databases(app, service, stores, start_log, pause_s=self.persona.login_pause_s)
         start_log.report("connecting")
         caller = Caller(
             ports={name: other.port for name, other in app.services.items()},
             names=self.names,
-            local=given.address,
+            local=settings.address,
             tracing=self.tracing,
             metrics=self.metrics,
             texts=self.persona,
             spans=self.persona.spans,
             max_age_s=self.persona.connection_age_s,
-            timeout_s=given.call_timeout_s,
-            retries=given.call_retries,
-            pool=ConnectionPool(wrong.pool_size, kept_share=wrong.kept_share, kept_s=wrong.kept_s)
-            if wrong.pool_size
+            timeout_s=settings.call_timeout_s,
+            retries=settings.call_retries,
+            pool=ConnectionPool(defects.pool_size, kept_share=defects.kept_share, kept_s=defects.kept_s)
+            if defects.pool_size
             else None,
             hasty_share=app.background_errors.hasty_calls,
             report_retry=lambda callee, error: self.log.warning(
-                service.location or service.name, f"call of {callee} failed, trying again: {error}"
+                service.location or service.name, f"call to {callee} failed, trying again: {error}"
             ),
-            breakers=Breakers(service.breakers, self.metrics, self._tell_breaker),
+            breakers=Breakers(service.breakers, self.metrics, self._log_breaker),
         )
         context = ServiceContext(
             caller=caller,
@@ -172,7 +174,7 @@ class _RunningService:
             metrics=self.metrics,
             flags=self.flags,
         )
-        self.caller = caller  # closed at the end, even if no operation makes calls
+        self.caller = caller  # `end` closes it
         start_log.report("serving")
         context.indexes.update(await read_indexes(app, service, stores, start_log))
         self.flags.read_file()
@@ -181,19 +183,19 @@ class _RunningService:
         self._begin_background(context)
         await self._register()
 
-    def _tell_breaker(self, callee: str, state: str) -> None:
+    def _log_breaker(self, callee: str, state: str) -> None:
         self.log.warning(self.service.location or self.service.name, self.persona.breaker_changed(callee, state))
 
     def _begin_background(self, context: ServiceContext) -> None:
-        """Begin what no request asks for; it ends with the service."""
+        """Start the tasks, consumers and other background work."""
         service = self.service
         work = [run_task(name, task, context) for name, task in service.tasks.items()]
         for name, consumer in service.consumers.items():
             rebalances = self.app.background_errors.rebalances
-            found = MessageConsumer(
-                name, consumer, context, member=self.given.pod, group=service.name, rebalances=rebalances
+            member = MessageConsumer(
+                name, consumer, context, member=self.settings.pod, group=service.name, rebalances=rebalances
             )
-            work.append(found.run())
+            work.append(member.run())
         if self.app.flags is not None:
 
             async def ask(provider: str, operation: str) -> object:
@@ -201,7 +203,7 @@ class _RunningService:
 
             work.append(follow_flags(self.app, service.name, self.flags, ask))
         work += self.errors.tasks()
-        self.background += [asyncio.ensure_future(one) for one in work]
+        self.background += [asyncio.ensure_future(coroutine) for coroutine in work]
 
     async def _listen(self, context: ServiceContext) -> None:
         operations = {
@@ -224,13 +226,13 @@ class _RunningService:
     async def _serve(self, port: int, handler: Handler) -> None:
         server = HttpServer(handler)
         try:
-            await server.listen(self.given.listen, port)
+            await server.listen(self.settings.listen, port)
         except OSError as error:
             reason = (os.strerror(error.errno) if error.errno else str(error)).lower()
             self.start_log.report("port-taken", taken_port=port, error=reason)
         self.servers.append(server)
 
-    async def _exposition(self, request: HttpRequest) -> Response:
+    async def _answer_metrics(self, request: HttpRequest) -> Response:
         if request.path == "/healthz":
             return Response(200, b"ok\n") if self.errors.is_healthy() else Response(503, b"overloaded\n")
         if request.path != "/metrics":
@@ -238,18 +240,18 @@ class _RunningService:
         return Response(200, self.metrics.exposition(), "text/plain; version=0.0.4; charset=utf-8")
 
     async def _register(self) -> None:
-        service, given = self.service, self.given
+        service, settings = self.service, self.settings
         if self.app.registry is None or service.registry_name is None:
             return
         registration = Registration(
             app=self.app,
             service=service,
             identity=str(uuid.uuid4()),
-            address=given.listen,
-            local_address=given.address,
+            address=settings.listen,
+            local_address=settings.address,
             names=self.names,
         )
-        facts = {"name": service.registry_name, "identity": registration.identity, "address": given.listen}
+        facts = {"name": service.registry_name, "identity": registration.identity, "address": settings.listen}
         self.start_log.report("registering", **facts)
         try:
             await self.persona.register(registration)
@@ -258,7 +260,7 @@ class _RunningService:
         self.start_log.report("registered", **facts)
 
     async def _leak(self, mib_s: float) -> None:
-        """Allocate memory from the first request on, so that a new pod is in use before it reaches its limit."""
+        """Leak memory from the first request on, so that a new pod serves before it reaches its limit."""
         if self.service.port:
             await self.has_served.wait()
         while True:
@@ -266,7 +268,7 @@ class _RunningService:
             self.leak.append(bytearray(os.urandom(4096) * max(1, round(mib_s * 64))))
 
     async def end(self) -> None:
-        """Take no more requests, finish those under way, send the last spans."""
+        """Stop accepting requests, finish those in progress and send the last spans."""
         for task in self.background:
             task.cancel()
         for server in reversed(self.servers):

@@ -1,4 +1,4 @@
-"""Log lines of a process, and the metrics that a service exports."""
+"""Logs and metrics of a service."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Level = Literal["trace", "info", "warning", "error", "fatal", "panic"]
 
 
 class LogFormat:
-    """How log lines look; an application's persona replaces it by its own."""
+    """Format of log lines; personas override it."""
 
     def format_line(self, time_s: float, level: Level, location: str, message: str) -> str:
-        """Return a log line without its end."""
+        """Return a log line without its line break."""
         word = {"warning": "WARN", "fatal": "ERROR", "panic": "ERROR"}.get(level, level.upper())
         return f"{timestamp(time_s)} [{word}] {location}: {message}"
 
     def format_crash(self, location: str, message: str) -> str:
-        """Return what a process that ends with `panic` writes to its standard error."""
+        """Return the text that a panicking process writes to standard error."""
         return f"{location}: {message}\n"
 
 
@@ -33,9 +33,9 @@ class Log:
     Parameters
     ----------
     level
-        `trace` writes a line per request; `info` hides these.
+        `trace` logs a line per request; `info` omits these.
     exit_process
-        How the process ends; tests put something milder in place of `os._exit`.
+        Function that ends the process; tests replace it.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Log:
         self.write("trace", location, message)
 
     def warning(self, location: str, message: str) -> None:
-        """Write a line about a request that makes no sense."""
+        """Write a line about a problem that is not a failure."""
         self.write("warning", location, message)
 
     def error(self, location: str, message: str) -> None:
@@ -76,13 +76,13 @@ class Log:
         self.write("error", location, message)
 
     def panic(self, location: str, message: str) -> NoReturn:
-        """Write a line, and a dump on the standard error, and end the process with exit code 2."""
+        """Write a line and a crash text to standard error, and end the process with exit code 2."""
         self.write("panic", location, message)
         raise AssertionError("a panic ends the process")
 
 
 def write_all(output: int, data: bytes) -> None:
-    """Write to a file descriptor at once; a closed reader is ignored."""
+    """Write all data to a file descriptor; ignore errors, such as a closed pipe."""
     try:
         while data:
             data = data[os.write(output, data) :]
@@ -91,7 +91,7 @@ def write_all(output: int, data: bytes) -> None:
 
 
 def timestamp(time_s: float) -> str:
-    """Return a time as log lines have it: UTC with milliseconds."""
+    """Return a time in the format of log lines: UTC with milliseconds."""
     milliseconds = int(time_s * 1000)
     return f"{_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
 
@@ -103,13 +103,13 @@ def _second(time_s: int) -> str:
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 NO_RESPONSE = "0"
-"""Status code of a request that got no answer at all."""
+"""Status code of a request that got no answer."""
 
 Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 
 
 class Metrics:
-    """Counters of one process; label sets are looked up once and kept."""
+    """Metrics of one process, with a cache of label sets."""
 
     def __init__(self) -> None:
         disable_created_metrics()
@@ -149,24 +149,24 @@ class Metrics:
         self.active = lru_cache(maxsize=None)(active.labels)
 
     def counter(self, name: str, labels: Sequence[str], text: str) -> Counter:
-        """Return a counter of that name, the same for every caller; its name in Prometheus ends in `_total`."""
+        """Return the counter of this name, the same for every caller; Prometheus adds `_total` to the name."""
         return self._get(Counter, name, labels, text)
 
     def gauge(self, name: str, labels: Sequence[str], text: str) -> Gauge:
-        """Return a gauge of that name, the same for every caller."""
+        """Return the gauge of this name, the same for every caller."""
         return self._get(Gauge, name, labels, text)
 
     def histogram(self, name: str, labels: Sequence[str], text: str) -> Histogram:
-        """Return a histogram of that name in seconds, the same for every caller."""
+        """Return the histogram of this name, in seconds, the same for every caller."""
         return self._get(Histogram, name, labels, text, buckets=BUCKETS)
 
     def _get(self, kind: type[Metric], name: str, labels: Sequence[str], text: str, **options: Any) -> Metric:
         if name not in self._named:
             self._named[name] = kind(name, text, tuple(labels), registry=self.registry, **options)
-        found = self._named[name]
-        assert isinstance(found, kind), f"{name} is a metric of two kinds"
-        return found
+        metric = self._named[name]
+        assert isinstance(metric, kind), f"the metric {name} already exists as another type"
+        return metric
 
     def exposition(self) -> bytes:
-        """Return everything in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)

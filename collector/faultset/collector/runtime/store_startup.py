@@ -1,4 +1,4 @@
-"""Databases at a service's start: log in, fill empty collections, read indexes."""
+"""Set-up of stores at a service's start: log in, fill empty collections, read indexes."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def store_clients(
     Parameters
     ----------
     database_port
-        Port on which databases are dialled in place of their own.
+        Port to connect to in place of the databases' real one; None for the real one.
     password_of
-        Returns the password of the account in a store.
+        Function that returns the password for a store.
     """
     clients = {}
     for name in service.stores:
@@ -60,14 +60,14 @@ async def open_databases(
     *,
     pause_s: float | None = None,
 ) -> None:
-    """Log in and fill empty collections; failures end the process as the persona says.
+    """Log in and fill empty collections; the persona decides which failures end the process.
 
-    Caches with seeds are waited for, but not for ever: what they lack is missed once.
+    A cache that cannot be filled within a few seconds stays empty, so that its first reads are misses.
 
     Parameters
     ----------
     pause_s
-        Pause after which a database that cannot be used is tried again; see `Persona.login_pause_s`.
+        Seconds before another attempt to use a database; see `Persona.login_pause_s`.
     """
     for name in service.stores:
         if app.services[name].kind != "database":
@@ -120,7 +120,9 @@ async def _fill(app: AppSpec, store: str, name: str, client: StoreClient) -> Non
     collection = app.services[store].collections[name]
     if collection.sorted:
         members = {str(document[collection.key]): document["members"] for document in collection.all()}
-        sets = {key: {str(one): number for number, one in enumerate(some)} for key, some in members.items() if some}
+        sets = {
+            key: {str(value): score for score, value in enumerate(values)} for key, values in members.items() if values
+        }
         if sets and not await client.range_sorted(next(iter(sets)), 0, 1, highest_first=True):
             await client.add_sorted(sets)
         return
@@ -135,7 +137,7 @@ async def _fill(app: AppSpec, store: str, name: str, client: StoreClient) -> Non
 async def read_indexes(
     app: AppSpec, service: ServiceSpec, stores: Mapping[str, StoreClient], start_log: StartLog
 ) -> dict[str, DocumentIndex]:
-    """Read the collections that the service keeps in memory; one that cannot be read is empty from then on."""
+    """Read the collections that the service keeps in memory; one that cannot be read stays empty."""
     indexes = {}
     for name, index in service.indexes.items():
         key = app.services[index.store].collections[index.collection].key

@@ -1,4 +1,4 @@
-"""Spans of a service: how they begin and end, their bytes in OTLP, and how they are sent."""
+"""Spans of a service: creation, propagation and encoding in OTLP."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _INTEGERS = 1 << 63
 
 
 class RecordedSpan(Span):
-    """A span that is handed over when it ends.
+    """A span that is passed to a function when it ends.
 
     Parameters
     ----------
     ended
-        Takes the span.
+        Called with the span at its end.
     """
 
     __slots__ = (
@@ -72,17 +72,17 @@ class RecordedSpan(Span):
         self.start_ns = time.time_ns()
 
     def end(self, end_time: int | None = None) -> None:
-        """End it, once."""
+        """End the span; further calls do nothing."""
         if not self.end_ns:
             self.end_ns = end_time or time.time_ns()
             self._ended(self)
 
     def get_span_context(self) -> SpanContext:
-        """Return its ids."""
+        """Return the ids of the span."""
         return self.context
 
     def is_recording(self) -> bool:
-        """Say whether it has not ended."""
+        """Say whether the span has not ended."""
         return not self.end_ns
 
     def set_attributes(self, attributes: Mapping[str, AttributeValue]) -> None:
@@ -91,12 +91,12 @@ class RecordedSpan(Span):
             self.set_attribute(key, value)
 
     def set_attribute(self, key: str, value: AttributeValue) -> None:
-        """Set one attribute; those beyond the limit of OpenTelemetry's SDK are left out."""
+        """Set one attribute; ignore those beyond the limit of OpenTelemetry's SDK."""
         if not self.end_ns and (len(self.attributes) < _MOST_ATTRIBUTES or key in self.attributes):
             self.attributes[key] = value
 
     def add_event(self, name: str, attributes: Attributes = None, timestamp: int | None = None) -> None:
-        """Add an event; of more than OpenTelemetry's SDK keeps, the first ones."""
+        """Add an event; ignore those beyond the limit of OpenTelemetry's SDK."""
         if not self.end_ns and len(self.events) < _MOST_EVENTS:
             self.events.append((name, timestamp or time.time_ns(), dict(attributes or {})))
 
@@ -105,11 +105,11 @@ class RecordedSpan(Span):
         self.links.append(Link(context, attributes))
 
     def update_name(self, name: str) -> None:
-        """Replace its name."""
+        """Replace the name of the span."""
         self.name = name
 
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
-        """Set its status; one that is OK stays."""
+        """Set the status of the span, unless it is already OK."""
         if self.end_ns or self.status.status_code is StatusCode.OK:
             return
         self.status = status if isinstance(status, Status) else Status(status, description)
@@ -122,8 +122,8 @@ class RecordedSpan(Span):
         escaped: bool = False,
     ) -> None:
         """Add an event about an exception."""
-        told = {"exception.type": type(exception).__qualname__, "exception.message": str(exception)}
-        self.add_event("exception", {**told, **(attributes or {})}, timestamp)
+        details = {"exception.type": type(exception).__qualname__, "exception.message": str(exception)}
+        self.add_event("exception", {**details, **(attributes or {})}, timestamp)
 
 
 _UNSET = Status(StatusCode.UNSET)
@@ -145,7 +145,7 @@ class SpanEncoder:
         spans.scope_spans.add().scope.name = _SCOPE
 
     def encode(self, spans: Sequence[RecordedSpan]) -> bytes:
-        """Return the body of a request with spans that have ended."""
+        """Return the body of an OTLP request with these spans, which have ended."""
         request = ExportTraceServiceRequest()
         request.CopyFrom(self._empty)
         encoded = request.resource_spans[0].scope_spans[0].spans
@@ -172,11 +172,11 @@ def _encode(span: RecordedSpan, into: Any) -> None:
         event.name, event.time_unix_nano = name, time_ns
         _add_attributes(event.attributes, attributes)
     for link in span.links:
-        made = into.links.add()
-        made.trace_id = link.context.trace_id.to_bytes(16, "big")
-        made.span_id = link.context.span_id.to_bytes(8, "big")
-        made.flags = _flags(link.context)
-        _add_attributes(made.attributes, link.attributes or {})
+        target = into.links.add()
+        target.trace_id = link.context.trace_id.to_bytes(16, "big")
+        target.span_id = link.context.span_id.to_bytes(8, "big")
+        target.flags = _flags(link.context)
+        _add_attributes(target.attributes, link.attributes or {})
     if span.status is not _UNSET:
         into.status.code = span.status.status_code.value
         if span.status.description:
@@ -184,7 +184,7 @@ def _encode(span: RecordedSpan, into: Any) -> None:
 
 
 def _flags(other: SpanContext | None) -> int:
-    """Return the flags that say whether another span, if there is one, is of another process."""
+    """Return the OTLP flags that say whether a parent or linked span is from another process."""
     return _HAS_REMOTE_FLAG | (_IS_REMOTE_FLAG if other is not None and other.is_remote else 0)
 
 
@@ -199,7 +199,7 @@ def _add_attributes(pairs: Any, attributes: Mapping[str, Any]) -> None:
 
 def _set(into: AnyValue, value: Any) -> None:
     if isinstance(value, str):
-        # a lone surrogate, which a path may have, is no text of protobuf
+        # paths may contain lone surrogates, which protobuf does not accept
         into.string_value = value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
     elif isinstance(value, bool):
         into.bool_value = value
@@ -214,15 +214,15 @@ def _set(into: AnyValue, value: Any) -> None:
         into.bytes_value = value
     else:
         into.array_value.SetInParent()
-        for one in value:
-            _set(into.array_value.values.add(), one)
+        for item in value:
+            _set(into.array_value.values.add(), item)
 
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _TRACEPARENT = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
-"""The header as our own programs send it; whatever else it may be is left to the propagator."""
+"""Header of version 00, the usual case; OpenTelemetry's propagator reads the others."""
 NO_PARENT = Context()
-"""Context under which a trace begins."""
+"""Context without a span, which begins a new trace."""
 _SAMPLED, _NOT_SAMPLED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
 _TRACE_ID_LIMIT = 1 << 64
 
@@ -237,14 +237,14 @@ class SpanProcessor(Protocol):
 
 
 class Tracing:
-    """Makes spans.
+    """Creates spans.
 
     Parameters
     ----------
     processor:
-        Takes those that have ended; without one, spans are made (their ids are in the log) and dropped.
+        Receives ended spans. Without one they are dropped, but their ids still appear in the log.
     sampling:
-        Share of traces that are kept; the root decides for the whole trace.
+        Share of traces that are recorded; the root span decides for the whole trace.
     """
 
     def __init__(self, processor: SpanProcessor | None = None, *, sampling: float = 1.0):
@@ -260,7 +260,7 @@ class Tracing:
         attributes: Mapping[str, Any],
         links: Sequence[Link] = (),
     ) -> Span:
-        """Start a span; one without a parent decides whether its trace is kept, by the trace's id."""
+        """Start a span; without a parent, the new trace id decides whether the trace is recorded."""
         span_id = random.getrandbits(64) or 1
         if parent is None:
             trace_id = random.getrandbits(128) or 1
@@ -273,8 +273,8 @@ class Tracing:
         return RecordedSpan(name, context, parent, kind, attributes, links, self._ended)
 
     def server(self, name: str, headers: Mapping[str, str], attributes: dict[str, Any]) -> tuple[Span, Context]:
-        """Start the span of an incoming request, under the caller's if it says so, and its context."""
-        span = self._start(name, _told(headers), SpanKind.SERVER, attributes)
+        """Start the span of an incoming request as child of the span in its headers; return it with its context."""
+        span = self._start(name, _read_parent(headers), SpanKind.SERVER, attributes)
         return span, context_of(span)
 
     def client(self, name: str, parent: Context, attributes: dict[str, Any]) -> Span:
@@ -282,7 +282,7 @@ class Tracing:
         return self._start(name, _parent(parent), SpanKind.CLIENT, attributes)
 
     def internal(self, name: str, parent: Context) -> Span:
-        """Start the span of a part of an operation."""
+        """Start the span of work inside an operation."""
         return self._start(name, _parent(parent), SpanKind.INTERNAL, {})
 
     def producer(self, name: str, parent: Context, attributes: dict[str, Any]) -> Span:
@@ -292,16 +292,16 @@ class Tracing:
     def consumer(
         self, name: str, headers: Mapping[str, str], attributes: dict[str, Any], *, linked: bool
     ) -> tuple[Span, Context]:
-        """Start the span of a message that is processed, and its context.
+        """Start the span of a message that is processed; return it with its context.
 
         Parameters
         ----------
         headers
-            Those that came with the message; they name the publisher's span, if it had one.
+            Headers of the message, which may name the publisher's span.
         linked
-            Whether the span begins a trace with a link to the publisher's, rather than being a child of it.
+            Whether the span begins a new trace that links to the publisher's span, in place of being its child.
         """
-        sent = _told(headers)
+        sent = _read_parent(headers)
         links = [Link(sent)] if linked and sent is not None else []
         span = self._start(name, None if linked else sent, SpanKind.CONSUMER, attributes, links)
         return span, context_of(span)
@@ -313,34 +313,34 @@ class Tracing:
 
 
 def _drop(span: RecordedSpan) -> None:
-    """Drop a span."""
+    """Do nothing with a span."""
 
 
 def _parent(context: Context) -> SpanContext | None:
-    found = trace.get_current_span(context).get_span_context()
-    return found if found.is_valid else None
+    parent = trace.get_current_span(context).get_span_context()
+    return parent if parent.is_valid else None
 
 
-def _told(headers: Mapping[str, str]) -> SpanContext | None:
-    """Return the span that headers name, if they do."""
-    told = headers.get("traceparent")
-    if told is None:
+def _read_parent(headers: Mapping[str, str]) -> SpanContext | None:
+    """Return the span that headers name; None if they name none."""
+    header = headers.get("traceparent")
+    if header is None:
         return None
-    found = _TRACEPARENT.fullmatch(told) if "tracestate" not in headers else None
-    if found is None:
+    match = _TRACEPARENT.fullmatch(header) if "tracestate" not in headers else None
+    if match is None:
         return _parent(_PROPAGATOR.extract(headers, NO_PARENT))
-    trace_id, span_id, flags = (int(part, 16) for part in found.groups())
+    trace_id, span_id, flags = (int(digits, 16) for digits in match.groups())
     context = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
     return context if context.is_valid else None
 
 
 def context_of(span: Span) -> Context:
-    """Return the context under which spans are children of a span."""
+    """Return the context whose new spans are children of a span."""
     return trace.set_span_in_context(span, NO_PARENT)
 
 
 def headers_of(span: Span) -> dict[str, str]:
-    """Return the headers that hand a span on as parent."""
+    """Return the headers that pass a span on as parent."""
     context = span.get_span_context()
     if not context.is_valid:
         return {}
@@ -351,7 +351,7 @@ def headers_of(span: Span) -> dict[str, str]:
 
 
 def span_of(context: Context) -> Span:
-    """Return the span of a context; one that records nothing when it has none."""
+    """Return the span of a context; without one, a span that records nothing."""
     return trace.get_current_span(context)
 
 

@@ -82,7 +82,7 @@ def test_flags_are_read_again_and_reach_the_services_through_flagd(shop: Stage, 
     assert "could not charge the card: Payment request failed. Invalid token." in body
     assert '"level": 40' in running["payment"].log
     assert shop.ask("/api/products/66VCHSJNUP")[0] == 200
-    assert "the file of flags has changed" in running["flagd"].log
+    assert "the flag file has changed" in running["flagd"].log
     for name, process in running.items():
         assert not re.search("paymentFailure|productCatalogFailure", process.log), name
 

@@ -104,7 +104,7 @@ def test_traffic_survives_its_way_to_the_load() -> None:
         ("bursty:bursts=2", 'unknown parameter of load bursty "bursts"'),
         ("bursty:burst=2,burst=3", "given twice"),
         ("constant:rate=3", "load constant has no parameters"),
-        ("replay", "needs the file with the rates"),
+        ("replay", "needs a file with rates"),
     ],
 )
 def test_a_pattern_that_means_nothing_is_refused_in_one_sentence(text: str, said: str) -> None:

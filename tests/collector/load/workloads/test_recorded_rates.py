@@ -13,8 +13,8 @@ from faultset.core.errors import UsageError
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "must begin with a line that names the columns time_s"),
-        ("time_s,rps\n0,1\n", "names the columns rate_rps once"),
+        ("", "must have exactly one column time_s, but its first line is nothing"),
+        ("time_s,rps\n0,1\n", "must have exactly one column rate_rps, but its first line is time_s, rps"),
         ("time_s,rate_rps\n0,1\n", "at least two rates, but has 1"),
         ("time_s,rate_rps\n0,1\n1,-3\n", "line 3 of"),
         ("time_s,rate_rps\n0,1\n1,inf\n", "must have a number in rate_rps, but has inf"),
@@ -22,7 +22,7 @@ from faultset.core.errors import UsageError
         ("time_s,rate_rps\n0,1\n0,3\n", "must have a later time_s"),
         ("time_s,rate_rps\n0,0\n1,0\n", "a rate above zero"),
         ("time_s,rate_rps\n0,1\n1,ten\n", "but has ten"),
-        ('time_s,rate_rps\n0,"1\n', "is no CSV"),
+        ('time_s,rate_rps\n0,"1\n', "is not valid CSV"),
     ],
 )
 def test_a_file_of_rates_that_is_none_is_refused_with_the_line(tmp_path: Path, content: str, said: str) -> None:

@@ -91,7 +91,7 @@ def test_another_namespace_and_half_an_object_are_refused(bench):
 
 
 def test_a_pod_without_an_account_is_told_what_it_lacks():
-    with pytest.raises(PlatformError, match=r"there is no API server: .*; run it in a pod that has the account"):
+    with pytest.raises(PlatformError, match=r"the API server is not reachable: .*; run this in a pod with the account"):
         cluster_api({})
 
 

@@ -186,7 +186,7 @@ def test_a_message_that_cannot_be_read_is_tried_until_it_is_gone_and_holds_up_th
 
     asyncio.run(run())
     assert SEEN == ["a", "c"]
-    assert set(service.log.errors) == {"the message 2 of orders cannot be read: its body is not JSON"}
+    assert set(service.log.errors) == {"message 2 of orders cannot be parsed: its body is not JSON"}
     assert not broker.given
 
 

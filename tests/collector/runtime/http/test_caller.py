@@ -137,7 +137,7 @@ def test_a_call_waits_for_a_connection_of_the_pool_and_fails_when_none_is_given_
 def test_a_host_in_place_of_a_service_is_told_when_nobody_has_it(tmp_path: Path) -> None:
     async def work(caller: Caller, tracing: Tracing) -> None:
         _, context = tracing.server("/", {}, {})
-        with pytest.raises(RpcError, match="there is no host Echo-Old"):
+        with pytest.raises(RpcError, match="unknown host Echo-Old"):
             await caller.call("echo", "/x", {}, context)
 
     with_caller(tmp_path, work, names=Names(str(tmp_path / "hosts.json"), {"echo": "Echo-Old"}))
@@ -225,7 +225,7 @@ def call(breaker: Breaker, code: Code) -> bool:
     """Make a call that ends with a code; say whether it was let through."""
     if not breaker.admits():
         return False
-    breaker.ended(code)
+    breaker.record_end(code)
     return True
 
 
@@ -265,11 +265,11 @@ def test_no_more_trials_are_under_way_than_it_has() -> None:
     call(breaker, Code.UNAVAILABLE)
     clock.now += 1.0
     assert [breaker.admits() for _ in range(3)] == [True, True, False]
-    breaker.ended(Code.CANCELED)
+    breaker.record_end(Code.CANCELED)
     assert breaker.admits()
-    breaker.ended(Code.OK)
+    breaker.record_end(Code.OK)
     assert breaker.state == "half-open"
-    breaker.ended(Code.OK)
+    breaker.record_end(Code.OK)
     assert breaker.state == "closed"
 
 
@@ -279,8 +279,8 @@ def test_refusals_for_good_reasons_and_late_ends_do_not_count() -> None:
         assert call(breaker, code)
     assert breaker.admits()
     assert breaker.admits()
-    breaker.ended(Code.UNAVAILABLE)
-    breaker.ended(Code.OK)
+    breaker.record_end(Code.UNAVAILABLE)
+    breaker.record_end(Code.OK)
     assert breaker.state == "open"
 
 
@@ -288,10 +288,10 @@ def test_metrics_show_its_state_and_what_it_rejected() -> None:
     metrics, said = Metrics(), []
     breakers = Breakers({"stock": CircuitBreaker(failures=1)}, metrics, lambda *given: said.append(given))
     assert breakers.admits("other")
-    breakers.ended("other", Code.UNAVAILABLE)
+    breakers.record_end("other", Code.UNAVAILABLE)
     assert b'circuit_breaker_state{server_address="stock"} 0.0' in metrics.exposition()
     assert breakers.admits("stock")
-    breakers.ended("stock", Code.UNAVAILABLE)
+    breakers.record_end("stock", Code.UNAVAILABLE)
     assert not breakers.admits("stock")
     text = metrics.exposition()
     assert b'circuit_breaker_state{server_address="stock"} 2.0' in text

@@ -33,7 +33,7 @@ def with_client(serve: Serve, work: Callable[[HttpClient, int], Awaitable[None]]
     async def run() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         client = HttpClient(local="127.0.0.6", names=Names(None), dial_timeout_s=5.0, max_age_s=60.0)
-        client._born = asyncio.get_running_loop().time()
+        client._generation_start_s = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(5):
                 await work(client, server.sockets[0].getsockname()[1])
@@ -76,7 +76,7 @@ def test_connections_are_reused_but_take_no_new_request_past_their_age() -> None
         for _ in range(2):
             assert await client.request("127.0.0.1", port, HEAD) == HttpAnswer(200, b"hi")
         assert len(ends) == 1
-        client._born -= 61.0
+        client._generation_start_s -= 61.0
         await client.request("127.0.0.1", port, HEAD)
         assert len(ends) == 2
         assert {address for address, _ in ends} == {"127.0.0.6"}
@@ -170,7 +170,7 @@ def test_the_hosts_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
             draft.write_text(json.dumps(known))
             draft.rename(hosts)
             found.append(await names.address("geo"))
-        with pytest.raises(UnknownHostError, match="there is no host rate"):
+        with pytest.raises(UnknownHostError, match="unknown host rate"):
             await names.address("rate")
         return found
 

@@ -89,7 +89,7 @@ def test_the_first_failure_is_raised_after_the_join_or_at_once(on_failure: str, 
     ],
 )
 def test_two_branches_may_not_save_the_same_name(second: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="two branches save 'x'"):
+    with pytest.raises(ValidationError, match="only one branch may save 'x'"):
         steps_of({"parallel": {"branches": [[pause(0, "x")], [second]]}})
     rounds = {"for_each": {"items": [1], "at_most": 1, "steps": [second]}}
     assert steps_of({"parallel": {"branches": [[pause(0, "x")], [rounds]]}})

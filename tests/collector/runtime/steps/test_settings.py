@@ -47,7 +47,7 @@ def test_a_file_is_read_again_when_it_has_changed(tmp_path: Path, monkeypatch: p
     with pytest.raises(RpcError, match=r"/etc/shop/offers\.json is not JSON"):
         value()
     file.unlink()
-    with pytest.raises(RpcError, match=r"/etc/shop/offers\.json: no such file"):
+    with pytest.raises(RpcError, match=r"file /etc/shop/offers\.json does not exist"):
         value()
 
 

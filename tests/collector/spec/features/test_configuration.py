@@ -141,7 +141,7 @@ def test_containers_refer_to_them_as_kubernetes_writes_it(objects: dict[tuple[st
         (
             (*WEB, "operations", "/offer", "steps", 2, "setting", "variable"),
             "CURRENCY",
-            "either the variable or the file",
+            "must have either variable or file",
         ),
     ],
 )

@@ -79,13 +79,13 @@ def test_an_unknown_key_is_named_before_everything_else_that_is_wrong(right: str
         (
             ("services", "stock", "program"),
             ["faultset-store", "mongodb"],
-            "a mongodb listens on port 27017; found 8081",
+            "a mongodb listens on port 27017, but the spec says 8081",
         ),
         (("name",), "Shop", "lower-case letters"),
         (("services", "web", "operations", "/product/{id}", "work_ms"), -1, "greater than or equal to 0"),
         (("mixes", "only", "shares"), {"look": -1.0}, "a share must be between 0 and 1, got -1 for look"),
         (("services", "web", "cpu_limit"), float("inf"), "finite number"),
-        (("services", "stock", "runs"), "clock", "the application's code has no program 'clock'"),
+        (("services", "stock", "runs"), "clock", "the application's code does not define the program 'clock'"),
     ],
 )
 def test_what_the_runtime_cannot_do_is_refused(path: tuple[Any, ...], value: Any, sentence: str) -> None:

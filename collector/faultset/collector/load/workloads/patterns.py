@@ -1,4 +1,4 @@
-"""How the rate of client requests moves over an episode: kinds of patterns, their parameters, and how they are written.
+"""Load patterns: how the rate of client requests changes over an episode.
 
 A pattern is written `KIND` or `KIND:name=value,name=value`, for instance `bursty:burst=3`, and `replay:FILE`.
 """
@@ -31,14 +31,14 @@ _LIMIT_BYTES = 4 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedRates:
-    """Rates of a file.
+    """Request rates read from a file.
 
     Attributes
     ----------
     mean_rps
-        Mean over time.
+        Mean rate over the whole file.
     shares
-        From how many seconds on the rate is how many times the mean. The last entry lasts as long as the one before.
+        Pairs of a time in seconds and the rate from then on, as a multiple of the mean. The last pair marks the end.
     """
 
     mean_rps: float
@@ -46,14 +46,14 @@ class RecordedRates:
 
 
 def read_rates(path: Path) -> RecordedRates:
-    """Read a CSV file with the columns `time_s` and `rate_rps`; times rise, and the first one counts as zero.
+    """Read a CSV file with the columns `time_s` and `rate_rps`; times must increase, and the first one counts as zero.
 
     Raises
     ------
     UsageError
-        The file cannot be read, or a line is wrong; the sentence names the line.
+        The file cannot be read, or a line is invalid; the message names the line.
     """
-    rows = _rows(path)
+    rows = _read_rows(path)
     ends = [*(time for time, _ in rows[1:]), 2 * rows[-1][0] - rows[-2][0]]
     lengths = [end - time for (time, _), end in zip(rows, ends, strict=True)]
     mean = sum(rate * length for (_, rate), length in zip(rows, lengths, strict=True)) / sum(lengths)
@@ -65,35 +65,37 @@ def read_rates(path: Path) -> RecordedRates:
     return RecordedRates(mean_rps=mean, shares=tuple(shares))
 
 
-def _rows(path: Path) -> list[tuple[float, float]]:
+def _read_rows(path: Path) -> list[tuple[float, float]]:
     try:
         text = read_regular(path, limit_bytes=_LIMIT_BYTES, error=UsageError).decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise UsageError(f"{printable(path)} must be a CSV file in UTF-8, but is none") from None
+        raise UsageError(f"{printable(path)} must be a CSV file in UTF-8, but is not") from None
     name, lines = printable(path), csv.reader(io.StringIO(text), strict=True)
     rows: list[tuple[float, float]] = []
     try:
         header = [cell.strip() for cell in next(lines, [])]
         if missing := [column for column in COLUMNS if header.count(column) != 1]:
-            found = printable(", ".join(header)[:80]) or "nothing"
-            raise UsageError(f"{name} must begin with a line that names the columns {missing[0]} once; it has {found}")
-        places = [header.index(column) for column in COLUMNS]
+            columns = printable(", ".join(header)[:80]) or "nothing"
+            raise UsageError(f"{name} must have exactly one column {missing[0]}, but its first line is {columns}")
+        columns_at = [header.index(column) for column in COLUMNS]
         for cells in lines:
             if any(cell.strip() for cell in cells):
-                rows.append(_row(cells, places, rows, f"line {lines.line_num} of {name}"))
+                rows.append(_parse_row(cells, columns_at, rows, f"line {lines.line_num} of {name}"))
             if len(rows) > MOST_ROWS:
-                raise UsageError(f"{name} must have at most {MOST_ROWS} rates; take means over longer times")
+                raise UsageError(f"{name} must have at most {MOST_ROWS} rates; average them over longer times")
     except csv.Error as error:
-        raise UsageError(f"line {lines.line_num} of {name} is no CSV ({printable(str(error))})") from None
+        raise UsageError(f"line {lines.line_num} of {name} is not valid CSV ({printable(str(error))})") from None
     if len(rows) < 2:
         raise UsageError(f"{name} must have at least two rates, but has {len(rows)}")
     return rows
 
 
-def _row(cells: list[str], places: list[int], before: list[tuple[float, float]], where: str) -> tuple[float, float]:
+def _parse_row(
+    cells: list[str], columns_at: list[int], before: list[tuple[float, float]], where: str
+) -> tuple[float, float]:
     numbers: list[float] = []
-    for column, place in zip(COLUMNS, places, strict=True):
-        text = cells[place].strip() if place < len(cells) else ""
+    for column, index in zip(COLUMNS, columns_at, strict=True):
+        text = cells[index].strip() if index < len(cells) else ""
         try:
             number = float(text)
         except ValueError:
@@ -111,14 +113,14 @@ def _row(cells: list[str], places: list[int], before: list[tuple[float, float]],
 
 CONSTANT, REPLAY = "constant", "replay"
 STEP_S = 0.5
-"""Length of time in which the rate stays the same, in seconds."""
+"""Length of a step of constant rate, in seconds."""
 _MEAN_OF_BUMPS = math.sqrt(math.pi) * (3.2 + 0.9 * 2.2 * (1 + math.erf(4.5 / 2.2)) / 2) / 24
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class PatternParameter(NamedTuple):
-    """A number that a pattern may be given, and its range."""
+    """Default and range of a parameter of a pattern."""
 
     default: float
     low: float
@@ -126,7 +128,7 @@ class PatternParameter(NamedTuple):
 
 
 class PatternKind(NamedTuple):
-    """The rate over time as multiples of the mean, one value for every `STEP_S`, and its parameters."""
+    """A function that yields the rate per `STEP_S` as a multiple of the mean, and the parameters it reads."""
 
     curve: Callable[[LoadPattern, np.random.Generator], Iterator[float]]
     parameters: Mapping[str, PatternParameter]
@@ -139,11 +141,11 @@ class LoadPattern:
     Attributes
     ----------
     horizon_s
-        Length of the time that the pattern fills, from the begin of the load: a day, a ramp, the time in which a
-        crowd may come.
+        Seconds after the beginning of the load over which the pattern extends: the length of a day or of a ramp, or
+        the time within which the crowd arrives.
     rates
-        For `replay`: from how many seconds after the load's begin on the rate is how many times the mean; after the
-        last entry it begins again.
+        For `replay`: pairs of a time in seconds and the rate from then on, as a multiple of the mean. The last pair
+        marks the end, where the pattern repeats.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -154,7 +156,7 @@ class LoadPattern:
     rates: tuple[tuple[Finite, Finite], ...] = ()
 
     def __getitem__(self, name: str) -> float:
-        """Return a parameter, given or by default."""
+        """Return the value of a parameter, or its default."""
         return self.parameters.get(name, KINDS[self.kind].parameters[name].default)
 
     @property
@@ -164,7 +166,7 @@ class LoadPattern:
 
     @property
     def least_share(self) -> float:
-        """Share of the mean rate below which the pattern never falls while the application answers."""
+        """Lowest rate of the pattern, as a share of the mean rate."""
         if self.kind == "bursty":
             share = self["burst_s"] / (self["burst_s"] + self["calm_s"])
             return (1 - self["wave"]) / (1 + share * (self["burst"] - 1))
@@ -177,27 +179,27 @@ class LoadPattern:
         return 1.0
 
     def as_text(self) -> str:
-        """Return the pattern as `parse_pattern` reads it; a replay without its file.
+        """Return the pattern as text that `parse_pattern` reads; a replay lacks its file.
 
         >>> parse_pattern("bursty:burst=3").as_text()
         'bursty:burst=3'
         """
-        given = ",".join(f"{name}={value:g}" for name, value in self.parameters.items())
-        return f"{self.kind}:{given}" if given else self.kind
+        parameters = ",".join(f"{name}={value:g}" for name, value in self.parameters.items())
+        return f"{self.kind}:{parameters}" if parameters else self.kind
 
     def as_record(self) -> dict[str, object]:
-        """Return what a label or a context says of the pattern: its kind and every parameter."""
+        """Return the kind and all parameters, as labels and contexts record them."""
         parameters = {name: self[name] for name in KINDS[self.kind].parameters}
         return {"kind": self.kind, "parameters": parameters, "horizon_s": self.horizon_s}
 
 
 def multipliers(pattern: LoadPattern, seed: int) -> Iterator[float]:
-    """Yield the rate as multiples of the mean rate, one value for every `STEP_S`, without end; drawn from a seed."""
+    """Yield the rate of each `STEP_S` as a multiple of the mean, without end; the seed decides its random parts."""
     return KINDS[pattern.kind].curve(pattern, np.random.default_rng([seed, 20]))
 
 
 class Arrivals:
-    """Arrival times of a Poisson process whose rate follows a pattern, by rescaling time.
+    """Arrival times of a Poisson process whose rate follows a pattern.
 
     Attributes
     ----------
@@ -211,12 +213,12 @@ class Arrivals:
         self.elapsed_s = 0.0
 
     def after(self, gap: float, rate_rps: float) -> float:
-        """Return in how many seconds the next request arrives.
+        """Return the seconds until the next request arrives.
 
         Parameters
         ----------
         gap
-            Drawn from the exponential distribution with mean one.
+            A draw from the exponential distribution with mean one.
         rate_rps
             Mean rate in requests per second.
         """
@@ -234,35 +236,35 @@ class Arrivals:
 
 
 def parse_pattern(text: str) -> LoadPattern:
-    """Return the pattern that a text means; a replay's rates are read from its file, and divided by their mean.
+    """Return the pattern that a text describes; a replay reads its rates from the file.
 
     Raises
     ------
     UsageError
-        The kind or a parameter is unknown, a number is none or out of range, or a file has no rates.
+        The kind or a parameter is unknown, a value is not a number or out of range, or the file has no rates.
     """
     kind, _, rest = text.strip().partition(":")
     if kind not in KINDS:
         raise unknown_name("load", kind, KINDS)
     if kind == REPLAY:
         if not rest:
-            raise UsageError("--load replay needs the file with the rates; write --load replay:FILE.csv")
+            raise UsageError("--load replay needs a file with rates; write --load replay:FILE.csv")
         return LoadPattern(kind=REPLAY, rates=read_rates(Path(rest)).shares)
     parameters: dict[str, float] = {}
-    for part in rest.split(",") if rest else ():
-        name, equals, value = (word.strip() for word in part.partition("="))
-        known = KINDS[kind].parameters
-        if name not in known:
-            if not known:
+    for assignment in rest.split(",") if rest else ():
+        name, equals, value = (word.strip() for word in assignment.partition("="))
+        ranges = KINDS[kind].parameters
+        if name not in ranges:
+            if not ranges:
                 raise UsageError(f"load {kind} has no parameters, but was given {name!r}; write --load {kind}")
-            raise unknown_name(f"parameter of load {kind}", name, known)
+            raise unknown_name(f"parameter of load {kind}", name, ranges)
         if name in parameters:
             raise UsageError(f"parameter {name} of load {kind} was given twice; give it once")
-        parameters[name] = _within(f"parameter {name} of load {kind}", value if equals else "", known[name])
+        parameters[name] = _parse_number(f"parameter {name} of load {kind}", value if equals else "", ranges[name])
     return LoadPattern(kind=kind, parameters=parameters)
 
 
-def _within(what: str, text: str, allowed: PatternParameter) -> float:
+def _parse_number(what: str, text: str, allowed: PatternParameter) -> float:
     try:
         number = float(text)
     except ValueError:
@@ -304,7 +306,7 @@ def _daily(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
     length_s = max(pattern.horizon_s, 10.0)
     for step in count():
         hour = 24 * ((begin + step * STEP_S / length_s) % 1)
-        # two peaks, at noon and in the evening; the mean of the bumps over a day is taken out
+        # two peaks, at noon and in the evening, scaled so that the mean over a day is one
         bumps = math.exp(-(((hour - 12) / 3.2) ** 2)) + 0.9 * math.exp(-(((hour - 19.5) / 2.2) ** 2))
         yield night + (1 - night) * bumps / _MEAN_OF_BUMPS
 
@@ -330,14 +332,14 @@ def _ramp(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
 
 def _replay(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
     times, rates = (np.array(column) for column in zip(*pattern.rates, strict=True))
-    # sums up to each time, so that a step has the mean rate of all entries that lie in it
+    # with the integral of the rate, a step gets the mean of all entries that it covers
     sums = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(times))])
     for step in count():
         begin, end = step * STEP_S, (step + 1) * STEP_S
-        yield (_up_to(end, times, sums) - _up_to(begin, times, sums)) / STEP_S
+        yield (_integrate(end, times, sums) - _integrate(begin, times, sums)) / STEP_S
 
 
-def _up_to(time_s: float, times: np.ndarray, sums: np.ndarray) -> float:
+def _integrate(time_s: float, times: np.ndarray, sums: np.ndarray) -> float:
     rounds, rest = divmod(time_s, float(times[-1]))
     return rounds * float(sums[-1]) + float(np.interp(rest, times, sums))
 
@@ -365,4 +367,4 @@ KINDS: Mapping[str, PatternKind] = {
     "ramp": PatternKind(_ramp, {"first": PatternParameter(0.6, 0.01, 100), "last": PatternParameter(1.4, 0.01, 100)}),
     REPLAY: PatternKind(_replay, {}),
 }
-"""The kinds; docs/how-to/collect.md says what each does and what its parameters mean."""
+"""Kinds of patterns by name; docs/how-to/collect.md describes them and their parameters."""

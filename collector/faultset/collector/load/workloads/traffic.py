@@ -1,4 +1,4 @@
-"""Traffic of clients: the pattern of the rate, and the regions of the clients."""
+"""Traffic of clients: how their rate changes, and which regions they are in."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _REGION = re.compile(r"([a-z0-9-]{1,40})=([^:]*):(.*)")
 
 @dataclass(frozen=True, kw_only=True)
 class Region:
-    """Clients that are equally far away.
+    """Clients at the same distance from the application.
 
     Attributes
     ----------
     share
-        Of all requests; the shares of all regions need not sum to one.
+        Relative share of the requests; the shares need not sum to one.
     round_trip_s
-        Median time to the application and back; single requests vary by about a tenth.
+        Median time to the application and back; it varies by about a tenth between requests.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -49,29 +49,31 @@ def parse_regions(text: str) -> tuple[Region, ...]:
     Raises
     ------
     UsageError
-        A part is not `NAME=SHARE:TIME`, a number is out of range, or a name is there twice.
+        A region is not `NAME=SHARE:TIME`, a number is out of range, or a name occurs twice.
     """
     regions: list[Region] = []
-    for part in filter(None, (word.strip() for word in text.split(","))):
-        found = _REGION.fullmatch(part)
-        if found is None:
-            raise UsageError(f"a region must be NAME=SHARE:TIME, for instance eu=0.6:20ms, but is {part!r}")
-        name, share, round_trip = found.groups()
+    for item in filter(None, (word.strip() for word in text.split(","))):
+        match = _REGION.fullmatch(item)
+        if match is None:
+            raise UsageError(f"a region must be NAME=SHARE:TIME, for instance eu=0.6:20ms, but is {item!r}")
+        name, share, round_trip = match.groups()
         if name in {region.name for region in regions}:
             raise UsageError(f"region {name} was given twice; give it once")
         most_ms = 1000 * LARGEST_ROUND_TRIP_S
         regions.append(
             Region(
                 name=name,
-                share=_number(f"the share of region {name}", share, 1e-6, 1e6),
-                round_trip_s=_number(f"the time of region {name} in ms", round_trip.removesuffix("ms"), 0, most_ms)
+                share=_parse_number(f"the share of region {name}", share, 1e-6, 1e6),
+                round_trip_s=_parse_number(
+                    f"the time of region {name} in ms", round_trip.removesuffix("ms"), 0, most_ms
+                )
                 / 1000,
             )
         )
     return tuple(regions)
 
 
-def _number(what: str, text: str, low: float, high: float) -> float:
+def _parse_number(what: str, text: str, low: float, high: float) -> float:
     try:
         number = float(text)
     except ValueError:
@@ -82,7 +84,7 @@ def _number(what: str, text: str, low: float, high: float) -> float:
 
 
 class RegionalDriver:
-    """A load driver behind the ways from several regions: what it sends arrives later, and so does the answer.
+    """A load driver that delays requests and answers as if clients were in several regions.
 
     Parameters
     ----------
@@ -97,11 +99,11 @@ class RegionalDriver:
 
     async def send(self, request: ScheduledRequest) -> RequestResult:
         """See `LoadDriver`."""
-        place = np.searchsorted(self._bounds, self._rng.random() * self._bounds[-1], side="right")
-        way_s = self._regions[int(place)].round_trip_s * float(self._rng.lognormal(0, _JITTER)) / 2
-        await asyncio.sleep(way_s)
+        index = np.searchsorted(self._bounds, self._rng.random() * self._bounds[-1], side="right")
+        delay_s = self._regions[int(index)].round_trip_s * float(self._rng.lognormal(0, _JITTER)) / 2
+        await asyncio.sleep(delay_s)
         result = await self._driver.send(request)
-        await asyncio.sleep(way_s)
+        await asyncio.sleep(delay_s)
         return result
 
     async def close(self) -> None:
@@ -111,7 +113,7 @@ class RegionalDriver:
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """Pattern of the rate, and regions of the clients; none means that all are near."""
+    """Pattern of the rate, and regions of the clients; without regions, nothing is delayed."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -119,22 +121,22 @@ class Traffic:
     regions: tuple[Region, ...] = ()
 
     def to_json(self) -> str:
-        """Write it as one line of JSON."""
+        """Return the traffic as one line of JSON."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @staticmethod
     def from_json(text: str) -> Traffic:
-        """Read what `to_json` wrote; raise DataError when it is none."""
+        """Read the text that `to_json` returns; raise DataError if it is invalid."""
         return check_type(parse_object(text, "traffic"), Traffic, "traffic")
 
     @property
     def name(self) -> str:
-        """The pattern, and the regions by name, in one word for people."""
-        away = "+".join(region.name for region in self.regions)
-        return f"{self.pattern.as_text()} from {away}" if away else self.pattern.as_text()
+        """The pattern and the names of the regions, for display."""
+        regions = "+".join(region.name for region in self.regions)
+        return f"{self.pattern.as_text()} from {regions}" if regions else self.pattern.as_text()
 
     def as_record(self) -> dict[str, Any]:
-        """Return what labels and contexts say of it."""
+        """Return the traffic as labels and contexts record it."""
         return {"load": self.pattern.as_record(), "regions": [asdict(region) for region in self.regions]}
 
 

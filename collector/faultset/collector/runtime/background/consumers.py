@@ -1,4 +1,4 @@
-"""Consumers of messages, for as long as their service runs."""
+"""Consumers of messages, which run as long as their service."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _REBALANCE_S = (0.1, 0.8)
 
 
 class MessageConsumer:
-    """One member of a group.
+    """One member of a consumer group.
 
     Parameters
     ----------
     name
         Name of the consumer in the spec.
     member
-        Name that no other member has: that of the pod.
+        Unique name of the member: that of the pod.
     group
-        Name of the group, for a consumer that does not say it.
+        Name of the group, if the spec of the consumer gives none.
     rebalances
-        Times per minute that it leaves the group and joins it again.
+        How often per minute it leaves the group and joins again.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class MessageConsumer:
         self._rebalance_at = self._draw_rebalance()
 
     async def run(self) -> None:
-        """Take, process and acknowledge messages for ever; a broker that fails is tried again every second.
+        """Take, process and acknowledge messages for ever; wait a second after each failure of the broker.
 
-        One that only refuses messages still says how many there are.
+        If the account may no longer take messages, the lag is still measured.
         """
-        joined, silent = False, True
+        joined, may_log = False, True
         while True:
             try:
                 if joined and time.monotonic() >= self._rebalance_at:
@@ -93,12 +93,12 @@ class MessageConsumer:
                     await self._process(message)
                     await self._measure_lag()
                 await self._measure_lag()
-                silent = True
+                may_log = True
             except StoreError as error:
-                joined = False  # a broker that has lost its data has lost the group as well
-                if silent:
+                joined = False  # a broker that has lost its data has also lost the group
+                if may_log:
                     self._service.log.error(self._location, str(error))
-                silent = False
+                may_log = False
                 if error.kind == "rights":
                     with contextlib.suppress(StoreError):
                         await self._measure_lag()
@@ -116,13 +116,13 @@ class MessageConsumer:
         consumer, about = self._consumer, (self._consumer.topic, self._group, self._member)
         if time.monotonic() - self._claimed_at > consumer.redeliver_after_s / 2:
             self._claimed_at = time.monotonic()
-            found = await self._broker.take_over(*about, count=consumer.batch, idle_s=consumer.redeliver_after_s)
-            if found:
-                return found
+            messages = await self._broker.take_over(*about, count=consumer.batch, idle_s=consumer.redeliver_after_s)
+            if messages:
+                return messages
         return await self._broker.take(*about, count=consumer.batch, wait_s=_WAIT_S)
 
     async def _process(self, message: BrokerMessage) -> None:
-        values = _values(message)
+        values = _parse_content(message)
         if values is None:
             await self._wait_for_removal(message)
             return
@@ -134,10 +134,10 @@ class MessageConsumer:
             await self._broker.acknowledge(self._consumer.topic, self._group, [message.identity])
 
     async def _wait_for_removal(self, message: BrokerMessage) -> None:
-        """Try a message that cannot be read again and again, as messages are taken in order, until it is gone."""
+        """Wait until a message that cannot be parsed is removed; as messages keep their order, the others wait too."""
         topic = self._consumer.topic
         while await self._broker.has(topic, message.identity):
-            text = f"the message {message.identity} of {topic} cannot be read: its body is not JSON"
+            text = f"message {message.identity} of {topic} cannot be parsed: its body is not JSON"
             self._service.log.error(self._location, text)
             await self._measure_lag()
             await asyncio.sleep(_PAUSE_S)
@@ -158,8 +158,8 @@ class MessageConsumer:
         return self._service.tracing.consumer(consumer.span, headers, attributes, linked=consumer.trace == "link")
 
 
-def _values(message: BrokerMessage) -> dict[str, Any] | None:
-    """Return the content of a message; None when it cannot be read."""
+def _parse_content(message: BrokerMessage) -> dict[str, Any] | None:
+    """Return the content of a message; None if it is not JSON."""
     try:
         content = json.loads(message.fields.get(BODY, "{}"))
     except ValueError:

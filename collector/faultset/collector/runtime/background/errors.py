@@ -1,4 +1,4 @@
-"""Errors of a healthy service."""
+"""Errors that a healthy service makes now and then."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from faultset.collector.runtime.signals import Log
 from faultset.collector.spec.background_errors import BackgroundErrors
 
 _CLOSED_PORT = 9
-"""Port on which nothing listens, where usage statistics are sent."""
+"""Port on which nothing listens; uploads of usage statistics to it fail."""
 _PHASE_S = (4.0, 12.0)
 _DELAY_S = (0.001, 0.006)
 _REPORTED_SHARE = 0.4
@@ -24,7 +24,7 @@ class HealthyErrors:
     Parameters
     ----------
     address
-        From where the process connects.
+        Address that failing uploads connect to.
     """
 
     def __init__(self, rates: BackgroundErrors, log: Log, location: str, address: str):
@@ -32,7 +32,7 @@ class HealthyErrors:
         self._delay_s = 0.0
 
     def tasks(self) -> list[Awaitable[None]]:
-        """Return the background work that makes errors."""
+        """Return the background work that produces errors."""
         tasks: list[Awaitable[None]] = []
         if self._rates.failed_uploads and random.random() < _REPORTED_SHARE:
             tasks.append(_repeat(self._rates.failed_uploads / _REPORTED_SHARE, self._upload))
@@ -41,12 +41,12 @@ class HealthyErrors:
         return tasks
 
     async def delay(self) -> None:
-        """Wait before a request is answered, during a slow phase."""
+        """Delay a request during a slow phase."""
         if self._delay_s:
             await asyncio.sleep(self._delay_s * random.random())
 
     def is_healthy(self) -> bool:
-        """Return what the next probe is answered."""
+        """Return the answer to the next health probe."""
         return random.random() >= self._rates.unhealthy_answers
 
     async def _upload(self) -> None:

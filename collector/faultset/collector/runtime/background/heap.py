@@ -1,4 +1,4 @@
-"""The heap of a service: memory that it really allocates, and its metrics under the names of its language."""
+"""The simulated heap of a service: memory that it allocates, and metrics named as its language does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from faultset.collector.runtime.signals import Metrics
 from faultset.collector.spec.features.heap import HeapUse, Language
 
 _CHUNK = 256 * 1024
-"""Size of an allocation; smaller ones would not be returned to the system when freed."""
+"""Size of an allocation, large enough to be returned to the system when freed."""
 _PAGE = bytes(range(256)) * 16
 _COLD_SHARE = 0.6
 _WARM_REQUESTS = 2000
@@ -25,7 +25,7 @@ class Heap:
     Parameters
     ----------
     language
-        Language of the original program, which decides the names of the metrics; none for one without any.
+        Language of the original program, which decides the names of the metrics; None for no metrics.
     """
 
     def __init__(self, use: HeapUse, metrics: Metrics, language: Language | None):
@@ -40,11 +40,11 @@ class Heap:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes that are allocated now."""
+        """Bytes that are currently allocated."""
         return _CHUNK * (len(self._live) + len(self._garbage))
 
     def allocate(self) -> None:
-        """Allocate what a request needs; collect the garbage when there is enough."""
+        """Allocate the memory of one request; free the garbage once there is enough."""
         self._requests += 1
         if self._requests <= _WARM_REQUESTS:
             self._grow_to(_COLD_SHARE + (1 - _COLD_SHARE) * self._requests / _WARM_REQUESTS)
@@ -87,7 +87,7 @@ class Heap:
 
 
 def _chunk() -> bytes:
-    """Return a chunk that really occupies memory, because all its pages are written."""
+    """Return a chunk with all pages written, so that it occupies physical memory."""
     return _PAGE * (_CHUNK // len(_PAGE))
 
 

@@ -1,4 +1,4 @@
-"""`faultset-work cpu|stop`: busy loops in the background, and the end of what runs there."""
+"""Tasks and rounds of background work, and `faultset-work cpu|stop`, which starts and ends busy loops."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from faultset.collector.runtime.tracing import NO_PARENT, context_of, fail, ids_
 from faultset.collector.spec.features.behaviour import BackgroundWork, Task
 
 Started = tuple[Span, Context]
-"""A span and the context under which its children are made."""
+"""A span, and the context for its children."""
 
 Round = Callable[[dict[str, Any], Started | None], Awaitable[bool]]
-"""Carries out one round with values under a span, ends the span, and says whether the steps went well."""
+"""Function that runs one round with values and a span, ends the span, and says whether the steps succeeded."""
 
 
 def compile_round(name: str, work: BackgroundWork, service: ServiceContext) -> Round:
-    """Return the function that carries out one round of a consumer or task.
+    """Return the function that runs one round of a consumer or task.
 
     Parameters
     ----------
     name
-        Its name, which log lines show where the spec gives no location.
+        Name in the spec, the default of the location in log lines.
     """
     location = work.location or name
     steps = compile_steps(work.steps, service, location)
 
     async def attempt(values: dict[str, Any], context: Context) -> str | None:
-        """Carry out the steps; return why they failed."""
+        """Run the steps; return the error, or None if they succeeded."""
         try:
             if work.work_ms:
                 service.cpu.work(work.work_ms)
@@ -70,7 +70,7 @@ def compile_round(name: str, work: BackgroundWork, service: ServiceContext) -> R
 
 
 async def run_task(name: str, task: Task, service: ServiceContext) -> None:
-    """Carry out a task for ever, from `every_s` seconds after the start on."""
+    """Run a task every `every_s` seconds for ever, the first time after one interval."""
     run_round = compile_round(name, task, service)
     loop = asyncio.get_running_loop()
     due_s = loop.time()
@@ -88,21 +88,21 @@ def _span(task: Task, service: ServiceContext) -> Started | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Start or stop work; return the exit code."""
+    """Start or stop busy loops; return the exit code."""
     parser = argparse.ArgumentParser(prog="faultset-work", description="Keep processors busy.")
     verbs = parser.add_subparsers(dest="verb", required=True)
     cpu = verbs.add_parser("cpu", help="start busy loops in the background and return")
     cpu.add_argument("--workers", type=int, default=1)
-    cpu.add_argument("--seconds", type=float, required=True, help="after which they end by themselves")
+    cpu.add_argument("--seconds", type=float, required=True, help="time after which the loops end")
     cpu.add_argument("--pid-file", type=Path, required=True)
-    stop = verbs.add_parser("stop", help="end what the pid file names")
+    stop = verbs.add_parser("stop", help="end the processes of the pid file")
     stop.add_argument("--pid-file", type=Path, required=True)
     arguments = parser.parse_args(argv)
     if arguments.verb == "stop":
         end_work(arguments.pid_file)
         return 0
     if arguments.workers < 1 or arguments.seconds <= 0:
-        print("Error: work needs at least one worker and a length above zero", file=sys.stderr)
+        print("Error: --workers must be at least 1 and --seconds above zero", file=sys.stderr)
         return 2
     begin_work(_loop, workers=arguments.workers, seconds=arguments.seconds, pid_file=arguments.pid_file)
     return 0

@@ -1,4 +1,4 @@
-"""Calls to other services: failures with the status codes of gRPC, and a deadline only where the caller sets one."""
+"""Calls to other services, with gRPC's status codes, optional deadlines, pools and circuit breakers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from faultset.collector.spec.features.behaviour import CircuitBreaker
 
 State = Literal["closed", "half-open", "open"]
 FAILURES = frozenset({Code.UNKNOWN, Code.DEADLINE_EXCEEDED, Code.INTERNAL, Code.UNAVAILABLE})
-"""Codes that speak against a callee."""
+"""Codes that a circuit breaker counts as failures."""
 _LEVELS: dict[State, int] = {"closed": 0, "half-open": 1, "open": 2}
 
 
@@ -38,11 +38,11 @@ class Breaker:
     Parameters
     ----------
     settings
-        When it opens and closes.
+        Thresholds at which the breaker opens and closes.
     changed
-        Called with the new state.
+        Called with each new state.
     clock
-        Returns seconds.
+        Returns the time in seconds.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Breaker:
         self._opened_s = 0.0
 
     def admits(self) -> bool:
-        """Return whether a call may be made; `ended` must follow each call."""
+        """Return whether a call may begin; `record_end` must be called after each call."""
         if self.state == "open" and self._clock() - self._opened_s >= self._settings.open_s:
             self._successes = self._under_way = 0
             self._become("half-open")
@@ -66,7 +66,7 @@ class Breaker:
         self._under_way += 1
         return True
 
-    def ended(self, code: Code) -> None:
+    def record_end(self, code: Code) -> None:
         """Count the end of a call; cancelled calls do not count."""
         self._under_way = max(0, self._under_way - 1)
         if self.state == "open" or code == Code.CANCELED:
@@ -91,43 +91,45 @@ class Breaker:
 
 
 class Breakers:
-    """The circuit breakers of a process, with the metrics that show them.
+    """The circuit breakers of a process, and their metrics.
 
     Parameters
     ----------
     settings
-        By callee; calls of others always go through.
+        Settings by callee; calls to other services are always admitted.
     report
         Called with a callee and the new state of its breaker.
     """
 
     def __init__(self, settings: Mapping[str, CircuitBreaker], metrics: Metrics, report: Callable[[str, State], None]):
-        self._found: dict[str, Breaker] = {}
+        self._breakers: dict[str, Breaker] = {}
         self._metrics = metrics
         for callee, setting in settings.items():
-            self._found[callee] = Breaker(setting, lambda state, callee=callee: self._note(callee, state, report))
-            self._show(callee, "closed")
+            self._breakers[callee] = Breaker(
+                setting, lambda state, callee=callee: self._record_state(callee, state, report)
+            )
+            self._export_state(callee, "closed")
 
     def admits(self, callee: str) -> bool:
-        """Say whether a service may be called now; see `Breaker.admits`."""
-        found = self._found.get(callee)
-        if found is None or found.admits():
+        """Return whether a service may be called; see `Breaker.admits`."""
+        breaker = self._breakers.get(callee)
+        if breaker is None or breaker.admits():
             return True
-        text = "Calls that an open circuit breaker did not let through."
+        text = "Calls that an open circuit breaker rejected."
         self._metrics.counter("circuit_breaker_rejected_calls", ("server_address",), text).labels(callee).inc()
         return False
 
-    def ended(self, callee: str, code: Code) -> None:
-        """Take in how a call of a service ended."""
-        found = self._found.get(callee)
-        if found is not None:
-            found.ended(code)
+    def record_end(self, callee: str, code: Code) -> None:
+        """Count the end of a call to a service."""
+        breaker = self._breakers.get(callee)
+        if breaker is not None:
+            breaker.record_end(code)
 
-    def _note(self, callee: str, state: State, report: Callable[[str, State], None]) -> None:
-        self._show(callee, state)
+    def _record_state(self, callee: str, state: State, report: Callable[[str, State], None]) -> None:
+        self._export_state(callee, state)
         report(callee, state)
 
-    def _show(self, callee: str, state: State) -> None:
+    def _export_state(self, callee: str, state: State) -> None:
         text = "State of a circuit breaker: 0 closed, 1 half-open, 2 open."
         self._metrics.gauge("circuit_breaker_state", ("server_address",), text).labels(callee).set(_LEVELS[state])
 
@@ -136,11 +138,11 @@ HEADER = "grpc-timeout"
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _DIGITS = 8
 _GRACE_S = 0.02
-"""So much later than calls under the same deadline, so that these say themselves that it has passed."""
+"""Extra time of an operation, so that its calls with the same deadline report first that it has passed."""
 
 
 def now() -> float:
-    """Return the present instant."""
+    """Return the time of the event loop's clock."""
     return asyncio.get_running_loop().time()
 
 
@@ -150,11 +152,11 @@ def earliest(*instants: float | None) -> float | None:
     >>> earliest(None, 3.0, 2.0), earliest(None)
     (2.0, None)
     """
-    return min((one for one in instants if one is not None), default=None)
+    return min((instant for instant in instants if instant is not None), default=None)
 
 
 def header_value(left_s: float) -> str:
-    """Return the time that is left as a header has it.
+    """Return the remaining time in the format of the header `grpc-timeout`.
 
     >>> header_value(0.25), header_value(3600.0)
     ('250000u', '3600000m')
@@ -167,7 +169,7 @@ def header_value(left_s: float) -> str:
 
 
 def time_left(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a request has left by its headers; None when it has no deadline, or none of gRPC's.
+    """Return the remaining seconds in a request's header; None if the header is missing or invalid.
 
     >>> time_left({"grpc-timeout": "250m"}), time_left({"grpc-timeout": "soon"}), time_left({})
     (0.25, None, None)
@@ -181,7 +183,7 @@ def time_left(headers: Mapping[str, str]) -> float | None:
 
 @asynccontextmanager
 async def within(deadline: float, texts: ErrorTexts) -> AsyncIterator[None]:
-    """Cancel the body when a deadline has passed, and raise gRPC's DEADLINE_EXCEEDED."""
+    """Cancel the body once a deadline has passed, and raise DEADLINE_EXCEEDED."""
     limit = asyncio.timeout_at(deadline + _GRACE_S)
     try:
         async with limit:
@@ -193,22 +195,22 @@ async def within(deadline: float, texts: ErrorTexts) -> AsyncIterator[None]:
 
 
 WAIT_S = 1.0
-"""How long a call waits for a connection of the pool."""
+"""Seconds that a call waits for a connection from the pool."""
 
 
 class PoolExhaustedError(Exception):
-    """No connection of the pool was given back in time."""
+    """No connection of the pool became free in time."""
 
 
 class ConnectionPool:
-    """A number of connections that calls share.
+    """A limited number of connections that calls share.
 
     Parameters
     ----------
     size
-        How many there are.
+        Number of connections.
     kept_share, kept_s
-        Share of the calls whose connection comes back late, and how much later.
+        Share of the calls that return their connection late, and the delay in seconds.
     """
 
     def __init__(self, size: int, *, kept_share: float = 0.0, kept_s: float = 0.0):
@@ -217,7 +219,7 @@ class ConnectionPool:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[None]:
-        """Lend a connection for one call; raise PoolExhaustedError when none is free in time."""
+        """Reserve a connection for one call; raise PoolExhaustedError if none becomes free in time."""
         try:
             await asyncio.wait_for(self._free.acquire(), WAIT_S)
         except TimeoutError:
@@ -231,7 +233,7 @@ class ConnectionPool:
 
 _DIAL_TIMEOUT_S = 20.0
 _HASTY_S = (0.0005, 0.003)
-"""Seconds that a hasty call waits for its answer."""
+"""Shortest and longest timeout of a hasty call."""
 
 
 class Caller:
@@ -242,21 +244,21 @@ class Caller:
     ports:
         Port of every service.
     spans:
-        What the spans of calls say.
+        Attributes and status of the spans of calls.
     max_age_s:
-        Age after which a connection takes no new call.
+        Age in seconds after which a connection is not reused.
     timeout_s:
-        How long calls wait for their answers that say nothing themselves; for ever without.
+        Timeout of calls that specify none; None for no limit.
     retries:
-        How often a call that has not reached its callee or has got no answer in time is repeated at once.
+        How often a call is immediately repeated that did not reach its callee or timed out.
     pool:
-        Limits how many calls are under way at a time; any number without.
+        Limits the number of concurrent calls; None for no limit.
     breakers:
         Circuit breakers of callees.
     hasty_share:
-        Share of the calls that time out after a millisecond or so and are repeated.
+        Share of the calls that time out after about a millisecond and are repeated.
     report_retry:
-        Called with the callee and the failure of such a call.
+        Called with the callee and the failure of a hasty call.
     """
 
     def __init__(
@@ -305,17 +307,17 @@ class Caller:
         Parameters
         ----------
         context
-            Under which the callee's span is made, or that of the call.
+            Parent of the call's span, or of the callee's if the call has none.
         span
-            Name of the call's span; it has none without.
+            Name of the call's span; None for no span.
         timeout_s
-            How long to wait for the answer; as long as the process is set to without.
+            Seconds to wait for the answer; None for the default of this caller.
         at
-            `HOST:PORT` that is dialled in place of the service's own.
+            `HOST:PORT` to connect to in place of the service's own.
         deadline
-            Instant of the event loop's clock at which the call is cancelled; the callee gets the remaining time.
+            Time of the event loop's clock at which the call is cancelled; the callee receives the remaining time.
         """
-        given_s = self._timeout_s if timeout_s is None else timeout_s
+        effective_timeout_s = self._timeout_s if timeout_s is None else timeout_s
         if random.random() < self._hasty_share:
             hasty_s = random.uniform(*_HASTY_S)
             try:
@@ -326,11 +328,11 @@ class Caller:
                 self._report_retry(service, error)
         for _ in range(self._retries):
             try:
-                return await self._call(service, operation, body, context, span, given_s, at, deadline)
+                return await self._call(service, operation, body, context, span, effective_timeout_s, at, deadline)
             except RpcError as error:
                 if not may_repeat(error, deadline):
                     raise
-        return await self._call(service, operation, body, context, span, given_s, at, deadline)
+        return await self._call(service, operation, body, context, span, effective_timeout_s, at, deadline)
 
     async def _call(
         self,
@@ -345,33 +347,33 @@ class Caller:
     ) -> Any:
         if not self._breakers.admits(service):
             raise CallRejectedError(Code.UNAVAILABLE, self._texts.breaker_open(service))
-        made = None
+        client_span = None
         if span is not None:
-            made = self._tracing.client(span, context, {**self._spans.call_attributes, "peer.service": service})
+            client_span = self._tracing.client(span, context, {**self._spans.call_attributes, "peer.service": service})
         start, answered, code = time.perf_counter(), NO_RESPONSE, Code.OK
         try:
-            headers = headers_of(span_of(context) if made is None else made)
+            headers = headers_of(span_of(context) if client_span is None else client_span)
             status, answer = await self._post_in_time(at or service, operation, body, headers, timeout_s, deadline)
             answered = str(status)
             if status == 200:
                 return json.loads(answer)
-            raise _failure(answer.decode("utf-8"))
+            raise _parse_failure(answer.decode("utf-8"))
         except RpcError as error:
             code = error.code
-            self._note_failure(made, str(error))
+            self._note_failure(client_span, str(error))
             raise
         except asyncio.CancelledError:
-            # an operation under the same deadline may have noticed first
+            # the operation may have noticed their common deadline first
             is_late = deadline is not None and now() >= deadline
             code = Code.DEADLINE_EXCEEDED if is_late else Code.CANCELED
-            self._note_failure(made, self._texts.deadline_passed() if is_late else self._texts.call_given_up())
+            self._note_failure(client_span, self._texts.deadline_passed() if is_late else self._texts.call_given_up())
             raise
         finally:
-            if made is not None:
+            if client_span is not None:
                 if self._spans.tell_outcome:
-                    made.set_attributes(self._spans.outcome_attributes(code))
-                made.end()
-            self._breakers.ended(service, code)
+                    client_span.set_attributes(self._spans.outcome_attributes(code))
+                client_span.end()
+            self._breakers.record_end(service, code)
             self._metrics.client(service, operation, "POST", answered).observe(time.perf_counter() - start)
 
     def _note_failure(self, span: Span | None, message: str) -> None:
@@ -387,14 +389,14 @@ class Caller:
         timeout_s: float | None,
         deadline: float | None,
     ) -> tuple[int, bytes]:
-        given_up = None if timeout_s is None else now() + timeout_s
+        timeout_at = None if timeout_s is None else now() + timeout_s
         if deadline is not None:
             if (left_s := deadline - now()) <= 0:
                 raise RpcError(Code.DEADLINE_EXCEEDED, self._texts.deadline_passed())
             headers[HEADER] = header_value(left_s)
-        if self._pool is None and given_up is None and deadline is None:
+        if self._pool is None and timeout_at is None and deadline is None:
             return await self._post(service, operation, body, headers)
-        limit = asyncio.timeout_at(earliest(given_up, deadline))
+        limit = asyncio.timeout_at(earliest(timeout_at, deadline))
         try:
             async with limit:
                 if self._pool is None:
@@ -406,16 +408,16 @@ class Caller:
         except TimeoutError:
             if not limit.expired():
                 raise
-            is_late = timeout_s is None or (deadline is not None and deadline <= (given_up or deadline))
+            is_late = timeout_s is None or (deadline is not None and deadline <= (timeout_at or deadline))
             text = self._texts.deadline_passed() if is_late else self._texts.call_timed_out(timeout_s or 0.0)
             raise RpcError(Code.DEADLINE_EXCEEDED, text) from None
 
     async def _post(self, service: str, operation: str, body: Any, headers: Mapping[str, str]) -> tuple[int, bytes]:
         host, port = self._address(service)
         sent = json.dumps(body).encode()
-        told = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        header_lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         head = (
-            f"POST {operation} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n{told}"
+            f"POST {operation} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n{header_lines}"
             f"Content-Length: {len(sent)}\r\n\r\n"
         )
         try:
@@ -427,7 +429,7 @@ class Caller:
         return status, answer
 
     def _address(self, service: str) -> tuple[str, int]:
-        """Return host and port of a service, or of `HOST:PORT`."""
+        """Return the host and port of a service or of `HOST:PORT`."""
         host, colon, port = service.partition(":")
         return (host, int(port)) if colon else (service, self._ports[service])
 
@@ -435,7 +437,7 @@ class Caller:
         host, port = self._address(service)
         address = f"{self.names.last.get(host, host)}:{port}"
         if isinstance(error, UnknownHostError):
-            # as it was given: on the way it has lost its capitals
+            # the configured name, because resolving it has changed its case
             error = UnknownHostError(self.names.instead.get(host, host))
         text = self._texts.dial_failed(service, self._texts.connection_failed(error, address))
         return RpcError(Code.UNAVAILABLE, text, FailedDial(service, port, error))
@@ -446,14 +448,14 @@ class Caller:
 
 
 def may_repeat(error: RpcError, deadline: float | None) -> bool:
-    """Return whether a failed call may be repeated: it got no answer, and its deadline has not passed."""
+    """Return whether a failed call may be repeated: it got no answer, and the deadline has not passed."""
     if isinstance(error, CallRejectedError) or error.code not in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
         return False
     return deadline is None or now() < deadline
 
 
-def _failure(text: str) -> RpcError:
-    """Return the failure in an answer, which is JSON, or plain text from a frontend."""
+def _parse_failure(text: str) -> RpcError:
+    """Parse the failure in an answer, which is JSON from services and plain text from frontends."""
     try:
         reply = json.loads(text)
         return RpcError(Code(reply["code"]), str(reply["message"]))

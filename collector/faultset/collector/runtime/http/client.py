@@ -1,7 +1,7 @@
 """A pool of HTTP/1.1 connections with low overhead.
 
-Services use it and the server instead of aiohttp: together with the span encoder they cut the processor time of pods by
-a third, and services start with a fifth less.
+Services use it and `server.py` instead of aiohttp. Together with the span encoder, they reduce the CPU time of pods by
+a third and that of starting a service by a fifth.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import httptools
 
 
 class UnknownHostError(OSError):
-    """A name that no service has."""
+    """The name of a host cannot be resolved."""
 
     def __init__(self, host: str):
-        super().__init__(f"there is no host {host}")
+        super().__init__(f"unknown host {host}")
         self.host = host
 
 
@@ -32,65 +32,65 @@ class Names:
     Parameters
     ----------
     hosts:
-        JSON file of names and addresses, read again whenever it has changed; DNS is asked without one.
+        JSON file of names and addresses, read again after every change; None to use DNS.
     instead:
-        Hosts that are looked up in place of names.
+        Hosts to resolve in place of certain names.
     """
 
     def __init__(self, hosts: str | None, instead: Mapping[str, str] | None = None):
         self._hosts = hosts
         self.instead: Mapping[str, str] = instead or {}
         self._version: tuple[int, int] | None = None
-        self._known: dict[str, str] = {}
+        self._addresses: dict[str, str] = {}
         self.last: dict[str, str] = {}
 
     async def address(self, name: str) -> str:
-        """Return the IPv4 address of a name; raise UnknownHostError, or OSError when it cannot be looked up."""
-        given, name = name, self.instead.get(name, name)
+        """Return the IPv4 address of a name; raise UnknownHostError, or OSError if the lookup fails."""
+        service, name = name, self.instead.get(name, name)
         if self._hosts is not None:
-            address = self._from_file(name)
+            address = self._read_from_file(name)
         elif name.replace(".", "").isdigit():
             address = name
         else:
-            address = await _from_dns(name)
-        self.last[given] = address
+            address = await _resolve_by_dns(name)
+        self.last[service] = address
         return address
 
-    def _from_file(self, name: str) -> str:
+    def _read_from_file(self, name: str) -> str:
         assert self._hosts is not None
         status = os.stat(self._hosts)
         version = (status.st_mtime_ns, status.st_ino)
         if version != self._version:
             with open(self._hosts, encoding="utf-8") as file:
-                self._known = json.load(file)
+                self._addresses = json.load(file)
             self._version = version
-        if name not in self._known:
+        if name not in self._addresses:
             raise UnknownHostError(name)
-        return self._known[name]
+        return self._addresses[name]
 
 
-async def _from_dns(name: str) -> str:
+async def _resolve_by_dns(name: str) -> str:
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(name, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
+        addresses = await loop.getaddrinfo(name, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
             raise UnknownHostError(name) from None
         raise OSError(f"lookup {name}: {error.strerror}") from None
-    return str(found[0][4][0])
+    return str(addresses[0][4][0])
 
 
 MAX_AGE_S = 5.0
-"""Age after which a pooled connection takes no new request, so that changed routes are noticed."""
+"""Age in seconds after which a connection is not reused, so that changed routes take effect."""
 
 
 class DialError(Exception):
-    """A connection could not be made.
+    """A connection could not be opened.
 
     Attributes
     ----------
     error
-        What the event loop raised.
+        Exception of the event loop.
     """
 
     def __init__(self, error: OSError):
@@ -113,25 +113,25 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def host_and_port(url: SplitResult) -> tuple[str, int]:
-    """Return where a URL leads; the port is its scheme's where it names none."""
+    """Return the host and port of a URL; the port defaults to that of the scheme."""
     return url.hostname or "", url.port or _PORTS.get(url.scheme, 80)
 
 
 class HttpClient:
-    """Connections that are reused, but not for long: all idle ones are closed every `max_age_s`.
+    """Sends requests over reusable connections; all idle ones are closed every `max_age_s`.
 
-    A request on a connection that has just been closed by the other side is not repeated: it may have been served.
+    If the server closes a connection, the request on it is not repeated, because it may have been served.
 
     Parameters
     ----------
     local
-        Address from which connections are made; any without.
+        Address to connect from; None for any.
     names
-        Looks up hosts for each new connection.
+        Resolves the host of each new connection.
     dial_timeout_s
-        How long making a connection may take.
+        Timeout for opening a connection.
     encrypted
-        Whether connections are made over TLS.
+        Whether connections use TLS.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class HttpClient:
         self._encrypted = encrypted
         self._local, self._names, self._dial_timeout_s, self._max_age_s = local, names, dial_timeout_s, max_age_s
         self._loop = asyncio.get_running_loop()
-        self._born = self._loop.time() - random.random() * max_age_s
+        self._generation_start_s = self._loop.time() - random.random() * max_age_s
         self._generation = 0
         self._idle: dict[tuple[str, int], list[_Connection]] = {}
         self._expiry: asyncio.TimerHandle | None = None
@@ -157,11 +157,11 @@ class HttpClient:
         Parameters
         ----------
         head
-            Request line and headers with the empty line at their end; `Host` and `Content-Length` among them.
+            Request line, headers (with `Host` and `Content-Length`) and the final empty line.
         """
         now = self._loop.time()
-        if now - self._born > self._max_age_s:
-            self._born = now
+        if now - self._generation_start_s > self._max_age_s:
+            self._generation_start_s = now
             self._generation += 1
             self._close_idle()
         key = (host, port)
@@ -173,14 +173,14 @@ class HttpClient:
             connection.close()
             raise
         if connection.reusable and connection.generation == self._generation:
-            self._keep(key, connection)
+            self._keep_idle(key, connection)
         else:
             connection.close()
         return answer
 
-    def _keep(self, key: tuple[str, int], connection: _Connection) -> None:
+    def _keep_idle(self, key: tuple[str, int], connection: _Connection) -> None:
         idle = self._idle.setdefault(key, [])
-        connection.idle_among = idle
+        connection.idle_list = idle
         idle.append(connection)
         if self._expiry is None:
             self._expiry = self._loop.call_later(self._max_age_s, self._expire)
@@ -206,7 +206,7 @@ class HttpClient:
                     if self._local:
                         end.bind((self._local, 0))
                     await self._loop.sock_connect(end, (address, port))
-                    _, made = await self._loop.create_connection(
+                    _, connection = await self._loop.create_connection(
                         lambda: _Connection(self._loop, generation),
                         sock=end,
                         ssl=self._encrypted or None,
@@ -215,9 +215,9 @@ class HttpClient:
                 except BaseException:
                     end.close()
                     raise
-        except OSError as error:  # TimeoutError is one
+        except OSError as error:  # includes TimeoutError
             raise DialError(error) from None
-        return made
+        return connection
 
     def _close_idle(self) -> None:
         for idle in self._idle.values():
@@ -235,26 +235,26 @@ class HttpClient:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection to a server; one request at a time."""
+    """One connection to a server, for one request at a time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, generation: int):
         self._loop, self.generation = loop, generation
         self._transport: asyncio.Transport
         self._answer: asyncio.Future[HttpAnswer] | None = None
-        self.idle_among: list[_Connection] | None = None
+        self.idle_list: list[_Connection] | None = None
         self.used = 0.0
         self.reusable = False
 
     async def exchange(self, request: bytes) -> HttpAnswer:
-        """Send a request; return its answer."""
-        self.idle_among = None
+        """Send a request and return the answer."""
+        self.idle_list = None
         self.reusable = False
         if self._transport.is_closing():
             raise BrokenError
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
         self._answer = self._loop.create_future()
-        self._begun = self._bounded = False
+        self._has_headers = self._has_length = False
         self._transport.write(request)
         return await self._answer
 
@@ -264,7 +264,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None or self._answer.done():
-            self.close()  # nothing was asked
+            self.close()  # data without a request
             return
         try:
             self._parser.feed_data(data)
@@ -273,10 +273,10 @@ class _Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if name.lower() in (b"content-length", b"transfer-encoding"):
-            self._bounded = True
+            self._has_length = True
 
     def on_headers_complete(self) -> None:
-        self._begun = True
+        self._has_headers = True
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
@@ -297,11 +297,11 @@ class _Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._leave()
+        self._remove_from_idle()
         self.reusable = False
         if self._answer is None or self._answer.done():
             return
-        if exc is None and self._begun and not self._bounded:
+        if exc is None and self._has_headers and not self._has_length:
             self._complete(self._parser.get_status_code(), keep=False)
             return
         self._fail()
@@ -311,12 +311,12 @@ class _Connection(asyncio.Protocol):
             self._answer.set_exception(BrokenError())
         self._transport.close()
 
-    def _leave(self) -> None:
-        if self.idle_among is not None and self in self.idle_among:
-            self.idle_among.remove(self)
-        self.idle_among = None
+    def _remove_from_idle(self) -> None:
+        if self.idle_list is not None and self in self.idle_list:
+            self.idle_list.remove(self)
+        self.idle_list = None
 
     def close(self) -> None:
-        """Close it."""
-        self._leave()
+        """Close the connection."""
+        self._remove_from_idle()
         self._transport.close()

@@ -1,6 +1,6 @@
-"""An HTTP/1.1 server with low overhead: httptools parses, one task answers each request, connections are kept alive.
+"""An HTTP/1.1 server with low overhead.
 
-`client.py` states what it saves compared with aiohttp.
+httptools parses, a task answers each request, and connections stay open. `client.py` states the gain over aiohttp.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from yarl import URL
 _LARGEST_BODY = 1 << 20
 _LARGEST_HEAD = 1 << 16
 _WAITING_REQUESTS = 16
-"""So many requests of one connection may wait for those before them; then it is read no further."""
+"""Number of waiting requests of a connection at which reading from it pauses."""
 _BACKLOG = 1024
 
 
 class HttpRequest:
-    """One request, whole.
+    """One complete request.
 
     Attributes
     ----------
     target
-        Path and query as they were sent.
+        Path and query as sent, still percent-encoded.
     headers
-        By name in lower case; those of one name are joined by commas.
+        Values by name in lower case; repeated headers are joined by commas.
     """
 
     __slots__ = ("body", "headers", "keep_alive", "method", "target")
@@ -47,18 +47,18 @@ class HttpRequest:
 
     @property
     def path(self) -> str:
-        """The path, without percent signs."""
+        """The decoded path."""
         return _path(self.target.partition("?")[0])
 
     @property
     def query(self) -> dict[str, str]:
-        """The query's fields; of several with one name, the first."""
+        """The fields of the query; of repeated fields, the first."""
         pairs = parse_qsl(self.target.partition("?")[2], keep_blank_values=True)
         return dict(reversed(pairs))
 
     @property
     def url(self) -> str:
-        """The whole URL."""
+        """The complete URL."""
         return str(URL(f"http://{self.headers.get('host', '')}{self.target}"))
 
     @property
@@ -82,7 +82,7 @@ Handler = Callable[[HttpRequest], Awaitable[Response]]
 class HttpServer:
     """Serves a handler on one port.
 
-    A client that goes away cancels the handling of its request; `close` lets requests finish first.
+    If a client disconnects, the handling of its request is cancelled. `close` lets requests finish first.
 
     Parameters
     ----------
@@ -96,18 +96,18 @@ class HttpServer:
         self._server: asyncio.Server | None = None
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Listen; return address and port; raise OSError."""
+        """Listen, and return the address and port; raise OSError if that fails."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Connection(self, loop), host, port, backlog=_BACKLOG)
         return self._server.sockets[0].getsockname()[:2]
 
     async def close(self, drain_s: float) -> None:
-        """Take no more requests, let those under way finish for a while, and close all connections."""
+        """Stop accepting requests, give those in progress `drain_s` to finish, and close all connections."""
         if self._server is not None:
             self._server.close()
         for connection in tuple(self.connections):
             connection.finish()
-        under_way = [one.task for one in self.connections if one.task is not None]
+        under_way = [connection.task for connection in self.connections if connection.task is not None]
         if under_way:
             await asyncio.wait(under_way, timeout=drain_s)
         for connection in tuple(self.connections):
@@ -116,7 +116,7 @@ class HttpServer:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection of a client; its requests are answered in sequence."""
+    """One connection of a client, whose requests are answered in sequence."""
 
     def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop):
         self._server, self._loop = server, loop
@@ -149,11 +149,11 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._finishing = True  # answered as if another protocol had not been asked for
+            self._finishing = True  # answer over HTTP and ignore the upgrade to another protocol
         except httptools.HttpParserError as error:
             self._refuse(413 if isinstance(error.__context__, _TooLargeError) else 400)
 
-    # what httptools calls
+    # callbacks of httptools
 
     def on_url(self, url: bytes) -> None:
         self._target += url
@@ -230,13 +230,13 @@ class _Connection(asyncio.Protocol):
         self._transport.close()
 
     def finish(self) -> None:
-        """Close when the request under way is answered."""
+        """Close the connection once the current request is answered."""
         self._finishing = True
         if self.task is None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection at once."""
         self._transport.abort()
 
 

@@ -1,4 +1,4 @@
-"""Sends spans to an OTLP/HTTP receiver once a second, never in the way of a request."""
+"""Sends spans to an OTLP/HTTP receiver once a second, in the background."""
 
 from __future__ import annotations
 
@@ -10,43 +10,31 @@ from faultset.collector.runtime.http.client import BrokenError, DialError, HttpC
 from faultset.collector.runtime.tracing import RecordedSpan, SpanEncoder
 
 _PAUSE_S = 1.0
-
-
 _MOST_WAITING = 8192
-
-
 _BATCH = 1024
-
-
 _TIMEOUT_S = 2.0
-
-
-_AGAIN_S = 0.5
-
-
+_RETRY_PAUSE_S = 0.5
 _FLUSH_S = 3.0
-
-
 _CONNECTION_AGE_S = 60.0
 
 
 def pod_resource(service: str, pod: str, namespace: str | None = None) -> dict[str, str]:
-    """Return what the spans of a pod say about where they come from."""
-    place = {"k8s.namespace.name": namespace} if namespace else {}
-    return {"service.name": service, "k8s.pod.name": pod, **place}
+    """Return the resource attributes of a pod's spans."""
+    location = {"k8s.namespace.name": namespace} if namespace else {}
+    return {"service.name": service, "k8s.pod.name": pod, **location}
 
 
 class SpanSender:
-    """Buffers ended spans until they are sent; spans that cannot be sent in time are dropped.
+    """Buffers ended spans and sends them; spans that cannot be sent in time are dropped.
 
     Parameters
     ----------
     resource
-        Attributes of the process, as `pod_resource` makes them.
+        Attributes of the process, from `pod_resource`.
     endpoint
         Base URL of the receiver.
     local
-        Address from which they are sent; any without.
+        Address to send from; None for any.
     """
 
     def __init__(self, resource: Mapping[str, str], endpoint: str, local: str | None):
@@ -63,7 +51,7 @@ class SpanSender:
         self._client: HttpClient | None = None
 
     def add(self, span: RecordedSpan) -> None:
-        """Keep a span; needs a running event loop."""
+        """Add a span to the buffer; needs a running event loop."""
         waiting = self._waiting
         if len(waiting) < _MOST_WAITING:
             waiting.append(span)
@@ -90,7 +78,7 @@ class SpanSender:
             self._sending = None
 
     async def _send(self, body: bytes) -> None:
-        """Send a request, again while there is time."""
+        """Send a request; retry failures until the timeout."""
         if self._client is None:
             self._client = HttpClient(
                 local=self._local,
@@ -110,7 +98,7 @@ class SpanSender:
                     else:
                         if answer.status < 500 and answer.status not in (408, 429):
                             return
-                    await asyncio.sleep(_AGAIN_S)
+                    await asyncio.sleep(_RETRY_PAUSE_S)
         except TimeoutError:
             return
 

@@ -1,4 +1,4 @@
-"""Status codes of calls, their error texts, and attributes of spans."""
+"""Status codes of calls, texts of errors, and attributes of spans."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from faultset.collector.runtime.http.client import UnknownHostError
 
 
 class Code(enum.IntEnum):
-    """The gRPC status codes that occur."""
+    """The gRPC status codes that services use."""
 
     OK = 0
     CANCELED = 1
@@ -57,7 +57,7 @@ _HTTP = {
 
 
 class FailedDial(NamedTuple):
-    """A connection to a service that could not be made, and what the event loop raised."""
+    """A service to which no connection could be opened, and the exception of the event loop."""
 
     service: str
     port: int
@@ -65,12 +65,12 @@ class FailedDial(NamedTuple):
 
 
 class RpcError(Exception):
-    """A call that failed, in the callee or on the way to it.
+    """A call failed, in the callee or on the way to it.
 
     Attributes
     ----------
     dialled
-        The connection that could not be made, when that is why.
+        The failed connection, if that is the reason.
     """
 
     def __init__(self, code: Code, description: str, dialled: FailedDial | None = None):
@@ -84,11 +84,11 @@ class RpcError(Exception):
 
 
 class CallRejectedError(RpcError):
-    """A call that an open circuit breaker does not let through, and that is not worth a repetition."""
+    """An open circuit breaker rejects a call, which is not repeated."""
 
 
 class BadRequest(Exception):
-    """A request that its endpoint refuses.
+    """An endpoint refuses a request.
 
     Attributes
     ----------
@@ -102,64 +102,64 @@ class BadRequest(Exception):
 
 
 def response_class(code: Code) -> str:
-    """Return the class that the tracing interceptor gives a code: 2xx, 4xx, 5xx, or 0xx when it knows none."""
+    """Return the class of a code in OpenTracing's interceptor: 2xx, 4xx, 5xx, or 0xx for unknown codes."""
     return _CLASSES.get(code, "5xx")
 
 
 def http_status(code: Code) -> int:
-    """Return the HTTP status that carries a code."""
+    """Return the HTTP status that corresponds to a code."""
     return _HTTP.get(code, 500)
 
 
 class ErrorTexts:
-    """Texts that no client library in particular has; an application's persona replaces them by its own."""
+    """Neutral texts of errors; personas override them with those of real client libraries."""
 
     def connection_failed(self, error: BaseException | None, address: str) -> str:
-        """Return the text for a connection that could not be made.
+        """Return the text for a connection that could not be opened.
 
         Parameters
         ----------
         error
-            What the event loop raised.
+            Exception of the event loop.
         address
             Address and port.
         """
         match error:
             case UnknownHostError():
-                return f"there is no host {error.host}"
+                return f"unknown host {error.host}"
             case TimeoutError():
-                return f"no connection to {address} in time"
+                return f"connecting to {address} timed out"
             case OSError(strerror=str() as reason) if reason:
-                return f"no connection to {address}: {reason.lower()}"
+                return f"cannot connect to {address}: {reason.lower()}"
             case _:
-                return f"no connection to {address}: {error or type(error).__name__}"
+                return f"cannot connect to {address}: {error or type(error).__name__}"
 
     def read_timed_out(self, source: str, address: str) -> str:
-        """Return the text for an answer that did not come in time, on a connection between two addresses."""
+        """Return the text for a timeout while reading, on a connection between two addresses."""
         return f"no answer from {address} in time"
 
     def connection_closed(self) -> str:
-        """Return the text for a connection that the other side has closed."""
+        """Return the text for a connection that the peer has closed."""
         return "connection closed"
 
     def call_failed(self, reason: str | None) -> str:
-        """Return the description of a call that did not reach its callee, or (without a reason) broke on the way."""
+        """Return the description of a call that did not reach its callee or, without a reason, lost its connection."""
         return reason or "the connection was closed before the answer"
 
     def dial_failed(self, service: str, reason: str) -> str:
-        """Return the description of a call whose connection could not be made.
+        """Return the description of a call whose connection could not be opened.
 
         Parameters
         ----------
         service
             Name of the callee.
         reason
-            What `connection_failed` says.
+            Text from `connection_failed`.
         """
         return self.call_failed(reason)
 
     def call_timed_out(self, timeout_s: float) -> str:
-        """Return the description of a call whose answer did not come in the time that its caller gives it."""
+        """Return the description of a call that exceeded its timeout."""
         return f"no answer within {timeout_s:g} s"
 
     def deadline_passed(self) -> str:
@@ -167,23 +167,23 @@ class ErrorTexts:
         return "the deadline has passed"
 
     def breaker_open(self, service: str) -> str:
-        """Return the description of a call that an open circuit breaker does not let through."""
+        """Return the description of a call that an open circuit breaker rejects."""
         return f"the circuit breaker of {service} is open"
 
     def breaker_changed(self, service: str, state: str) -> str:
-        """Return the line that is logged when the circuit breaker of a callee becomes open, half-open or closed."""
+        """Return the log line about a new state of a circuit breaker: open, half-open or closed."""
         return f"the circuit breaker of {service} is {state}"
 
     def pool_exhausted(self) -> str:
-        """Return the description of a call for which no connection of the process's pool became free."""
+        """Return the description of a call that got no connection from the pool."""
         return "the connection pool is exhausted: no connection became free in time"
 
     def unknown_operation(self, operation: str) -> str:
-        """Return the answer of a service to a call of an operation that it does not have."""
+        """Return the description of a call to an operation that the service does not have."""
         return f"unknown service {operation.strip('/').partition('/')[0]}"
 
     def call_given_up(self) -> str:
-        """Return the description of a call whose caller has gone."""
+        """Return the description of a call that its caller cancelled."""
         return "cancelled by the caller"
 
 
@@ -192,20 +192,20 @@ _SERVER_ERROR = 500
 
 @dataclass(frozen=True, kw_only=True)
 class SpanStyle:
-    """Attributes and status of spans; a persona may have another style.
+    """Which attributes and status spans have; personas may choose another style.
 
     Attributes
     ----------
     call_component
-        The attribute `component` of the spans of calls between services, on both sides; none without.
+        Attribute `component` of the spans of calls between services, on both sides; None for no attribute.
     endpoint_component
-        That of the spans of a frontend's endpoints.
+        Attribute `component` of the spans of a frontend's endpoints; None for no attribute.
     tell_outcome
-        Whether spans of calls and of stores carry the status, and those that failed an error.
+        Whether the spans of calls and stores have a status, and an error event if they failed.
     convention
-        Whose instrumentation made them. With OpenTracing's interceptor for gRPC, the span of the callee is an
-        error for codes of class 5xx only, and that of an endpoint never; with OpenTelemetry's, whatever failed is,
-        and endpoints that answer 500 or more.
+        The instrumentation that spans imitate. With OpenTracing's interceptor for gRPC, only codes of class 5xx mark
+        the span of a callee as an error, and spans of endpoints never are. With OpenTelemetry, every failed call and
+        every endpoint that answers with 500 or more is an error.
     """
 
     call_component: str | None = "gRPC"
@@ -224,7 +224,7 @@ class SpanStyle:
         return {} if self.endpoint_component is None else {"component": self.endpoint_component}
 
     def outcome_attributes(self, code: Code) -> dict[str, Any]:
-        """Return the attributes that tell how a call ended."""
+        """Return the attributes about the result of a call."""
         if self.convention == "opentelemetry":
             return {"rpc.grpc.status_code": int(code)}
         return {"response_code": int(code), "response_class": response_class(code)}

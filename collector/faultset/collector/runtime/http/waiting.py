@@ -1,4 +1,4 @@
-"""`faultset-wait SERVICE:PORT`: ends when a connection can be made."""
+"""`faultset-wait SERVICE:PORT`: wait until a service accepts connections."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _TIMEOUT_S = 30.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Wait; return the exit code."""
-    parser = argparse.ArgumentParser(prog=PROGRAM, description="Wait until a service can be reached.")
+    """Wait until the service accepts connections; return the exit code."""
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Wait until a service accepts connections.")
     parser.add_argument("address", metavar="SERVICE:PORT")
     host, _, port = parser.parse_args(argv).address.rpartition(":")
     if not host or not port.isdigit():
-        print(f"Error: what is waited for is SERVICE:PORT; found {host}:{port}", file=sys.stderr)
+        print(f"Error: the address must be SERVICE:PORT, but is {host}:{port}", file=sys.stderr)
         return 2
     asyncio.run(wait_for(host, int(port)))
     return 0
 
 
 async def wait_for(host: str, port: int, *, pause_s: float = _PAUSE_S) -> None:
-    """Return once a connection to a service can be made; a line says each time that it cannot."""
-    given = environment()
-    names = Names(given.hosts)
-    local = (given.address, 0) if given.address else None
+    """Return once a service accepts a connection; print a line after each failed attempt."""
+    settings = environment()
+    names = Names(settings.hosts)
+    local = (settings.address, 0) if settings.address else None
     while True:
         try:
             async with asyncio.timeout(_TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""Steps that every application can use: each is its fields in a spec, and the function that it compiles to."""
+"""The generic steps, which every application can use."""
 
 from __future__ import annotations
 

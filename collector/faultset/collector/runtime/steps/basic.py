@@ -1,4 +1,4 @@
-"""Steps that check, call, work and answer."""
+"""Steps that check requests, call services, work, set values and answer."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from faultset.collector.spec.steps import CalledOperation
 
 
 class Require(Step):
-    """Answer `status` with `message` unless every field is present (and a number, or one of the values)."""
+    """Answer with `status` and `message` unless every field is present and valid."""
 
     keyword = "require"
     fields: tuple[str, ...]
     """Names of fields of the request that must be present and not empty."""
     numbers: bool = False
-    """Whether the fields must be numbers; they are numbers for the steps that follow."""
+    """Whether the fields must be numbers; later steps see them as numbers."""
     lists: bool = False
-    """Whether the fields must be lists in JSON; they are lists for the steps that follow."""
+    """Whether the fields must be lists in JSON; later steps see them as lists."""
     one_of: tuple[str, ...] = ()
-    """The values that the fields may have; any when empty."""
+    """The allowed values of the fields; if empty, any value is allowed."""
     status: int = 400
-    """HTTP status of the answer when a field is wrong."""
+    """HTTP status of the answer if a field is invalid."""
     message: str
-    """Text of the answer when a field is wrong."""
+    """Text of the answer if a field is invalid."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that raises BadRequest."""
+        """Return a function that raises BadRequest for an invalid field."""
 
         def handle(request: RequestContext) -> None:
             for name in self.fields:
@@ -52,7 +52,7 @@ class Require(Step):
                     if self.numbers:
                         request.values[name] = float(value)
                     if self.lists:
-                        request.values[name] = _list(value)
+                        request.values[name] = _parse_list(value)
                 except (TypeError, ValueError, RecursionError):
                     raise BadRequest(self.status, self.message) from None
 
@@ -60,41 +60,41 @@ class Require(Step):
 
 
 class Call(Step):
-    """Call another service; its failure fails the request, and is logged only when `error_log` is given."""
+    """Call another service; a failure fails the request, and is logged only if `error_log` is set."""
 
     keyword = "call"
     service: str
-    """Name of the service that is called."""
+    """Name of the called service."""
     operation: str
     """The operation of that service, for instance `/Pricing/Offer`."""
     send: dict[str, Any] = Field(default_factory=dict)
-    """Fields of the request that is sent."""
+    """Fields of the request."""
     save: str | None = None
-    """Name under which the reply is kept for later steps."""
+    """Name under which the reply is saved for later steps."""
     span: str | None = None
-    """Name of the client's span; the operation when left out."""
+    """Name of the client's span; by default the operation."""
     has_span: bool = True
-    """Whether the call has a client's span; without one the callee's span belongs to that of the caller's operation."""
+    """Whether the call has a client's span. If not, the callee's span is a child of the calling operation's span."""
     timeout_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
-    """After how many seconds without an answer the call fails; it waits for ever when left out."""
+    """Seconds without an answer after which the call fails; by default it waits for ever."""
     deadline_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
-    """Within how many seconds the call, with all repetitions, must be over; whoever works for it is told what is left
-    and gives up then. A request that has a deadline itself hands it on anyway; the earlier one counts."""
+    """Seconds within which the call and all its repetitions must end. Callees receive the remaining time and stop then.
+    A deadline of the request is always passed on; the earlier of the two counts."""
     retries: int = Field(default=0, ge=0, le=100)
-    """How often a call is repeated that has not reached its callee or has got no answer in time."""
+    """How often a call is repeated that did not reach its callee or timed out."""
     back_off_s: float = Field(default=0.1, ge=0.0, allow_inf_nan=False)
     """Pause in seconds before the first repetition; each further pause is twice as long."""
     error_log: str | None = None
-    """Line at level error that is logged when the call fails; `{error}` is replaced by the reason."""
+    """Line at level error that is logged if the call fails; `{error}` is replaced by the reason."""
     error_message: str | None = None
-    """Reason with which the request fails, with `{error}`; that of the call when left out."""
+    """Description of the request's failure, with `{error}`; by default that of the call."""
     on_error: Literal["fail", "ignore"] = "fail"
-    """Whether a call that fails fails the request, or does nothing more; nothing is saved then."""
+    """Whether a failed call fails the request or is ignored; an ignored call saves nothing."""
     at: str | None = Field(default=None, pattern=r"^[A-Za-z0-9.-]+:\d+$")
-    """`HOST:PORT` that is dialled in place of the service's own; its own when left out."""
+    """`HOST:PORT` to connect to; by default that of the service."""
 
     def operations_called(self) -> tuple[CalledOperation, ...]:
-        """Return the one operation."""
+        """Return the called operation."""
         return (CalledOperation(self.service, self.operation),)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
@@ -106,7 +106,7 @@ class Call(Step):
             deadline = request.deadline
             if self.deadline_s is not None:
                 deadline = earliest(deadline, now() + self.deadline_s)
-            for left in range(self.retries, -1, -1):
+            for retries_left in range(self.retries, -1, -1):
                 try:
                     return await service.caller.call(
                         self.service,
@@ -119,7 +119,7 @@ class Call(Step):
                         deadline=deadline,
                     )
                 except RpcError as error:
-                    if not left or not may_repeat(error, None if deadline is None else deadline - pause_s):
+                    if not retries_left or not may_repeat(error, None if deadline is None else deadline - pause_s):
                         raise
                 await asyncio.sleep(pause_s)
                 pause_s *= 2
@@ -146,27 +146,27 @@ class Call(Step):
 
 
 class Work(Step):
-    """Use CPU time, on top of what the operation takes anyway."""
+    """Use CPU time, in addition to that of the operation itself."""
 
     keyword = "work"
     cpu_ms: float = Field(ge=0.0, allow_inf_nan=False)
     """CPU time in milliseconds."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that uses it."""
+        """Return a function that uses the CPU time."""
         return lambda request: use_cpu(self.cpu_ms)
 
 
 class Respond(Step):
-    """End the operation with this answer (`otherwise`, when `when` is given and empty or false)."""
+    """Set the answer of the operation, which may depend on the value `when`."""
 
     keyword = "respond"
     json_: Any
-    """The answer."""
+    """The answer if `when` is neither empty nor false."""
     when: Any = True
-    """The answer is `otherwise` when this is empty or false."""
+    """The value that decides between the two answers; by default true."""
     otherwise: Any = None
-    """The other answer."""
+    """The answer if `when` is empty or false."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), populate_by_name=True)
 
@@ -180,35 +180,35 @@ class Respond(Step):
         return handle
 
 
-def _list(value: Any) -> list[Any]:
-    found = json.loads(value) if isinstance(value, str) else value
-    if not isinstance(found, list):
-        raise TypeError(f"a list is wanted, found {type(found).__name__}")
-    return found
+def _parse_list(value: Any) -> list[Any]:
+    items = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(items, list):
+        raise TypeError(f"the value must be a list, but is {type(items).__name__}")
+    return items
 
 
 def check_template(text: str) -> str:
-    """Return a text with names in braces; raise ValueError when it is none."""
+    """Return a text with names in braces; raise ValueError if the braces or names are invalid."""
     try:
         parts = list(string.Formatter().parse(text))
     except ValueError as error:
-        raise ValueError(f"a text with names in braces is wanted, and {text!r} is none: {error}") from None
+        raise ValueError(f"{text!r} must be a text with names in braces, but: {error}") from None
     for _, name, form, conversion in parts:
         if name is not None and (not re.fullmatch(r"[\w.]+", name) or form or conversion):
-            raise ValueError(f"names in braces are paths such as {{user.name}}; found {{{name}}} in {text!r}")
+            raise ValueError(f"names in braces must be paths such as {{user.name}}, but {text!r} contains {{{name}}}")
     return text
 
 
-def _pattern(text: str) -> str:
+def _check_pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise ValueError(f"a regular expression is wanted, and {text!r} is none: {error}") from None
+        raise ValueError(f"{text!r} must be a regular expression, but: {error}") from None
     return text
 
 
 class SetValues(Step):
-    """Keep values, or texts made of them, under names for later steps."""
+    """Save values, or texts that contain them, for later steps."""
 
     keyword = "set"
     values: dict[str, Any] = Field(default_factory=dict)
@@ -221,7 +221,7 @@ class SetValues(Step):
         return (*self.values, *self.texts)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that keeps them."""
+        """Return a function that saves the values and texts."""
         values = {name: getter(value) for name, value in self.values.items()}
         texts = {name: text_of(text) for name, text in self.texts.items()}
 
@@ -233,23 +233,23 @@ class SetValues(Step):
 
 
 class UniqueId(Step):
-    """Make an identifier that no other request gets: a whole number of at most 63 bits, the later the larger, as text.
+    """Save a unique identifier: a whole number of at most 63 bits, as text, that grows over time.
 
-    It consists of milliseconds, ten bits of the process and a counter of eight bits.
+    It consists of the time in milliseconds, ten bits for the process and a counter of eight bits.
     """
 
     keyword = "unique_id"
     save: str
-    """Name under which the identifier is kept for later steps."""
+    """Name under which the identifier is saved for later steps."""
     save_time: str | None = None
-    """Name under which the milliseconds since 1970 are kept."""
+    """Name under which the milliseconds since 1970 are saved; by default they are not."""
 
     def names_saved(self) -> tuple[str, ...]:
         """Return the names of identifier and time."""
         return (self.save,) if self.save_time is None else (self.save, self.save_time)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that makes one."""
+        """Return a function that creates and saves an identifier."""
         process, counter = int.from_bytes(os.urandom(2), "big") & 0x3FF, itertools.count()
 
         def handle(request: RequestContext) -> None:
@@ -262,18 +262,18 @@ class UniqueId(Step):
 
 
 class FindText(Step):
-    """Find all parts of a text that match a pattern, in their order, each once."""
+    """Find all distinct matches of a pattern in a text, in order."""
 
     keyword = "find_text"
     text: Any
-    """The text."""
-    pattern: Annotated[str, AfterValidator(_pattern)]
-    """A regular expression; with a group in it, the group is what is kept."""
+    """The text to search."""
+    pattern: Annotated[str, AfterValidator(_check_pattern)]
+    """A regular expression; if it has a group, the first group of each match is saved."""
     save: str
-    """Name under which the list of parts is kept for later steps."""
+    """Name under which the list of matches is saved for later steps."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that finds."""
+        """Return a function that saves the matches."""
         value_of, pattern = getter(self.text), re.compile(self.pattern)
         group = 1 if pattern.groups else 0
 
@@ -289,8 +289,8 @@ def text_of(text: str) -> Callable[[Mapping[str, Any]], str]:
     parts = [(literal, name) for literal, name, _, _ in string.Formatter().parse(text)]
     compiled = [(literal, getter(f"${name}") if name else None) for literal, name in parts]
 
-    def fill(known: Mapping[str, Any]) -> str:
-        values = ("" if value is None else value(known) for _, value in compiled)
+    def fill(variables: Mapping[str, Any]) -> str:
+        values = ("" if value is None else value(variables) for _, value in compiled)
         texts = ("" if value is None else str(value) for value in values)
         return "".join(literal + text for (literal, _), text in zip(compiled, texts, strict=True))
 

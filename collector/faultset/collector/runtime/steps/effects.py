@@ -22,23 +22,23 @@ from faultset.collector.spec.steps import Place, StepModel, Steps
 
 
 class Publish(Step):
-    """Publish a message to a topic of a broker, with the span under which it was published."""
+    """Publish a message to a topic of a broker; the message carries the ids of its span."""
 
     keyword = "publish"
     store: str
     """The broker, one of the service's `stores`."""
     topic: str
-    """The topic, which comes into being with its first message."""
+    """The topic; its first message creates it."""
     message: Any
     """The content, a mapping."""
     times: Any = 1
-    """How many copies are published, a number; nothing happens when it is zero or nothing."""
+    """Number of copies to publish; if it is zero or absent, nothing is published."""
     span: str | None = None
-    """Name of the producer's span; none when left out."""
+    """Name of the producer's span; by default there is none."""
     error_log: str | None = None
-    """Line that is logged when the broker fails, with `{error}`; none when left out."""
+    """Line that is logged if the broker fails, with `{error}`; by default none."""
     on_error: OnError = "fail"
-    """Whether a failing broker fails the request, does nothing more, or ends the process (`panic`)."""
+    """Whether a failure of the broker fails the request, is ignored, or ends the process (`panic`)."""
 
     def brokers_used(self) -> tuple[str, ...]:
         """Return the broker."""
@@ -71,14 +71,14 @@ class Publish(Step):
             except StoreError as error:
                 if span is not None and service.persona.spans.tell_outcome:
                     fail(span, str(error))
-                self._failed(service, location, error)
+                self._handle_failure(service, location, error)
             finally:
                 if span is not None:
                     span.end()
 
         return handle
 
-    def _failed(self, service: ServiceContext, location: str, error: StoreError) -> None:
+    def _handle_failure(self, service: ServiceContext, location: str, error: StoreError) -> None:
         text = (self.error_log or "{error}").replace("{error}", str(error))
         if self.on_error == "panic":
             service.log.panic(location, text)
@@ -89,21 +89,21 @@ class Publish(Step):
 
 
 class OpenSpan(Step):
-    """Carry out steps under a span of their own, one of the service's parts."""
+    """Run steps inside an internal span."""
 
     keyword = "span"
     name: str
     """Name of the span."""
     steps: Steps
-    """The steps under it; later steps see the values that they save."""
+    """The steps inside the span; later steps see the values that they save."""
 
     def inner_steps(self) -> Iterator[tuple[Place, StepModel]]:
-        """Yield the steps under the span."""
-        for place, step in enumerate(self.steps):
-            yield ("steps", place), step
+        """Yield the steps inside the span."""
+        for index, step in enumerate(self.steps):
+            yield ("steps", index), step
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that carries the steps out."""
+        """Return a function that runs the steps."""
         steps = compile_steps(self.steps, service, location)
 
         async def handle(request: RequestContext) -> None:
@@ -123,14 +123,14 @@ class OpenSpan(Step):
 
 
 class Annotate(Step):
-    """Give attributes to the request's span."""
+    """Set attributes of the request's span."""
 
     keyword = "annotate"
     attributes: dict[str, Any]
-    """Values by name; absent values are left out."""
+    """Values by name; absent values are omitted."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that sets them."""
+        """Return a function that sets the attributes."""
         values_of = {name: getter(value) for name, value in self.attributes.items()}
 
         def handle(request: RequestContext) -> None:
@@ -144,18 +144,18 @@ class Annotate(Step):
 
 
 class Count(Step):
-    """Count in a metric of the application's own."""
+    """Increase a counter that the application defines."""
 
     keyword = "count"
     metric: str = Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")
     """Name of the metric; in Prometheus it ends in `_total`."""
     by: Any = 1
-    """By how much; anything but a number counts as 0."""
+    """The increase; anything but a number counts as 0."""
     labels: dict[str, Any] = Field(default_factory=dict)
-    """Values of its labels by name, of which there should be few."""
+    """Values of the labels by name; each label should have few different values."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that counts."""
+        """Return a function that increases the counter."""
         counter = service.metrics.counter(self.metric, tuple(self.labels), "A counter of the application's own.")
         values_of, by_of = [getter(value) for value in self.labels.values()], getter(self.by)
 
@@ -168,14 +168,14 @@ class Count(Step):
 
 
 Read = Callable[[], Any]
-"""Returns a value, or None where there is none."""
+"""Function that returns a value, or None if it does not exist."""
 
 
 class ReadSetting(Step):
-    """Read an environment variable, as it was when the container started, or a mounted file, as it is now.
+    """Read an environment variable, as of the container's start, or the current content of a mounted file.
 
-    A service whose variable is absent and has no default does not start. A request for a file that is absent or cannot
-    be understood fails.
+    Without a required variable, the service does not start. Without a required file, or if the text is not valid JSON,
+    the request fails.
     """
 
     keyword = "setting"
@@ -184,22 +184,22 @@ class ReadSetting(Step):
     file: str | None = None
     """Path of the file, one of the service's `files`, in place of a variable."""
     json_: bool = False
-    """Whether the text is JSON; the value that it holds is kept then."""
+    """Whether the text is JSON, whose value is then saved."""
     default: Any = None
-    """A value for a variable or file that is absent."""
+    """The value if the variable or file does not exist."""
     save: str
-    """Name under which text or value is kept for later steps."""
+    """Name under which the text or value is saved for later steps."""
 
     model_config = Step.model_config | {"alias_generator": lambda name: name.rstrip("_"), "populate_by_name": True}
 
     @model_validator(mode="after")
-    def _reads_one_thing(self) -> ReadSetting:
+    def _check_source(self) -> ReadSetting:
         if (self.variable is None) == (self.file is None):
-            raise ValueError("name either the variable or the file that is read")
+            raise ValueError("a setting must have either variable or file; name one of them")
         return self
 
     def variables_read(self) -> tuple[str, ...]:
-        """Return the variable, unless there is a default for it."""
+        """Return the variable, unless it has a default."""
         return () if self.variable is None or self.default is not None else (self.variable,)
 
     def files_read(self) -> tuple[str, ...]:
@@ -208,7 +208,7 @@ class ReadSetting(Step):
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that saves the value."""
-        read = _variable(self.variable, self.json_) if self.file is None else _file(self.file, self.json_)
+        read = _read_variable(self.variable, self.json_) if self.file is None else _read_file(self.file, self.json_)
         default, what = getter(self.default), self.file or self.variable
 
         def handle(request: RequestContext) -> None:
@@ -219,27 +219,27 @@ class ReadSetting(Step):
             if value is None:
                 value = default(request.values)
             if value is None:
-                raise RpcError(Code.INTERNAL, f"{what}: no such {'variable' if self.file is None else 'file'}")
+                raise RpcError(Code.INTERNAL, f"{'variable' if self.file is None else 'file'} {what} does not exist")
             request.values[self.save] = value
 
         return handle
 
 
-def _variable(name: str | None, is_json: bool) -> Read:
+def _read_variable(name: str | None, is_json: bool) -> Read:
     text = os.environ.get(name or "")
     return lambda: json.loads(text) if is_json and text is not None else text
 
 
-def _file(path: str, is_json: bool) -> Read:
+def _read_file(path: str, is_json: bool) -> Read:
     file = WatchedText(mounted(path))
     if not is_json:
         return file.read
-    seen: list[Any] = [None, None]
+    cache: list[Any] = [None, None]
 
     def read() -> Any:
         text = file.read()
-        if text != seen[0]:
-            seen[:] = [text, None if text is None else json.loads(text)]
-        return seen[1]
+        if text != cache[0]:
+            cache[:] = [text, None if text is None else json.loads(text)]
+        return cache[1]
 
     return read

@@ -1,4 +1,4 @@
-"""Steps that consist of steps: at once, under a condition, or once for each element of a list."""
+"""Steps that control the flow: branches, conditions, loops, failures, waits and flags."""
 
 from __future__ import annotations
 
@@ -20,36 +20,34 @@ from faultset.collector.spec.steps import Place, StepModel, Steps
 
 
 class Parallel(Step):
-    """Carry out several branches of steps at once, and go on when all of them have ended.
+    """Run several branches of steps concurrently, and continue when all have ended.
 
-    A branch sees earlier values and its own; later steps see the values of all branches.
+    A branch sees earlier values and those it saves; later steps see the values of all branches.
     """
 
     keyword = "parallel"
     branches: tuple[Steps, ...] = Field(min_length=1)
     """The branches, each a list of steps."""
     on_failure: Literal["join", "at_once"] = "join"
-    """`join` fails the request when all branches have ended, `at_once` cancels the others at the first failure."""
+    """After a failure, `join` waits for the other branches and `at_once` cancels them; then the request fails."""
 
     @model_validator(mode="after")
-    def _saves_each_name_in_one_branch(self) -> Parallel:
-        seen: set[str] = set()
+    def _check_names_differ(self) -> Parallel:
+        saved: set[str] = set()
         for branch in self.branches:
             names = set(_names_saved(branch))
-            if twice := sorted(seen & names):
-                raise ValueError(
-                    f"two branches save {twice[0]!r}, so that the slower one would win; name one differently"
-                )
-            seen |= names
+            if repeated := sorted(saved & names):
+                raise ValueError(f"only one branch may save {repeated[0]!r}, but two do; use different names")
+            saved |= names
         return self
 
     def inner_steps(self) -> Iterator[tuple[Place, StepModel]]:
         """Yield the steps of every branch."""
         for index, branch in enumerate(self.branches):
-            yield from _placed(("branches", index), branch)
+            yield from _locate_steps(("branches", index), branch)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that carries out the branches; of several failures the first is raised."""
+        """Return a function that runs the branches and raises the first failure."""
         branches = [compile_steps(branch, service, location) for branch in self.branches]
 
         async def handle(request: RequestContext) -> None:
@@ -59,27 +57,27 @@ class Parallel(Step):
 
 
 class When(Step):
-    """Carry out steps when a value is not empty (or is one of several), and others otherwise."""
+    """Run steps if a value is not empty, or is one of several values; run other steps otherwise."""
 
     keyword = "when"
     value: Any
     """Value to test. False, zero, null and an empty text or list are empty."""
     one_of: tuple[Any, ...] = ()
-    """The values for which `steps` are carried out; any that is not empty when left out."""
+    """The values for which `steps` run; by default any value that is not empty."""
     steps: Steps
-    """Steps for that case."""
+    """Steps that run if the condition is true."""
     otherwise: Steps = ()
-    """Steps for the other case."""
+    """Steps that run if the condition is false."""
 
     def inner_steps(self) -> Iterator[tuple[Place, StepModel]]:
         """Yield the steps of both cases."""
-        yield from _placed(("steps",), self.steps)
-        yield from _placed(("otherwise",), self.otherwise)
+        yield from _locate_steps(("steps",), self.steps)
+        yield from _locate_steps(("otherwise",), self.otherwise)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that looks and carries out."""
+        """Return a function that tests the value and runs the steps."""
         value_of = getter(self.value)
-        steps, otherwise = (compile_steps(some, service, location) for some in (self.steps, self.otherwise))
+        steps, otherwise = (compile_steps(branch, service, location) for branch in (self.steps, self.otherwise))
 
         async def handle(request: RequestContext) -> None:
             value = value_of(request.values)
@@ -90,78 +88,78 @@ class When(Step):
 
 
 class ForEach(Step):
-    """Run steps once for each element of a list; the values that they save exist in the same round only."""
+    """Run steps once for each element of a list; the values that they save exist only in the same round."""
 
     keyword = "for_each"
     items: Any
-    """The list; an absent list is empty, and a whole number is a number of rounds."""
+    """The list, or a number of rounds; an absent list is empty."""
     name: str = "item"
-    """Name of the element in the steps, for instance `$item`."""
+    """Name of the element in the steps; the default `item` is read as `$item`."""
     at_most: int = Field(ge=1)
-    """How many elements are looked at; further ones are left out."""
+    """Maximum number of rounds; further elements are ignored."""
     at_once: int = Field(default=1, ge=1)
     """Number of concurrent rounds; 1 runs them in sequence."""
     steps: Steps
     """The steps of one round."""
     collect: Any = None
-    """Value of a round that is saved."""
+    """Value of each round that is collected."""
     save: str | None = None
-    """Name of the list of these values for later steps."""
+    """Name under which the list of collected values is saved for later steps."""
 
     def inner_steps(self) -> Iterator[tuple[Place, StepModel]]:
         """Yield the steps of a round."""
-        yield from _placed(("steps",), self.steps)
+        yield from _locate_steps(("steps",), self.steps)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that goes through the list; the first failure ends it."""
-        items_of, kept_of = getter(self.items), getter(self.collect)
+        """Return a function that runs the rounds; the first failure ends it."""
+        items_of, collected_of = getter(self.items), getter(self.collect)
         steps = compile_steps(self.steps, service, location)
 
         async def handle(request: RequestContext) -> None:
             slots = asyncio.Semaphore(self.at_once)
 
-            async def one(item: Any) -> Any:
+            async def run_round(item: Any) -> Any:
                 async with slots:
                     inner = replace(request, values={**request.values, self.name: item})
                     await steps(inner)
-                    return kept_of(inner.values)
+                    return collected_of(inner.values)
 
-            given = items_of(request.values) or ()
-            items = list(range(min(given, self.at_most)) if isinstance(given, int) else given)[: self.at_most]
+            source = items_of(request.values) or ()
+            items = list(range(min(source, self.at_most)) if isinstance(source, int) else source)[: self.at_most]
             if self.at_once == 1:
-                kept = [await one(item) for item in items]
+                collected = [await run_round(item) for item in items]
             else:
-                kept = await _gather([one(item) for item in items], at_once=True)
+                collected = await _gather([run_round(item) for item in items], at_once=True)
             if self.save is not None:
-                request.values[self.save] = kept
+                request.values[self.save] = collected
 
         return handle
 
 
 def _names_saved(steps: Sequence[StepModel]) -> Iterator[str]:
-    """Yield the names that steps save for those after them; what is saved in a round is known to the round only."""
+    """Yield the names that steps save for later steps, without those of a loop's rounds."""
     for step in steps:
         yield from step.names_saved()
         if not isinstance(step, ForEach):
             yield from _names_saved([inner for _, inner in step.inner_steps()])
 
 
-def _placed(place: Place, steps: Sequence[StepModel]) -> Iterator[tuple[Place, StepModel]]:
+def _locate_steps(place: Place, steps: Sequence[StepModel]) -> Iterator[tuple[Place, StepModel]]:
     for index, step in enumerate(steps):
         yield (*place, index), step
 
 
 async def _gather(work: Sequence[Awaitable[Any]], *, at_once: bool) -> list[Any]:
-    """Return what all work returns; raise the first failure, at once or when all has ended."""
-    tasks = [asyncio.ensure_future(one) for one in work]
+    """Return the results of all work; raise the first failure, at once or after all work has ended."""
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in work]
     failures: list[BaseException] = []
 
-    def note(task: asyncio.Future[Any]) -> None:
+    def record_failure(task: asyncio.Future[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             failures.append(error)
 
     for task in tasks:
-        task.add_done_callback(note)
+        task.add_done_callback(record_failure)
     try:
         if tasks:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION if at_once else asyncio.ALL_COMPLETED)
@@ -187,11 +185,11 @@ class Fail(Step):
     code: Literal["unknown", "invalid_argument", "not_found", "failed_precondition", "internal", "unavailable"] = (
         "internal"
     )
-    """Code of the failure, one of gRPC's."""
+    """gRPC status code of the failure."""
     message: Template
-    """Its description; `{a.b}` is replaced by the value `$a.b`."""
+    """Description of the failure; `{a.b}` is replaced by the value `$a.b`."""
     log: Template | None = None
-    """Line at level error that is logged; none when left out."""
+    """Line that is logged at level error; by default none."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that fails."""
@@ -207,13 +205,13 @@ class Fail(Step):
 
 
 class Wait(Step):
-    """Wait, without using the processor."""
+    """Wait without using the CPU."""
 
     keyword = "wait"
     seconds: Any = 0
-    """Duration; anything but a positive number means no wait. An hour at most."""
+    """Duration, at most an hour; anything but a positive number means no wait."""
     milliseconds: Any = 0
-    """The same in milliseconds; what both say is added."""
+    """Duration in milliseconds, which is added to `seconds`."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that waits."""
@@ -228,16 +226,16 @@ class Wait(Step):
 
 
 class WriteLine(Step):
-    """Write a line, with the ids of the request's span."""
+    """Log a line with the ids of the request's span."""
 
     keyword = "log"
     text: Template
     """The line; `{a.b}` is replaced by the value `$a.b`."""
     level: Literal["trace", "info", "warning", "error"] = "info"
-    """Its level; lines at `trace` are left out when the application logs at `info`."""
+    """Level of the line; lines at `trace` are omitted if the application logs at `info`."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that writes."""
+        """Return a function that logs the line."""
         text = text_of(self.text)
 
         def handle(request: RequestContext) -> None:
@@ -253,14 +251,14 @@ class ReadFlag(Step):
     name: str
     """Name of the flag, one of the application's."""
     save: str
-    """Name under which the value is kept for later steps."""
+    """Name under which the value is saved for later steps."""
 
     def flags_read(self) -> tuple[str, ...]:
         """Return the flag."""
         return (self.name,)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that reads."""
+        """Return a function that saves the value."""
 
         def handle(request: RequestContext) -> None:
             request.values[self.save] = service.flags.value(self.name)
@@ -269,14 +267,14 @@ class ReadFlag(Step):
 
 
 class ReadFlags(Step):
-    """Read the values of all feature flags, as their provider answers others."""
+    """Read the values of all feature flags, for the answer of a flag provider."""
 
     keyword = "all_flags"
     save: str
-    """Name under which a mapping of values by name is kept for later steps."""
+    """Name under which a mapping of values by name is saved for later steps."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that reads."""
+        """Return a function that saves the values."""
 
         def handle(request: RequestContext) -> None:
             request.values[self.save] = service.flags.all()
@@ -285,16 +283,16 @@ class ReadFlags(Step):
 
 
 class Chance(Step):
-    """Decide by chance."""
+    """Draw true or false at random."""
 
     keyword = "chance"
     share: Any
     """Probability of true, from 0 to 1; anything but a number counts as 0."""
     save: str
-    """Name under which true or false is kept for later steps."""
+    """Name under which true or false is saved for later steps."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that decides."""
+        """Return a function that draws and saves the value."""
         share_of = getter(self.share)
 
         def handle(request: RequestContext) -> None:

@@ -1,4 +1,4 @@
-"""The contract of a step."""
+"""The base class of steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from faultset.collector.spec.steps import StepModel
 
 
 class Step(StepModel):
-    """One kind of step: a model whose fields a spec gives, which compiles to a function.
+    """One kind of step: a model of its fields in a spec, which compiles to a function.
 
     Examples
     --------
@@ -25,18 +25,18 @@ class Step(StepModel):
     """
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return the function that carries the step out, once for each request.
+        """Return the function that runs the step for a request.
 
-        It is called once, when the service starts.
+        `compile` is called once, when the service starts.
 
         Parameters
         ----------
         service
-            What the steps of the service can use.
+            State that the steps of the service share.
         location
-            Place in the modelled source that log lines of the operation name.
+            Location in the modelled source code that log lines of the operation name.
         """
-        raise NotImplementedError(f"step {self.keyword} does not compile")
+        raise NotImplementedError(f"step {self.keyword} does not implement compile")
 
 
 def compile_steps(
@@ -47,8 +47,8 @@ def compile_steps(
 
     async def run(request: RequestContext) -> None:
         for handle in handlers:
-            waiting = handle(request)
-            if waiting is not None:
-                await waiting
+            awaitable = handle(request)
+            if awaitable is not None:
+                await awaitable
 
     return run

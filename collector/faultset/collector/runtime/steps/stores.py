@@ -1,4 +1,4 @@
-"""Steps that read and write stores: caches, documents, sorted sets and files."""
+"""Steps that read and write stores: caches, documents and sorted sets."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ OnError = Literal["fail", "ignore", "panic"]
 
 
 class StoreStep(Step):
-    """The fields that these steps share."""
+    """Fields that the steps for stores share."""
 
     store: str
     """The store, one of the service's `stores`."""
     span: str | None = None
-    """Name of the span around the request to the store; none when left out."""
+    """Name of the span around the request to the store; by default there is none."""
     error_log: str | None = None
-    """Line that is logged when the store fails, with `{error}`; none when left out."""
+    """Line that is logged if the store fails, with `{error}`; by default none."""
     error_message: str | None = None
-    """Reason with which the request fails then, with `{error}`; the store's when left out."""
+    """Description of the request's failure, with `{error}`; by default the error of the store."""
     on_error: OnError = "fail"
-    """Whether a failing store fails the request, does nothing more, or ends the process (`panic`)."""
+    """Whether a failure of the store fails the request, is ignored, or ends the process (`panic`)."""
 
     async def use_store(
         self,
@@ -41,12 +41,14 @@ class StoreStep(Step):
         use: Callable[[], Awaitable[T]],
         instead: T,
     ) -> T:
-        """Return what the store answers, or something else when its failure is ignored; raise RpcError.
+        """Return the result of using the store; raise RpcError if it fails.
 
         Parameters
         ----------
         use
-            Asks the store.
+            Function that uses the store.
+        instead
+            Result after an ignored failure.
         """
         try:
             with service.store_span(request, self.store, self.span):
@@ -63,26 +65,26 @@ class StoreStep(Step):
             raise RpcError(Code.INTERNAL, message) from None
 
 
-def flattened(value: Any) -> list[Any]:
+def flatten(value: Any) -> list[Any]:
     """Return the distinct elements of a list and of the lists inside it, without absent elements.
 
-    >>> flattened(["1", ["2", "1"], None])
+    >>> flatten(["1", ["2", "1"], None])
     ['1', '2']
     """
-    found: dict[Any, None] = {}
-    for one in value if isinstance(value, (list, tuple)) else [value]:
-        for element in flattened(one) if isinstance(one, (list, tuple)) else [one]:
+    elements: dict[Any, None] = {}
+    for item in value if isinstance(value, (list, tuple)) else [value]:
+        for element in flatten(item) if isinstance(item, (list, tuple)) else [item]:
             if element is not None:
-                found[element] = None
-    return list(found)
+                elements[element] = None
+    return list(elements)
 
 
 class CachedDocuments(Step):
-    """Documents by key through a cache: one multi-get, then the store for missing keys; the cache is filled.
+    """Read documents through a cache: one request for all keys, then the database for missing ones.
 
-    What a failure does is said for the cache and for the store: it may end the process (`panic`) or fail the request.
-    A failing cache may also be skipped, and in place of a document that a failing store does not give an empty record
-    may go into the answer *and into the cache*.
+    The documents from the database are added to the cache. A failure of the cache or of the database can end the
+    process (`panic`) or fail the request. Alternatively, a failing cache is skipped, and for a failing database an
+    empty record is returned *and cached*.
     """
 
     keyword = "cached_documents"
@@ -93,38 +95,38 @@ class CachedDocuments(Step):
     cache_span: str
     """Name of the span around the request to the cache."""
     cache_error: str
-    """Line that is logged when the cache fails, with `{keys}` and `{error}`."""
+    """Line that is logged if the cache fails, with `{keys}` and `{error}`."""
     on_cache_error: Literal["panic", "fail", "skip"] = "panic"
-    """`panic` ends the process when the cache fails, `fail` the request; `skip` asks the database for everything."""
+    """If the cache fails, `panic` ends the process, `fail` fails the request, and `skip` reads the database instead."""
     fill_span: str | None = None
-    """Name of the span around the request that fills the cache; when left out, it is filled in the background."""
+    """Name of the span around filling the cache; by default it is filled in the background, without a span."""
     store: str
     """The database, one of the service's `stores`."""
     collection: str
-    """The database's collection that has the documents."""
+    """The database's collection of the documents."""
     store_span: str
     """Name of the span around each request to the database."""
     store_error: str
-    """Line that is logged when the database fails, with `{key}` and `{error}`."""
+    """Line that is logged if the database fails, with `{key}` and `{error}`."""
     on_store_error: Literal["panic", "fail", "cache_empty"] = "panic"
-    """`panic` ends the process when the database fails, `fail` the request; `cache_empty` answers and caches an empty
-    record."""
+    """If the database fails, `panic` ends the process, `fail` fails the request, and `cache_empty` returns and caches
+    an empty record."""
     misses: Literal["one_by_one", "together"] = "one_by_one"
-    """Whether what the cache lacks is asked for `one_by_one`, and its absence cached too, or `together`."""
+    """Whether missing keys are read `together`, or `one_by_one` and the absence of a document is cached too."""
     save: str
-    """Name under which the list of documents is kept for later steps."""
+    """Name under which the list of documents is saved for later steps."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves a list of documents."""
+        """Return a function that saves the list of documents."""
         keys_of, reader = getter(self.keys), _Reader(self, service, location)
 
         async def handle(request: RequestContext) -> None:
             keys = [str(key) for key in keys_of(request.values) or ()]
-            found = dict(zip(keys, await reader.cached(request, keys), strict=True)) if keys else {}
-            missed = [key for key, text in found.items() if text is None]
+            texts = dict(zip(keys, await reader.cached(request, keys), strict=True)) if keys else {}
+            missed = [key for key, text in texts.items() if text is None]
             if missed:
-                await reader.fill(request, found, missed)
-            request.values[self.save] = [json.loads(text) for key in keys if (text := found[key])]
+                await reader.fill(request, texts, missed)
+            request.values[self.save] = [json.loads(text) for key in keys if (text := texts[key])]
 
         return handle
 
@@ -146,7 +148,7 @@ class _Reader:
             self._report(step.cache_error.format(keys=listed, error=error), step.on_cache_error)
             return [None] * len(keys)
 
-    async def fill(self, request: RequestContext, found: dict[str, str | None], missed: list[str]) -> None:
+    async def fill(self, request: RequestContext, documents: dict[str, str | None], missed: list[str]) -> None:
         """Read missing documents from the store and cache them."""
         if self._step.misses == "together":
             texts = dict(zip(missed, await self._stored(request, missed), strict=True))
@@ -158,7 +160,7 @@ class _Reader:
                 new[key] = text or ""
                 if self._step.fill_span is None:
                     self._cache.set_later(key, new[key])
-        found.update(new)
+        documents.update(new)
         if self._step.fill_span is None and self._step.misses == "together":
             for key, text in new.items():
                 self._cache.set_later(key, text)
@@ -190,48 +192,48 @@ class _Reader:
 
 
 class FindDocuments(StoreStep):
-    """Find one document by its key, several by theirs, or those that a key of an appended collection has."""
+    """Find one document by key, several by their keys, or all documents of a key of an appended collection."""
 
     keyword = "find_documents"
     collection: str
-    """The collection that has the documents."""
+    """The collection of the documents."""
     key: Any = None
-    """Key of one document, which is saved; nothing is saved as that when there is none."""
+    """Key of one document; if it does not exist, the saved value is empty."""
     keys: Any = None
-    """Keys of several documents in place of `key`; a list of those that exist is saved."""
+    """Keys of several documents, instead of `key`; the list of existing documents is saved."""
     appended: bool = False
-    """Whether the collection is an appended one: a list of the documents of `key` is saved, the newest first."""
+    """Whether the collection is an appended one; the list of the documents of `key` is saved, newest first."""
     newest: int | None = Field(default=None, ge=1)
-    """Of an appended collection: how many documents at most; all when left out."""
+    """Maximum number of documents from an appended collection; by default all."""
     save: str
-    """Name of the result for later steps."""
+    """Name under which the result is saved for later steps."""
 
     @model_validator(mode="after")
     def _has_one_kind_of_keys(self) -> FindDocuments:
         if (self.key is None) == (self.keys is None):
-            raise ValueError("either key or keys is needed, and not both")
+            raise ValueError("find_documents must have either key or keys; name one of them")
         if self.appended and self.key is None:
-            raise ValueError("an appended collection is read by one key")
+            raise ValueError("an appended collection must be read with key, not keys")
         return self
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that finds; without a key it asks for nothing."""
-        store, given_of = service.stores[self.store], getter(self.keys if self.key is None else self.key)
+        """Return a function that reads and saves the documents; without a key, it reads nothing."""
+        store, selection_of = service.stores[self.store], getter(self.keys if self.key is None else self.key)
 
-        async def texts(given: Any) -> list[str | None]:
+        async def read(selection: Any) -> list[str | None]:
             if self.appended:
-                return [*reversed(await store.find_appended(self.collection, str(given), self.newest))]
+                return [*reversed(await store.find_appended(self.collection, str(selection), self.newest))]
             if self.key is not None:
-                return [await store.find(self.collection, str(given))]
-            return await store.find_many(self.collection, [str(key) for key in given])
+                return [await store.find(self.collection, str(selection))]
+            return await store.find_many(self.collection, [str(key) for key in selection])
 
         async def handle(request: RequestContext) -> None:
-            given = given_of(request.values)
-            given = given if self.key is not None else flattened(given or [])
-            found: list[str | None] = []
-            if given not in (None, "", []):
-                found = await self.use_store(service, location, request, lambda: texts(given), found)
-            documents = [json.loads(text) for text in found if text]
+            selection = selection_of(request.values)
+            selection = selection if self.key is not None else flatten(selection or [])
+            texts: list[str | None] = []
+            if selection not in (None, "", []):
+                texts = await self.use_store(service, location, request, lambda: read(selection), texts)
+            documents = [json.loads(text) for text in texts if text]
             is_one = self.key is not None and not self.appended
             request.values[self.save] = next(iter(documents), None) if is_one else documents
 
@@ -239,25 +241,25 @@ class FindDocuments(StoreStep):
 
 
 class WriteDocuments(StoreStep):
-    """Insert documents, add them to those of their keys, or change fields of documents that exist."""
+    """Insert documents, append them to a collection, or change fields of existing documents."""
 
     keyword = "write_documents"
     collection: str
-    """The collection that gets the documents."""
+    """The collection to write to."""
     documents: Any
-    """A document (a mapping), or a list of them; nothing happens when it is empty."""
+    """A document (a mapping) or a list of documents; if empty, nothing is written."""
     key: str
     """Name of the field whose value is a document's key."""
     how: Literal["insert", "append", "update"] = "insert"
-    """`insert` puts a document in the place of any of its key, `append` (to an appended collection) keeps those,
-    `update` gives new fields to the document that exists, and leaves out one that does not."""
+    """`insert` replaces a document with the same key. `append`, for appended collections, adds to the documents of the
+    key. `update` sets fields of an existing document and ignores keys without one."""
 
     def stores_written(self) -> tuple[str, ...]:
         """Return the store."""
         return (self.store,)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that writes."""
+        """Return a function that writes the documents."""
         store, documents_of = service.stores[self.store], getter(self.documents)
 
         async def write(documents: list[dict[str, Any]]) -> None:
@@ -265,8 +267,8 @@ class WriteDocuments(StoreStep):
             if self.how == "update":
                 before = await store.find_many(self.collection, keys)
                 documents = [{**json.loads(old or "{}"), **new} for old, new in zip(before, documents, strict=True)]
-                kept = [number for number, old in enumerate(before) if old is not None]
-                keys, documents = [keys[number] for number in kept], [documents[number] for number in kept]
+                existing = [index for index, old in enumerate(before) if old is not None]
+                keys, documents = [keys[index] for index in existing], [documents[index] for index in existing]
             texts = [json.dumps(document) for document in documents]
             if self.how == "append":
                 await store.append_all(self.collection, list(zip(keys, texts, strict=True)))
@@ -274,8 +276,8 @@ class WriteDocuments(StoreStep):
                 await store.insert(self.collection, dict(zip(keys, texts, strict=True)))
 
         async def handle(request: RequestContext) -> None:
-            given = documents_of(request.values)
-            documents: list[dict[str, Any]] = [given] if isinstance(given, dict) else list(given or ())
+            value = documents_of(request.values)
+            documents: list[dict[str, Any]] = [value] if isinstance(value, dict) else list(value or ())
             if documents:
                 await self.use_store(service, location, request, lambda: write(documents), None)
 
@@ -283,27 +285,27 @@ class WriteDocuments(StoreStep):
 
 
 class PushSorted(StoreStep):
-    """Add members with scores to one sorted set, or the same ones to many, in one request to the store."""
+    """Add members with scores to one or several sorted sets, in one request to the store."""
 
     keyword = "push_sorted"
     keys: Any
-    """Key of a set, or a list of keys; lists inside it count as their elements, and each key once."""
+    """Key of a set, or a list of keys. Nested lists are flattened, and repeated keys count once."""
     members: Any
-    """A list of mappings with `member` and `score`, a number; nothing happens when it or `keys` is empty."""
+    """A list of mappings with `member` and a number `score`; if it or `keys` is empty, nothing is written."""
     at_most: int | None = Field(default=None, ge=1)
-    """How many members a set keeps, those with the highest scores; all when left out."""
+    """Maximum number of members of a set; those with the highest scores stay. By default all stay."""
 
     def stores_written(self) -> tuple[str, ...]:
         """Return the store."""
         return (self.store,)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that adds."""
+        """Return a function that adds the members."""
         store, keys_of, members_of = service.stores[self.store], getter(self.keys), getter(self.members)
 
         async def handle(request: RequestContext) -> None:
-            keys = [str(key) for key in flattened(keys_of(request.values))]
-            members = {str(one["member"]): float(one["score"]) for one in members_of(request.values) or ()}
+            keys = [str(key) for key in flatten(keys_of(request.values))]
+            members = {str(entry["member"]): float(entry["score"]) for entry in members_of(request.values) or ()}
             if keys and members:
                 sets = dict.fromkeys(keys, members)
                 await self.use_store(service, location, request, lambda: store.add_sorted(sets, self.at_most), None)
@@ -312,22 +314,22 @@ class PushSorted(StoreStep):
 
 
 class RangeSorted(StoreStep):
-    """Read a sorted set from one rank up to another; an empty list is saved when there is no such set."""
+    """Read a range of ranks of a sorted set; if the set does not exist, the saved list is empty."""
 
     keyword = "range_sorted"
     key: Any
     """Key of the set."""
     start: Any = 0
-    """First rank, from 0 on."""
+    """First rank of the range; ranks begin at 0."""
     stop: Any = 1_000_000
-    """Rank at which the range ends; it is left out itself."""
+    """Rank at which the range ends, exclusive."""
     highest_first: bool = True
-    """Whether rank 0 has the highest score, or the lowest."""
+    """Whether rank 0 has the highest score or, if false, the lowest."""
     save: str
-    """Name under which the list of members is kept for later steps."""
+    """Name under which the list of members is saved for later steps."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that reads; ranks that are not numbers make the request fail."""
+        """Return a function that saves the members; ranks that are not numbers fail the request."""
         store, key_of = service.stores[self.store], getter(self.key)
         start_of, stop_of = getter(self.start), getter(self.stop)
 
@@ -336,16 +338,16 @@ class RangeSorted(StoreStep):
             try:
                 start, stop = int(start_of(request.values)), int(stop_of(request.values))
             except (TypeError, ValueError):
-                raise BadRequest(400, "ranks are whole numbers") from None
-            found: list[str] = []
+                raise BadRequest(400, "ranks must be whole numbers") from None
+            members: list[str] = []
             if 0 <= start < stop:
-                found = await self.use_store(
+                members = await self.use_store(
                     service,
                     location,
                     request,
                     lambda: store.range_sorted(key, start, stop, highest_first=self.highest_first),
-                    found,
+                    members,
                 )
-            request.values[self.save] = found
+            request.values[self.save] = members
 
         return handle

@@ -1,7 +1,7 @@
-"""The contract of a store driver: everything that is particular to one kind of store.
+"""The base classes of store drivers, clients and administrators, which each kind of store implements.
 
-A driver starts the server inside the store's container, and creates the clients of services and the administrator, by
-which faults break the store and repair it.
+A driver starts the server inside the store's container. It creates the clients of services, and the administrator
+with which faults break and repair the store.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from faultset.core.errors import PlatformError
 
 
 class StoreError(Exception):
-    """A store that cannot be reached, refuses or does not answer; the text is the modelled client's.
+    """A store is unreachable, refuses or does not answer; the text is that of the imitated client.
 
     Attributes
     ----------
     kind
-        unreachable, login, rights, broken, timeout or other
+        One of unreachable, login, rights, broken, timeout and other.
     """
 
     def __init__(self, kind: str, text: str):
@@ -54,13 +54,13 @@ AdminAction = Literal[
     "require-password",
     "empty-store",
 ]
-"""What a store's administrator changes of the application's account or data. Each action does one thing, so that none
-repairs more than the fault it undoes."""
+"""Changes of the application's account or data by an administrator. Each action changes only one thing, so that none
+repairs more than the fault that it undoes."""
 
 
 Capability = Literal["accounts", "rights", "locks", "files", "memory-limit", "connection-limit"]
-"""What a fault may need of a store: accounts, and rights that can be revoked; locks and queries that block others;
-files whose size can be limited; limits of memory, at which it refuses writes, and of connections."""
+"""Features of a store that faults may need: accounts, revocable rights, locks and queries that block others, files
+whose size can be limited, a memory limit at which writes are refused, and a limit of connections."""
 
 
 class AdminChange(NamedTuple):
@@ -73,17 +73,17 @@ class AdminChange(NamedTuple):
 REVOKE_RIGHTS = AdminChange("revoke-rights", "grant-rights")
 """The application's account may log in but run no command."""
 REVOKE_WRITING = AdminChange("revoke-writing", "grant-rights")
-"""The application's account may read and no longer write."""
+"""The application's account may read but no longer write."""
 REVOKE_CONSUMING = AdminChange("revoke-consuming", "grant-rights")
-"""The application's account may publish messages and no longer take any."""
+"""The application's account may publish messages but no longer take any."""
 REMOVE_ACCOUNT = AdminChange("remove-account", "create-account")
 """The application's account no longer exists."""
 REQUIRE_PASSWORD = AdminChange("require-password", "set-password")
 """The application's account gets an unknown password."""
 REWRITE_PASSWORD = AdminChange("set-password", "set-password")
-"""The application's account is given the password that it has."""
+"""The application's account keeps its password, which is written again."""
 EMPTY_STORE = AdminChange("empty-store", "empty-store")
-"""Everything that is stored is deleted; to take it back deletes it again."""
+"""All data is deleted; the undo deletes it again."""
 
 
 class Credentials(NamedTuple):
@@ -94,7 +94,7 @@ class Credentials(NamedTuple):
 
 
 class StoreAccess(NamedTuple):
-    """Where an administrator reaches a store, with the application's account and all passwords."""
+    """Address of a store, the name of the application's account, and all passwords, for an administrator."""
 
     address: str
     port: int
@@ -109,7 +109,7 @@ class StoreAddress:
     Attributes
     ----------
     connect_timeout_s
-        How long to try to reach it; the driver's default if None.
+        Timeout of connecting in seconds; None for the driver's default.
     """
 
     name: str
@@ -126,7 +126,7 @@ class ClientContext:
     Attributes
     ----------
     local
-        Source address of connections; any if None.
+        Address to connect from; None for any.
     """
 
     names: Names
@@ -141,15 +141,15 @@ class StoreDriver(ABC):
     Attributes
     ----------
     name
-        What `faultset-store NAME` starts.
+        Name in `faultset-store NAME`.
     port
-        Where the server listens.
+        Port that the server listens on.
     keeps_data
-        Whether it has a volume; a store without one starts empty.
+        Whether the store has a volume; otherwise it starts empty.
     carries_messages
-        Whether it is a broker: its clients publish and consume.
+        Whether the store is a broker, whose clients publish and consume messages.
     capabilities
-        Capabilities that faults may require.
+        Features that faults may use.
     """
 
     name: str
@@ -165,7 +165,7 @@ class StoreDriver(ABC):
 
     @abstractmethod
     def prepare(self, folder: Path, *, account: str, credentials: Credentials) -> None:
-        """Fill an empty data folder with what the server needs.
+        """Create the server's files in an empty data folder.
 
         Parameters
         ----------
@@ -174,26 +174,26 @@ class StoreDriver(ABC):
         """
 
     def is_prepared(self, folder: Path) -> bool:
-        """Return whether a data folder has what the server needs."""
+        """Return whether a data folder has the server's files."""
         return any(folder.iterdir())
 
     @abstractmethod
     def server_argv(
         self, folder: Path, *, address: str, max_memory_kib: int | None = None, max_clients: int | None = None
     ) -> list[str]:
-        """Return the command of the server; raise PlatformError when this machine has none.
+        """Return the command of the server; raise PlatformError if it is not installed.
 
         Parameters
         ----------
         max_memory_kib
-            Limit of the stored data; the driver's default if None.
+            Limit of the stored data; None for the driver's default.
         max_clients
-            Limit of the number of connections; the server's default if None.
+            Limit of the number of connections; None for the server's default.
         """
 
     @abstractmethod
     def client(self, store: StoreAddress, context: ClientContext) -> StoreClient:
-        """Return a client; it is not connected yet."""
+        """Return a client, which is not connected yet."""
 
     @abstractmethod
     def administrator(self, access: StoreAccess) -> StoreAdministrator:
@@ -217,7 +217,7 @@ class StoreConnection(Protocol):
     Attributes
     ----------
     born
-        When it was opened, on the monotonic clock.
+        Time of the monotonic clock at which it was opened.
     """
 
     born: float
@@ -243,10 +243,10 @@ class BrokerMessage(NamedTuple):
 
 
 class StoreClient(ABC, Generic[Connection]):
-    """A client of one store, with a pool of idle connections; each command is counted and timed.
+    """A client of one store, with a pool of idle connections and metrics of its commands.
 
-    Documents are JSON texts. Every method raises StoreError. A client overrides what its kind of store can do; the
-    rest is refused.
+    Documents are JSON texts. Every method may raise StoreError. A client overrides the methods that its kind of store
+    supports; the others raise StoreError.
     """
 
     def __init__(self, driver: StoreDriver, store: StoreAddress, context: ClientContext):
@@ -281,13 +281,13 @@ class StoreClient(ABC, Generic[Connection]):
             await self.idle.pop().close()
 
     @property
-    def place(self) -> str:
-        """Return the address and port for messages, or the store's name while no address is known."""
+    def endpoint(self) -> str:
+        """The address and port in messages; before the name is resolved, the store's name and port."""
         return f"{self.context.names.last.get(self.store.name, self.store.name)}:{self.store.port}"
 
     @contextlib.contextmanager
     def measured(self, command: str) -> Iterator[None]:
-        """Count a command and its time in the metrics of the process."""
+        """Record the duration and result of a command in the metrics."""
         start, status = time.perf_counter(), "OK"
         try:
             yield
@@ -304,11 +304,11 @@ class StoreClient(ABC, Generic[Connection]):
     # documents
 
     async def is_empty(self, collection: str) -> bool:
-        """Return whether a collection has no document."""
+        """Return whether a collection has no documents."""
         self._cannot("collections")
 
     async def has_appended(self, collection: str, key: str) -> bool:
-        """Return whether there is a document under a key of an appended collection."""
+        """Return whether a key of an appended collection has documents."""
         self._cannot("collections")
 
     async def insert(self, collection: str, documents: Mapping[str, str]) -> None:
@@ -316,20 +316,20 @@ class StoreClient(ABC, Generic[Connection]):
         self._cannot("collections")
 
     async def append(self, collection: str, key: str, document: str) -> None:
-        """Add a document to those that a key of an appended collection has."""
+        """Append a document to those of a key of an appended collection."""
         await self.append_all(collection, [(key, document)])
 
     async def append_all(self, collection: str, documents: Sequence[tuple[str, str]]) -> None:
-        """Add documents of an appended collection, given as pairs of key and document."""
+        """Append pairs of key and document to an appended collection."""
         self._cannot("collections")
 
     async def find(self, collection: str, key: str) -> str | None:
-        """Return one document."""
+        """Return the document of a key; None if it does not exist."""
         (document,) = await self.find_many(collection, [key])
         return document
 
     async def find_many(self, collection: str, keys: Sequence[str]) -> list[str | None]:
-        """Return the documents of several keys."""
+        """Return the documents of several keys; None for each that does not exist."""
         self._cannot("collections")
 
     async def find_all(self, collection: str) -> list[str]:
@@ -337,7 +337,7 @@ class StoreClient(ABC, Generic[Connection]):
         self._cannot("collections")
 
     async def find_appended(self, collection: str, key: str, newest: int | None = None) -> list[str]:
-        """Return the documents that a key of an appended collection has, or the newest of them, oldest first."""
+        """Return the documents of a key of an appended collection, or only the `newest`, oldest first."""
         self._cannot("collections")
 
     # sorted sets
@@ -353,7 +353,7 @@ class StoreClient(ABC, Generic[Connection]):
     # values of a cache
 
     async def get_many(self, keys: Sequence[str]) -> list[str | None]:
-        """Return the values of a cache."""
+        """Return values of a cache; None for each that does not exist."""
         self._cannot("values of a cache")
 
     async def set_many(self, values: Mapping[str, str]) -> None:
@@ -413,13 +413,13 @@ class StoreClient(ABC, Generic[Connection]):
 class StoreAdministrator(ABC):
     """The administrator of one store.
 
-    Every method raises PlatformError where the store cannot do it or refuses. An administrator overrides what its
-    kind of store can do.
+    Every method raises PlatformError if the store does not support the action or refuses it. An administrator
+    overrides the methods that its kind of store supports.
 
     Attributes
     ----------
     system
-        Kind of the store, for messages.
+        Kind of the store, for error messages.
     """
 
     system: str
@@ -433,27 +433,27 @@ class StoreAdministrator(ABC):
 
     @abstractmethod
     def state(self, stream: str | None = None) -> dict[str, Any]:
-        """Return what the store allows and refuses at present.
+        """Return what the store currently allows and refuses.
 
-        `write_refused` and `consume_refused` hold the reasons, empty if nothing is refused. `file_limit` is the limit
-        of the server's files in bytes or None, and `file_write`, where the server reports it, how its last write
-        ended. `unreadable` is the number of unreadable messages of a stream.
+        `write_refused` and `consume_refused` are the reasons, or empty if nothing is refused. `file_limit` is the limit
+        of the server's files in bytes, or None. `file_write` is the result of the last write to a file, if the server
+        reports it. `unreadable` is the number of unreadable messages in a stream.
         """
 
     def lock(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
-        """Start to lock and unlock the whole store repeatedly; return at once."""
+        """Start locking and unlocking the whole store repeatedly; return at once."""
         self.cannot("locks")
 
     def report(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
-        """Start to run a long query repeatedly; return at once."""
+        """Start running a long query repeatedly; return at once."""
         self.cannot("queries")
 
     def limit_files(self, leave: int) -> None:
-        """Limit the growth of the server's files to a number of bytes."""
+        """Let the server's files grow by at most `leave` bytes."""
         self.cannot("files")
 
     def free_files(self) -> None:
-        """Lift the limit of the server's files."""
+        """Remove the limit of the server's files."""
         self.cannot("files")
 
     def publish_unreadable(self, stream: str) -> None:
@@ -465,7 +465,7 @@ class StoreAdministrator(ABC):
         self.cannot("messages")
 
     def cannot(self, feature: str) -> Never:
-        """Raise PlatformError for something that this kind of store does not have."""
+        """Raise PlatformError for a feature that this kind of store does not have."""
         raise PlatformError(f"{self.system} has no {feature}; choose another store")
 
     def require_account(self, action: AdminAction, exists: bool) -> None:

@@ -18,18 +18,18 @@ STORE_DRIVERS: dict[str, StoreDriver] = {
 ORIGINAL_DRIVERS: dict[str, OriginalDriver] = {
     driver.role: driver for driver in STORE_DRIVERS.values() if isinstance(driver, OriginalDriver)
 }
-"""The drivers of original servers by the kind of store that they run."""
+"""The drivers of original servers by role."""
 
 
 def original_versions(names: Iterable[str]) -> dict[str, str]:
-    """Return name and version of the server of each of some drivers of original servers.
+    """Return the name and version of the installed server of each driver.
 
     Raises
     ------
     PlatformError
-        A server is not installed here.
+        A server is not installed.
     UsageError
-        A Python package is missing.
+        The Python package of a client is not installed.
     """
     versions: dict[str, str] = {}
     for name in names:
@@ -41,7 +41,7 @@ def original_versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def store_driver(name: str) -> StoreDriver:
-    """Return the driver of that name; raise UsageError, with the nearest name, when there is none."""
+    """Return a driver by name; raise UsageError, with a similar name, if it does not exist."""
     if name not in STORE_DRIVERS:
         raise unknown_name("store driver", name, STORE_DRIVERS)
     return STORE_DRIVERS[name]

@@ -1,4 +1,4 @@
-"""The administrator of a store over Redis."""
+"""The administrator of stores that run on Redis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ADMINISTRATOR = "root"
 UNREADABLE = '{"order_id": '
 _TIMEOUT_S = 10.0
 _NOTHING = "faultset:none"
-"""Key that no store has."""
+"""Key that exists in no store."""
 _COMPARE_PAIRS = """
 local documents = {}
 for _, key in ipairs(redis.call('KEYS', '*')) do
@@ -42,7 +42,7 @@ for pair = 1, #documents > 0 and tonumber(ARGV[1]) or 0 do
 end
 return equal
 """
-"""Compares ARGV[1] pairs of documents, as a join without an index does."""
+"""Script that compares ARGV[1] pairs of documents, like a join without an index."""
 _FIRST_PAIRS, _MOST_PAIRS = 5_000, 20_000_000
 
 
@@ -63,13 +63,13 @@ class RedisAdministrator(StoreAdministrator):
 
     @contextmanager
     def as_administrator(self, purpose: str) -> Iterator[redis.Redis]:
-        """Yield a client of the administrator; raise PlatformError when the server refuses."""
+        """Yield a client with the administrator's account; raise PlatformError if the server refuses."""
         with self._client(ADMINISTRATOR, self.access.credentials.administrator, purpose) as client:
             yield client
 
     @contextmanager
     def as_application(self, purpose: str) -> Iterator[redis.Redis]:
-        """Yield a client of the application's account; raise PlatformError when the server refuses."""
+        """Yield a client with the application's account; raise PlatformError if the server refuses."""
         with self._client(self.access.account, self.access.credentials.application, purpose) as client:
             yield client
 
@@ -93,7 +93,7 @@ class RedisAdministrator(StoreAdministrator):
             client.close()
 
     def perform(self, action: AdminAction) -> None:
-        """Run the command of Redis for an action, and save the accounts."""
+        """Run the Redis command of an action, and save changes of accounts."""
         account = self.access.account
         with self.as_administrator(action) as client:
             exists = account in client.acl_users()
@@ -128,7 +128,7 @@ class RedisAdministrator(StoreAdministrator):
                 return ("FLUSHALL",)
 
     def lock(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
-        """Pause all clients repeatedly."""
+        """Repeatedly pause all clients."""
 
         def work(is_wanted: IsWanted) -> None:
             with self.as_administrator("lock") as client:
@@ -139,7 +139,7 @@ class RedisAdministrator(StoreAdministrator):
         begin_work(work, workers=1, seconds=seconds, pid_file=pid_file)
 
     def report(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
-        """Compare documents in a script, which blocks all other clients."""
+        """Repeatedly compare documents in a script, which blocks all other clients."""
 
         def work(is_wanted: IsWanted) -> None:
             with self.as_administrator("report") as client:
@@ -148,45 +148,47 @@ class RedisAdministrator(StoreAdministrator):
                     begin_s = time.monotonic()
                     client.eval(_COMPARE_PAIRS, 0, str(pairs))
                     took_ms = 1000 * (time.monotonic() - begin_s)
-                    # scripts have no clock, so the number of pairs is tuned by trial
+                    # scripts cannot measure time, so adjust the number of pairs to the last duration
                     pairs = min(_MOST_PAIRS, max(_FIRST_PAIRS, round(pairs * min(4.0, on_ms / took_ms))))
                     time.sleep(off_ms / 1000)
 
         begin_work(work, workers=1, seconds=seconds, pid_file=pid_file)
 
     def limit_files(self, leave: int) -> None:
-        """Limit the append-only file; raise PlatformError when there is none."""
+        """Let the append-only file grow by at most `leave` bytes; raise PlatformError if there is no such file."""
         pid = self._server_pid()
         sizes = open_file_sizes(pid, ".aof")
         if not sizes:
-            raise PlatformError("the store writes no file; limit one that keeps its data on a volume")
+            raise PlatformError(
+                "the store writes no file that could be limited; choose a store that keeps its data on a volume"
+            )
         _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (max(sizes) + leave, hard))
 
     def free_files(self) -> None:
-        """Restore the limit of files that the server had at its start."""
+        """Restore the file size limit of the server's start."""
         pid = self._server_pid()
         _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
 
     def _server_pid(self) -> int:
-        with self.as_administrator("find its process") as client:
+        with self.as_administrator("report its process") as client:
             return int(client.info("server")["process_id"])
 
     def publish_unreadable(self, stream: str) -> None:
-        """Add a message to a stream whose body is truncated JSON."""
+        """Add a message with truncated JSON to a stream."""
         with self.as_administrator("publish-unreadable") as client:
             client.xadd(stream, {"body": UNREADABLE})
             client.incr(f"{stream}:published")
 
     def remove_unreadable(self, stream: str) -> None:
-        """Delete the unreadable messages of a stream; consumers notice that they are gone."""
+        """Delete the unreadable messages of a stream."""
         with self.as_administrator("remove-unreadable") as client:
             if identities := _unreadable_messages(client, stream):
                 client.xdel(stream, *identities)
 
     def state(self, stream: str | None = None) -> dict[str, Any]:
-        """Try commands that change nothing."""
+        """Report what the server refuses, by trying commands that change nothing."""
         limit, hard = resource.prlimit(self._server_pid(), resource.RLIMIT_FSIZE)
         consume = ("XREADGROUP", "GROUP", "none", "none", "COUNT", "1", "STREAMS", _NOTHING, ">")
         with self.as_application("state") as application, self.as_administrator("state") as administrator:
@@ -202,12 +204,12 @@ class RedisAdministrator(StoreAdministrator):
 
 
 def digest(password: str) -> str:
-    """Return a password as Redis' accounts may name it."""
+    """Return the digest of a password for Redis' list of accounts."""
     return f"#{hashlib.sha256(password.encode()).hexdigest()}"
 
 
 def _refusal(client: redis.Redis, *command: str) -> str:
-    """Return why a command that changes nothing is refused; empty if it is allowed."""
+    """Return why a command is refused; empty if it is allowed."""
     try:
         client.execute_command(*command)
     except redis.ResponseError as error:
@@ -221,7 +223,7 @@ def _unreadable_messages(client: redis.Redis, stream: str) -> list[str]:
 
 
 def is_readable(body: str) -> bool:
-    """Return whether a message's body is JSON, as consumers expect.
+    """Return whether the body of a message is valid JSON.
 
     >>> is_readable('{"order_id": "1"}'), is_readable("{order")
     (True, False)

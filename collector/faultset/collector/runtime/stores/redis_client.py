@@ -1,6 +1,6 @@
-"""Client of a store over Redis, with the texts and time limits of the client that it emulates.
+"""Client of stores that run on Redis, with the error texts and timeouts of the imitated client.
 
-A refused login is an error of the connection: the client never continues as Redis' default account.
+A refused login closes the connection, so that the client never continues with Redis' default account.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from faultset.collector.runtime.stores.driver import (
 )
 
 KEPT_MESSAGES = 50_000
-"""Minimum number of messages that a topic keeps; older ones are deleted."""
+"""Minimum number of messages that a topic keeps; older ones may be deleted."""
 _REDIAL_S = 0.1
 _VERBS = {"HGET": "find", "HMGET": "find", "HVALS": "find", "LRANGE": "find", "HLEN": "count", "EXISTS": "count"}
-"""Verbs of MongoDB for commands of Redis; all others insert."""
+"""MongoDB's verbs for commands of Redis; the verb of all others is `insert`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientTexts:
-    """Texts of the emulated client, with fields in braces except in `refused_login`.
+    """Error texts of the imitated client, with fields in braces except in `refused_login`.
 
     Attributes
     ----------
     refused_login
-        A wrong account or password.
+        Text for a wrong account or password.
     refused_command
-        A command for which the account has no right: `{database}`, `{collection}`, `{command}` of Redis in lower
-        case, MongoDB's `{verb}`, and Redis' `{reply}`.
+        Text for a forbidden command, with `{database}`, `{collection}`, Redis' `{command}` in lower case, MongoDB's
+        `{verb}` and Redis' `{reply}`.
     failed_connection
-        A connection that could not be made: `{address}`, the `{failure}` as the application's services describe it,
-        and the operating system's `{reason}`.
+        Text for a failed connection, with its `{address}`, the `{failure}` as the persona describes it, and the
+        operating system's `{reason}`.
     connect_timeout
-        The same when it timed out; None if the texts are equal.
+        Text for a connection that timed out; None to use `failed_connection`.
     """
 
     refused_login: str
@@ -57,7 +57,7 @@ class ClientTexts:
 
 
 class _Link(Connection):
-    """A connection from the pod's own address to an address looked up when it is opened."""
+    """A connection from the pod's address that resolves the store's name when it is opened."""
 
     def __init__(self, names: Names, local: str | None, **options: Any):
         super().__init__(**options)
@@ -88,9 +88,9 @@ class _Link(Connection):
 class RedisClient(StoreClient[_Link]):
     """See `StoreClient`.
 
-    A collection is a hash `database.collection` from key to document, an appended one a list for each key. A topic is
-    a stream. Two counters beside it hold how many messages were published, and how many each group has acknowledged;
-    their difference is the group's lag.
+    A collection is a hash `database.collection` from key to document; an appended collection is a list for each key. A
+    topic is a stream with counters of the messages that were published, and that each group has acknowledged. Their
+    difference is the lag of the group.
     """
 
     def __init__(
@@ -107,24 +107,24 @@ class RedisClient(StoreClient[_Link]):
         self._texts, self._timeout_s, self._redials = texts, timeout_s, redials
 
     async def is_empty(self, collection: str) -> bool:
-        """Say whether a collection has no document."""
+        """Return whether a collection has no documents."""
         return not await self.run("HLEN", self._key(collection))
 
     async def has_appended(self, collection: str, key: str) -> bool:
-        """Say whether there is a document under a key of an appended collection."""
+        """Return whether a key of an appended collection has documents."""
         return bool(await self.run("EXISTS", self._key(collection, key)))
 
     async def insert(self, collection: str, documents: Mapping[str, str]) -> None:
         """Insert documents by key."""
-        pairs = [part for pair in documents.items() for part in pair]
-        await self.run("HSET", self._key(collection), *pairs)
+        words = [word for pair in documents.items() for word in pair]
+        await self.run("HSET", self._key(collection), *words)
 
     async def append_all(self, collection: str, documents: Sequence[tuple[str, str]]) -> None:
-        """Add documents, each to those of its key."""
+        """Append documents to those of their keys."""
         await self.run_all([("RPUSH", self._key(collection, key), document) for key, document in documents])
 
     async def find(self, collection: str, key: str) -> str | None:
-        """Return one document."""
+        """Return the document of a key; None if it does not exist."""
         return await self.run("HGET", self._key(collection), key)
 
     async def find_many(self, collection: str, keys: Sequence[str]) -> list[str | None]:
@@ -140,16 +140,16 @@ class RedisClient(StoreClient[_Link]):
         return await self.run("LRANGE", self._key(collection, key), 0 if newest is None else -newest, -1)
 
     async def add_sorted(self, sets: Mapping[str, Mapping[str, float]], at_most: int | None = None) -> None:
-        """Add members with their scores to sorted sets; of each set the `at_most` with the highest scores stay."""
+        """Add members with their scores to sorted sets; each keeps the `at_most` members with the highest scores."""
         commands: list[tuple[Any, ...]] = []
         for name, members in sets.items():
-            commands.append(("ZADD", name, *(part for member, score in members.items() for part in (score, member))))
+            commands.append(("ZADD", name, *(word for member, score in members.items() for word in (score, member))))
             if at_most is not None:
                 commands.append(("ZREMRANGEBYRANK", name, 0, -at_most - 1))
         await self.run_all(commands)
 
     async def range_sorted(self, name: str, start: int, stop: int, *, highest_first: bool) -> list[str]:
-        """Return the members of a sorted set with the ranks from `start` to `stop`, which is left out."""
+        """Return the members of a sorted set with the ranks from `start` up to, but not including, `stop`."""
         return await self.run("ZREVRANGE" if highest_first else "ZRANGE", name, start, stop - 1)
 
     async def get_many(self, keys: Sequence[str]) -> list[str | None]:
@@ -158,7 +158,7 @@ class RedisClient(StoreClient[_Link]):
 
     async def set_many(self, values: Mapping[str, str]) -> None:
         """Write values of a cache."""
-        await self.run("MSET", *(part for pair in values.items() for part in pair))
+        await self.run("MSET", *(word for pair in values.items() for word in pair))
 
     async def set_one(self, key: str, value: str) -> None:
         """Write one value of a cache."""
@@ -168,14 +168,14 @@ class RedisClient(StoreClient[_Link]):
         """Add messages to a topic, in one request."""
         stream = self._key(topic)
         commands: list[tuple[Any, ...]] = [
-            ("XADD", stream, "MAXLEN", "~", KEPT_MESSAGES, "*", *(part for pair in one.items() for part in pair))
-            for one in messages
+            ("XADD", stream, "MAXLEN", "~", KEPT_MESSAGES, "*", *(word for field in message.items() for word in field))
+            for message in messages
         ]
         if commands:
             await self.run_all([*commands, ("INCRBY", self._key(topic, "published"), len(messages))])
 
     async def join(self, topic: str, group: str) -> None:
-        """Make a group that gets all messages of a topic from its first on; nothing happens when there is one."""
+        """Create a group that receives all messages of a topic from its first on, unless the group exists."""
         try:
             await self.run("XGROUP", "CREATE", self._key(topic), group, "0", "MKSTREAM")
         except StoreError as error:
@@ -183,23 +183,23 @@ class RedisClient(StoreClient[_Link]):
                 raise
 
     async def take(self, topic: str, group: str, member: str, *, count: int, wait_s: float) -> list[BrokerMessage]:
-        """Return messages that no member of the group was given before; wait for the first, but not for ever."""
+        """Return messages that no member of the group has received; wait up to `wait_s` for the first."""
         options = ("COUNT", count, "BLOCK", max(1, round(wait_s * 1000)))
-        found = await self.run("XREADGROUP", "GROUP", group, member, *options, "STREAMS", self._key(topic), ">")
-        return [message for _, entries in found or () for message in _messages(entries)]
+        streams = await self.run("XREADGROUP", "GROUP", group, member, *options, "STREAMS", self._key(topic), ">")
+        return [message for _, entries in streams or () for message in _parse_messages(entries)]
 
     async def take_over(self, topic: str, group: str, member: str, *, count: int, idle_s: float) -> list[BrokerMessage]:
-        """Return messages that a member was given long ago and has not acknowledged."""
+        """Return messages that a member received at least `idle_s` ago and has not acknowledged."""
         idle_ms = round(idle_s * 1000)
-        found = await self.run("XAUTOCLAIM", self._key(topic), group, member, idle_ms, "0", "COUNT", count)
-        return _messages(found[1])
+        reply = await self.run("XAUTOCLAIM", self._key(topic), group, member, idle_ms, "0", "COUNT", count)
+        return _parse_messages(reply[1])
 
     async def has(self, topic: str, identity: str) -> bool:
-        """Say whether a topic still has a message."""
+        """Return whether a topic still has a message."""
         return bool(await self.run("XRANGE", self._key(topic), identity, identity))
 
     async def acknowledge(self, topic: str, group: str, identities: Sequence[str]) -> None:
-        """Say that messages need not be given out again; each counts once."""
+        """Acknowledge messages, so that they are not delivered again."""
         acknowledged = await self.run("XACK", self._key(topic), group, *identities)
         if acknowledged:
             await self.run("INCRBY", self._key(topic, f"acknowledged.{group}"), acknowledged)
@@ -220,7 +220,7 @@ class RedisClient(StoreClient[_Link]):
         return reply
 
     async def run_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """Send commands together, then read their replies; raise StoreError for the first that is refused."""
+        """Send commands together, then read the replies; raise StoreError for the first refused command."""
         with self.measured(commands[0][0]):
             return await self._run_all(commands)
 
@@ -229,7 +229,7 @@ class RedisClient(StoreClient[_Link]):
         try:
             async with asyncio.timeout(self._timeout_s):
                 await link.send_packed_command(link.pack_commands(commands), check_health=False)
-                replies = [await _reply(link) for _ in commands]
+                replies = [await _read_reply(link) for _ in commands]
         except redis.exceptions.ConnectionError:
             await link.close()
             raise StoreError("broken", self.context.texts.connection_closed()) from None
@@ -304,22 +304,22 @@ class RedisClient(StoreClient[_Link]):
         if isinstance(error, (TimeoutError, redis.exceptions.TimeoutError)):
             text = self._texts.connect_timeout or text
         return text.format(
-            address=self.place,
-            failure=self.context.texts.connection_failed(cause, self.place),
+            address=self.endpoint,
+            failure=self.context.texts.connection_failed(cause, self.endpoint),
             reason=os.strerror(number) if number else cause,
         )
 
 
-async def _reply(link: _Link) -> Any:
-    """Return a reply, also one that refuses: those of the commands after it must still be read."""
+async def _read_reply(link: _Link) -> Any:
+    """Return a reply or its error, because the replies of later commands must still be read."""
     try:
         return await link.read_response()
     except redis.exceptions.ResponseError as error:
         return error
 
 
-def _messages(entries: Any) -> list[BrokerMessage]:
-    """Return the entries of a stream; one whose fields are gone was trimmed and is nobody's message."""
+def _parse_messages(entries: Any) -> list[BrokerMessage]:
+    """Return the entries of a stream as messages, without deleted ones, which have no fields."""
     return [
         BrokerMessage(identity, dict(zip(fields[::2], fields[1::2], strict=True)))
         for identity, fields in entries

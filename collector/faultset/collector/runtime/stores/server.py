@@ -1,4 +1,4 @@
-"""`faultset-store NAME` becomes the server of a store; `faultset-store admin NAME VERB` administers it in its pod."""
+"""`faultset-store NAME` runs the server of a store; `faultset-store admin NAME VERB` administers it in its pod."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from faultset.core.errors import FaultsetError, PlatformError
 
 
 def admin_command(driver: str, verb: str, *options: str, port: int, password: bool) -> list[str]:
-    """Return the argv that does something as a store's administrator, inside the store's pod."""
+    """Return the command that runs an administrator's action in the store's pod."""
     auth = ["--auth"] if password else []
     return ["faultset-store", "admin", driver, verb, "--port", str(port), *auth, *options]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Become the store, or run a command in it; return the exit code."""
+    """Replace this process by the server, or run a command; return the exit code."""
     try:
         arguments = _parser().parse_args(argv)
         match arguments.role:
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 except OSError as error:
                     raise PlatformError(f"the store refused to {arguments.verb}: {error}") from None
             case name:
-                _become(
+                _replace_process(
                     store_driver(name),
                     password=arguments.auth,
                     max_memory_kib=arguments.max_memory_kib,
@@ -82,48 +82,50 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="faultset-store", description="Run a store of an application.")
     roles = parser.add_subparsers(dest="role", required=True)
     for name, driver in STORE_DRIVERS.items():
-        kind = "a database that keeps its data on its volume" if driver.keeps_data else "a cache that keeps nothing"
-        kind = "a broker of messages" if driver.carries_messages else kind
+        kind = "a database with its data on a volume" if driver.keeps_data else "a cache without persistent data"
+        kind = "a message broker" if driver.carries_messages else kind
         store = roles.add_parser(name, help=kind)
-        store.add_argument("--auth", action="store_true", help="let clients in with a password only")
-        store.add_argument("--max-memory-kib", type=int, help="what it may store")
-        store.add_argument("--max-clients", type=int, help="how many connections it takes")
-    versions = roles.add_parser("versions", help="print which original servers are installed, as JSON")
+        store.add_argument("--auth", action="store_true", help="require a password from clients")
+        store.add_argument("--max-memory-kib", type=int, help="limit of the stored data")
+        store.add_argument("--max-clients", type=int, help="limit of the number of connections")
+    versions = roles.add_parser("versions", help="print the versions of original servers as JSON")
     versions.add_argument(
         "drivers",
         nargs="+",
         choices=[name for name, driver in STORE_DRIVERS.items() if isinstance(driver, OriginalDriver)],
     )
-    admin = roles.add_parser("admin", help="act as administrator of the store of this pod")
+    admin = roles.add_parser("admin", help="administer the store of this pod")
     admin.add_argument("driver", choices=STORE_DRIVERS)
     verbs = admin.add_subparsers(dest="verb", required=True)
 
     def add_verb(name: str, text: str) -> argparse.ArgumentParser:
         verb = verbs.add_parser(name, help=text)
         verb.add_argument("--port", type=int, required=True)
-        verb.add_argument("--auth", action="store_true", help="as the store was started")
+        verb.add_argument("--auth", action="store_true", help="required if the store was started with --auth")
         return verb
 
     for action in get_args(AdminAction):
         add_verb(action, "change the application's account or data")
-    for name, text in (("lock", "lock the whole store repeatedly"), ("report", "run a long query repeatedly")):
+    for name, text in (("lock", "repeatedly lock the whole store"), ("report", "repeatedly run a long query")):
         work = add_verb(name, text)
         work.add_argument("--on-ms", type=int, required=True)
         work.add_argument("--off-ms", type=int, required=True)
-        work.add_argument("--seconds", type=float, required=True, help="after which it ends by itself")
+        work.add_argument("--seconds", type=float, required=True, help="time after which the work ends")
         work.add_argument("--pid-file", type=Path, required=True)
-    limit = add_verb("limit-files", "limit the growth of the server's files to a number of bytes")
-    limit.add_argument("--leave", type=int, required=True)
-    add_verb("free-files", "lift the limit of the server's files")
+    limit = add_verb("limit-files", "limit the growth of the server's files")
+    limit.add_argument("--leave", type=int, required=True, help="bytes by which the files may still grow")
+    add_verb("free-files", "remove the limit of the server's files")
     for name, text in (("publish-unreadable", "publish a message"), ("remove-unreadable", "remove all messages")):
         add_verb(name, f"{text} that no consumer can read").add_argument("--stream", required=True)
     state = add_verb("state", "print what the store allows and refuses, as JSON")
-    state.add_argument("--stream", help="also count its unreadable messages")
-    state.add_argument("--pid-file", type=Path, help="also report whether the work that it names is running")
+    state.add_argument("--stream", help="also count the unreadable messages of this stream")
+    state.add_argument("--pid-file", type=Path, help="also report whether the work of this pid file is running")
     return parser
 
 
-def _become(driver: StoreDriver, *, password: bool, max_memory_kib: int | None, max_clients: int | None) -> None:
+def _replace_process(
+    driver: StoreDriver, *, password: bool, max_memory_kib: int | None, max_clients: int | None
+) -> None:
     address, folder = store_address(), data_folder(driver)
     if not driver.is_prepared(folder):
         driver.prepare(folder, account=driver.account_name(password=password), credentials=store_credentials())
@@ -134,44 +136,46 @@ def _become(driver: StoreDriver, *, password: bool, max_memory_kib: int | None, 
 
 
 def store_credentials() -> Credentials:
-    """Return the passwords of the store of this pod."""
+    """Read the passwords of the store of this pod."""
     return Credentials(administrator=read_password(ADMINISTRATOR), application=read_password(APPLICATION))
 
 
 def store_address() -> str:
-    """Return the pod's address, the only one to listen on; outside a cluster it belongs to this machine alone.
+    """Return the pod's address to listen on; outside a cluster, it must be a loopback address.
 
     Raises
     ------
     PlatformError
-        There is none, or others could reach it who must not.
+        The address is missing, invalid or too public.
     """
-    given = os.environ.get("POD_IP", "")
+    text = os.environ.get("POD_IP", "")
     try:
-        address = ipaddress.ip_address(given)
+        address = ipaddress.ip_address(text)
     except ValueError:
-        raise PlatformError(f"POD_IP must be the address that the store listens on, but is {given!r}; set it") from None
+        raise PlatformError(
+            f"POD_IP must be the address to listen on, but is {text!r}; set it to that of the pod"
+        ) from None
     in_cluster = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
     if address.is_unspecified or address.is_multicast or not (in_cluster or address.is_loopback):
         raise PlatformError(
-            f"a store listens on its pod's address, or on a loopback address outside a cluster, but POD_IP is {given}"
+            f"POD_IP must be the pod's address, or a loopback address outside a cluster, but is {text}; set it to one"
         )
-    return given
+    return text
 
 
 def data_folder(driver: StoreDriver) -> Path:
-    """Return the folder of the store's files, which is made if need be; that of a cache is emptied."""
-    given = os.environ.get("FAULTSET_DATA")
+    """Return the folder of the store's files; create it if needed, and empty that of a cache."""
+    setting = os.environ.get("FAULTSET_DATA")
     if driver.keeps_data:
-        folder = Path(given or DATA_PATH)
+        folder = Path(setting or DATA_PATH)
     else:
-        folder = Path(given or Path.cwd()) / "cache"
+        folder = Path(setting or Path.cwd()) / "cache"
         shutil.rmtree(folder, ignore_errors=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise PlatformError(
-            f"the store's data folder cannot be made: {error}; mount a writable volume there, or name another "
+            f"the store's data folder cannot be created: {error}; mount a writable volume there, or name another "
             "folder in FAULTSET_DATA"
         ) from None
     return folder

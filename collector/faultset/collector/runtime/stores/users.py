@@ -1,4 +1,4 @@
-"""Whom servers run as, and the files with passwords."""
+"""Users that run servers, files with passwords, and limits of file sizes."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from faultset.collector.spec.containers import CREDENTIALS_PATH
 from faultset.core.errors import PlatformError
 
 _READING = "dac_read_search"
-"""What the user keeps of root's rights where root has it: to find its files below folders that only root may enter."""
+"""Capability that the server's user keeps if root has it, to reach its files in folders that only root may enter."""
 _READING_BIT = 2
 _STATUS = Path("/proc/self/status")
 
 _OPTIONS_OF_ROOT = ("--ipc",)
-"""Options of `unshare` for memory of a server's own: in a namespace of users root could not become another."""
+"""Options of `unshare` for private shared memory. Root needs no user namespace, which would prevent changing users."""
 _OPTIONS_OF_OTHERS = ("--user", "--map-current-user", "--ipc")
-"""The same for others than root, who may have that on most systems."""
+"""The same options for other users, who need a user namespace, which most systems allow."""
 
 
 def server_user(preferred: str) -> pwd.struct_passwd | None:
-    """Return the user of a server that is started by root, `nobody` where the preferred one does not exist.
+    """Return the user that a server should run as: the preferred one or `nobody`; None to stay the current user.
 
-    Nobody has to be looked for when this process is not root's: it is the user itself then.
+    Only root changes users.
 
     Raises
     ------
     PlatformError
-        This is root, and there is neither user, or no `setpriv` to become one.
+        The process runs as root, and neither user exists or `setpriv` is not installed.
     """
     if os.geteuid() != 0:
         return None
     if shutil.which("setpriv") is None:
         raise PlatformError(
-            "servers of --stores original do not run as root, and there is no setpriv to start them as somebody else; "
+            "servers of --stores original must not run as root, but setpriv, which changes the user, is not installed; "
             "install util-linux, or run as another user"
         )
     for name in (preferred, "nobody"):
@@ -48,58 +48,58 @@ def server_user(preferred: str) -> pwd.struct_passwd | None:
         except KeyError:
             continue
     raise PlatformError(
-        f"servers of --stores original do not run as root, and there is no user {preferred} or nobody; add one, or "
-        "run as another user"
+        f"servers of --stores original must not run as root, but neither the user {preferred} nor nobody exists; "
+        "create one, or run as another user"
     )
 
 
 def argv_as_user(argv: Sequence[str], preferred: str) -> list[str]:
-    """Return a command that runs without root's rights, and that the kernel ends with whoever started it."""
+    """Return a command that runs without root's rights and is killed when the process that started it ends."""
     user = server_user(preferred)
     if user is None:
         return [*argv]
-    kept = f"-all,+{_READING}" if _may_read_everything() else "-all"
-    rights = [f"--inh-caps={kept}", f"--ambient-caps={kept}", f"--bounding-set={kept}"]
+    capabilities = f"-all,+{_READING}" if _may_read_everything() else "-all"
+    rights = [f"--inh-caps={capabilities}", f"--ambient-caps={capabilities}", f"--bounding-set={capabilities}"]
     ids = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
     return [str(shutil.which("setpriv")), *ids, *rights, "--pdeathsig=KILL", "--", *argv]
 
 
 def _may_read_everything() -> bool:
-    """Say whether this root may enter any folder, which root inside a container may not."""
-    found = re.search(r"^CapBnd:\s*([0-9a-f]+)$", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
-    return found is not None and bool(int(found[1], 16) >> _READING_BIT & 1)
+    """Say whether root may enter any folder, which it may not inside a container."""
+    match = re.search(r"^CapBnd:\s*([0-9a-f]+)$", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
+    return match is not None and bool(int(match[1], 16) >> _READING_BIT & 1)
 
 
 def argv_with_private_memory(argv: Sequence[str]) -> list[str]:
-    """Return a command whose shared memory goes with its processes, however they end, where this user may have that."""
+    """Return a command whose shared memory is freed when its processes end, if this user may do that."""
     unshare = shutil.which("unshare")
     if unshare is None:
         return [*argv]
-    own = [unshare, *(_OPTIONS_OF_ROOT if os.geteuid() == 0 else _OPTIONS_OF_OTHERS)]
-    is_possible = subprocess.run([*own, "true"], capture_output=True, timeout=10, check=False).returncode == 0
-    return [*own, "--", *argv] if is_possible else [*argv]
+    unshare_argv = [unshare, *(_OPTIONS_OF_ROOT if os.geteuid() == 0 else _OPTIONS_OF_OTHERS)]
+    is_possible = subprocess.run([*unshare_argv, "true"], capture_output=True, timeout=10, check=False).returncode == 0
+    return [*unshare_argv, "--", *argv] if is_possible else [*argv]
 
 
 def set_folder_owner(folder: Path, preferred: str) -> None:
-    """Let the server's user alone have a folder."""
+    """Make a folder accessible to the server's user only."""
     folder.chmod(0o700)
     set_owner(folder, preferred)
 
 
 def set_owner(path: Path, preferred: str) -> None:
-    """Give a file or folder to the server's user, where that is another than this process'."""
+    """Make the server's user the owner of a file or folder."""
     user = server_user(preferred)
     if user is not None:
         os.chown(path, user.pw_uid, user.pw_gid)
 
 
 def read_password(name: str) -> str:
-    """Return the password in a mounted file; raise PlatformError when there is none."""
+    """Return the password in a mounted file; raise PlatformError if the file is missing or empty."""
     path = Path(os.environ.get("FAULTSET_CREDENTIALS") or CREDENTIALS_PATH) / name
     try:
         password = path.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not ASCII"
+        reason = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
         raise PlatformError(
             f"the password in {path} cannot be read ({reason}); mount the Secret there, or name its folder in "
             "FAULTSET_CREDENTIALS"
@@ -125,7 +125,7 @@ def process_tree(pid: int, proc: Path = Path("/proc")) -> list[int]:
     for child in (int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()):
         with suppress(OSError):
             status = (proc / str(child) / "stat").read_text(encoding="utf-8", errors="replace")
-            # the command's name, which comes before, may hold spaces and brackets
+            # the command's name comes first and may contain spaces and brackets
             children.setdefault(int(status.rpartition(")")[2].split()[1]), []).append(child)
     tree = [pid]
     for parent in tree:
@@ -134,7 +134,7 @@ def process_tree(pid: int, proc: Path = Path("/proc")) -> list[int]:
 
 
 def open_file_sizes(pid: int, suffix: str) -> list[int]:
-    """Return the bytes of the files with a suffix that a process has open; it may close some meanwhile.
+    """Return the sizes in bytes of a process's open files that have a suffix.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def open_file_sizes(pid: int, suffix: str) -> list[int]:
 
 
 def file_size_limits(pid: int) -> tuple[str, str]:
-    """Return the soft and hard limit of the size of a process' files, in bytes or `unlimited`."""
+    """Return the soft and hard limit of the file size of a process, in bytes or `unlimited`."""
     lines = Path(f"/proc/{pid}/limits").read_text(encoding="ascii").splitlines()
     limits = next(line for line in lines if line.startswith(_FILE_SIZE))
     soft, hard = limits.removeprefix(_FILE_SIZE).split()[:2]
@@ -163,9 +163,9 @@ def file_size_limits(pid: int) -> tuple[str, str]:
 
 
 def limit_file_size(pid: int, limit: str, user: str) -> None:
-    """Limit the files of a server's process, as the server's user: root may have lost that right."""
+    """Limit the file size of a server's process, as the server's user, because root may lack the right."""
     argv = argv_as_user(["prlimit", f"--pid={pid}", f"--fsize={limit}:"], user)
     result = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
-    # a process that serves one connection may have ended meanwhile
+    # the process may have ended in the meantime
     if result.returncode and Path(f"/proc/{pid}").exists():
-        raise PlatformError(f"cannot limit the files of process {pid}: {result.stderr.strip()}")
+        raise PlatformError(f"the file size of process {pid} cannot be limited: {result.stderr.strip()}")

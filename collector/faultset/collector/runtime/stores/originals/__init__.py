@@ -1,1 +1,1 @@
-"""Stores whose own servers run, rather than Redis in their place."""
+"""Stores that run their original servers, such as PostgreSQL, instead of Redis."""

@@ -14,20 +14,20 @@ from faultset.collector.runtime.stores.driver import StoreDriver
 from faultset.core.errors import PlatformError, UsageError
 
 _FURTHER_FOLDERS = ("/usr/local/bin", "/usr/bin", "/usr/lib/postgresql/*/bin")
-"""Where distributions put servers beside the folders of the PATH."""
+"""Folders outside the PATH where distributions install servers."""
 
 
 class OriginalDriver(StoreDriver):
-    """A store that runs its original server instead of Redis.
+    """Driver of a store that runs its original server instead of Redis.
 
     Attributes
     ----------
     role
-        Name of the driver that it replaces.
+        Name of the Redis driver that it replaces.
     programs
         Programs that the server needs.
     to_install
-        Package of Debian that has these programs.
+        Debian package with these programs.
     client_library
         Optional Python package that the client needs.
     """
@@ -39,42 +39,41 @@ class OriginalDriver(StoreDriver):
 
     @property
     def system(self) -> str:
-        """Return the role's name: spans and metrics say what the store is."""
+        """Return the name of the role, which spans and metrics use."""
         return self.role
 
     @abstractmethod
     def version(self) -> str:
-        """Return the name and version of the server that is installed; raise PlatformError."""
+        """Return the name and version of the installed server; raise PlatformError if there is none."""
 
     def location(self) -> str | None:
-        """Return where the server is installed; None where it is not."""
+        """Return the path of the server; None if it is not installed."""
         return find_program(self.programs[0])
 
     def program(self, name: str) -> str:
-        """Return the path of a program of the server; raise PlatformError when it is not installed."""
-        found = find_program(name)
-        if found is None:
+        """Return the path of a program of the server; raise PlatformError if it is not installed."""
+        path = find_program(name)
+        if path is None:
             raise PlatformError(
                 f"--stores original needs the program {name} for {self.role}, but it is not on the PATH; install "
                 f"{self.to_install}, or name other kinds with --stores"
             )
-        return found
+        return path
 
     def reported_version(self, program: str) -> str:
-        """Return what a program of the server says of its version; raise PlatformError when it does not run."""
-        ended = subprocess.run(
+        """Return the output of a program's `--version`; raise PlatformError if it fails."""
+        result = subprocess.run(
             [self.program(program), "--version"], capture_output=True, text=True, timeout=10, check=False
         )
-        if ended.returncode or not ended.stdout.strip():
-            said = (ended.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        if result.returncode or not result.stdout.strip():
+            message = (result.stderr.strip().splitlines() or ["no message"])[-1]
             raise PlatformError(
-                f"{program} does not run here: its --version ended with code {ended.returncode} ({said}); install it "
-                "anew"
+                f"{program} does not work: its --version result with code {result.returncode} ({message}); reinstall it"
             )
-        return ended.stdout.strip()
+        return result.stdout.strip()
 
     def check(self) -> None:
-        """Raise UsageError without the client library, and PlatformError without the server."""
+        """Raise UsageError if the client library is missing, and PlatformError if the server is."""
         if self.client_library is not None and importlib.util.find_spec(self.client_library) is None:
             raise UsageError(
                 f"--stores original needs the Python package {self.client_library} for {self.role}, but it is not "
@@ -85,10 +84,10 @@ class OriginalDriver(StoreDriver):
 
 
 def find_program(name: str) -> str | None:
-    """Return the path of a program on the PATH, or where distributions put servers; the newest of several."""
-    found = shutil.which(name)
-    if found is not None:
-        return found
+    """Return the path of a program on the PATH or in the folders of distributions, preferring the newest version."""
+    path = shutil.which(name)
+    if path is not None:
+        return path
     for pattern in _FURTHER_FOLDERS:
         folders = sorted(Path("/").glob(pattern.lstrip("/")), key=lambda folder: (len(str(folder)), str(folder)))
         for folder in reversed(folders):

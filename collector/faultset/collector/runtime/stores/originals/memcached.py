@@ -1,4 +1,4 @@
-"""memcached itself: its driver, and a client of its text protocol."""
+"""The original memcached: its driver, a client of its text protocol, and its administrator."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ T = TypeVar("T")
 _MEMORY_MIB = 128
 _THREADS = 2
 _RESERVED_CONNECTIONS = 16
-"""Connections that a server of two threads reserves for itself."""
+"""Connections that a server with two threads reserves."""
 _TIMEOUT_S = 2.0
 _MAX_KEY_BYTES = 250
 
 
 class OriginalMemcachedDriver(OriginalDriver):
-    """A memcached of 128 MB, without accounts and locks; it evicts rather than refuses when it is full."""
+    """A memcached server without accounts and locks, which evicts values when it is full."""
 
     name = "original-memcached"
     role = "memcached"
@@ -49,7 +49,7 @@ class OriginalMemcachedDriver(OriginalDriver):
         return self.reported_version("memcached")
 
     def prepare(self, folder: Path, *, account: str, credentials: Credentials) -> None:
-        """Do nothing: it needs no files."""
+        """Do nothing, because the server needs no files."""
 
     def server_argv(
         self, folder: Path, *, address: str, max_memory_kib: int | None = None, max_clients: int | None = None
@@ -66,12 +66,12 @@ class OriginalMemcachedDriver(OriginalDriver):
         return MemcachedClient(self, store, context)
 
     def administrator(self, access: StoreAccess) -> StoreAdministrator:
-        """Return an administrator, who can only empty the cache."""
+        """Return an administrator, which can only empty the cache."""
         return MemcachedAdministrator(access)
 
 
 class _UnexpectedLineError(Exception):
-    """A line that does not answer the command, such as an error of the server."""
+    """The server answered a command with an unexpected line, such as an error."""
 
 
 class _Connection:
@@ -120,10 +120,10 @@ class _Connection:
 
 
 class MemcachedClient(StoreClient[_Connection]):
-    """See `StoreClient`; the texts of failures are gomemcache's."""
+    """See `StoreClient`; texts of failures are those of gomemcache."""
 
     async def log_in(self) -> None:
-        """Open a connection and see that the server answers on it."""
+        """Open a connection and check that the server answers."""
         await self._run("version", _Connection.version)
 
     async def get_many(self, keys: Sequence[str]) -> list[str | None]:
@@ -166,29 +166,29 @@ class MemcachedClient(StoreClient[_Connection]):
                 address = await self.context.names.address(self.store.name)
                 streams = await asyncio.open_connection(address, self.store.port, local_addr=local)
         except TimeoutError:
-            raise StoreError("unreachable", f"memcache: connect timeout to {self.place}") from None
+            raise StoreError("unreachable", f"memcache: connect timeout to {self.endpoint}") from None
         except OSError as error:
-            text = self.context.texts.connection_failed(error, self.place)
+            text = self.context.texts.connection_failed(error, self.endpoint)
             raise StoreError("unreachable", text) from None
         return _Connection(*streams)
 
 
 def _check_keys(keys: Sequence[str] | Mapping[str, str]) -> None:
-    """Raise StoreError for a key that the protocol cannot carry."""
+    """Raise StoreError for a key that the protocol does not allow."""
     for key in keys:
         if len(key.encode()) > _MAX_KEY_BYTES or any(letter <= " " or letter == "\x7f" for letter in key):
             raise StoreError("other", "malformed: key is too long or contains invalid characters")
 
 
 class MemcachedAdministrator(StoreAdministrator):
-    """See `StoreAdministrator`; memcached refuses nobody anything."""
+    """See `StoreAdministrator`; memcached has no permissions."""
 
     system = "memcached"
 
     def perform(self, action: AdminAction) -> None:
         """Empty the cache; raise PlatformError for any other action."""
         if action != "empty-store":
-            self.cannot(f"accounts (needed for {action})")
+            self.cannot(f"accounts, which {action} needs")
         address, port = self.access.address, self.access.port
         try:
             with socket.create_connection((address, port), timeout=_TIMEOUT_S) as connection:

@@ -1,4 +1,4 @@
-"""The driver of PostgreSQL itself."""
+"""The driver of the original PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ _SETTINGS = {
     "autovacuum": "off",
     "jit": "off",
 }
-"""Settings of a small server; nothing is cleaned up in the background, as in the hour that an episode may last."""
+"""Settings of a small server without background cleaning, which an episode of at most an hour does not need."""
 _TIMEOUT_S = 60.0
 
 
 class OriginalPostgresDriver(OriginalDriver):
-    """A PostgreSQL server; a collection is a table of keys and documents."""
+    """A PostgreSQL server with a table of keys and documents for each collection."""
 
     name = "original-postgresql"
     role = "postgresql"
@@ -69,16 +69,16 @@ class OriginalPostgresDriver(OriginalDriver):
         return " ".join(self.reported_version("postgres").replace("(PostgreSQL)", "").split())
 
     def is_prepared(self, folder: Path) -> bool:
-        """Say whether there is a finished cluster of databases."""
+        """Return whether a database cluster was completely created."""
         return (folder / _CLUSTER).is_dir()
 
     def prepare(self, folder: Path, *, account: str, credentials: Credentials) -> None:
-        """Make a cluster of databases with the accounts; one that is not finished is made anew at the next start.
+        """Create a database cluster with the accounts; if this is interrupted, the next start repeats it.
 
         Raises
         ------
         PlatformError
-            The server's programs refuse.
+            A program of the server fails.
         """
         draft, password = folder / "cluster.new", folder / "password"
         shutil.rmtree(draft, ignore_errors=True)
@@ -94,7 +94,7 @@ class OriginalPostgresDriver(OriginalDriver):
             password.unlink()
         single = ["--single", "-F", "-j", "-D", str(draft)]
         for database, statements in initial_statements(account, credentials):
-            self._run("postgres", [*single, database], "".join(f"{one};\n\n" for one in statements))
+            self._run("postgres", [*single, database], "".join(f"{statement};\n\n" for statement in statements))
         hosts = draft / "pg_hba.conf"
         hosts.write_text("host all all 0.0.0.0/0 scram-sha-256\n", encoding="ascii")
         draft.rename(folder / _CLUSTER)
@@ -102,14 +102,14 @@ class OriginalPostgresDriver(OriginalDriver):
     def server_argv(
         self, folder: Path, *, address: str, max_memory_kib: int | None = None, max_clients: int | None = None
     ) -> list[str]:
-        """Return the command of the server; of less memory it takes smaller buffers."""
+        """Return the command of the server; `max_memory_kib` sets the size of its shared buffers."""
         settings = {**_SETTINGS, "listen_addresses": address, "port": str(self.port)}
         if max_memory_kib is not None:
             settings["shared_buffers"] = f"{max(128, max_memory_kib)}kB"
         if max_clients is not None:
             settings["max_connections"] = str(max_clients + int(settings["superuser_reserved_connections"]))
-        given = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        argv = argv_as_user([self.program("postgres"), "-D", str(folder / _CLUSTER), *given], SERVER_USER)
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        argv = argv_as_user([self.program("postgres"), "-D", str(folder / _CLUSTER), *options], SERVER_USER)
         return argv_with_private_memory(argv)
 
     def client(self, store: StoreAddress, context: ClientContext) -> StoreClient:
@@ -120,12 +120,14 @@ class OriginalPostgresDriver(OriginalDriver):
         """Return an administrator that speaks PostgreSQL's protocol."""
         return PostgresAdministrator(access)
 
-    def _run(self, name: str, options: Sequence[str], entered: str = "") -> None:
+    def _run(self, name: str, options: Sequence[str], statements: str = "") -> None:
         argv = argv_as_user([self.program(name), *options], SERVER_USER)
-        ended = subprocess.run(
-            argv, input=entered, capture_output=True, text=True, timeout=_TIMEOUT_S, cwd="/", check=False
+        result = subprocess.run(
+            argv, input=statements, capture_output=True, text=True, timeout=_TIMEOUT_S, cwd="/", check=False
         )
-        # a server in single-user mode ends well whatever it was told
-        if ended.returncode or "ERROR:" in ended.stderr or "FATAL:" in ended.stderr:
-            lines = ended.stderr.strip().splitlines() or ended.stdout.strip().splitlines() or ["it said nothing"]
-            raise PlatformError(f"{name} cannot make the store's database: {lines[0]}; see that it runs by itself")
+        # in single-user mode, the exit code is zero even if statements fail
+        if result.returncode or "ERROR:" in result.stderr or "FATAL:" in result.stderr:
+            lines = result.stderr.strip().splitlines() or result.stdout.strip().splitlines() or ["no message"]
+            raise PlatformError(
+                f"{name} cannot create the store's database: {lines[0]}; check that {name} works on this machine"
+            )

@@ -1,4 +1,4 @@
-"""The administrator of a PostgreSQL: accounts, locks of tables, long queries, and limits of its files."""
+"""The administrator of PostgreSQL: accounts, locks of tables, long queries and limits of files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from faultset.collector.runtime.processes import IsWanted, begin_work
 from faultset.collector.runtime.stores.driver import AdminAction, Credentials, StoreAdministrator
-from faultset.collector.runtime.stores.originals.postgresql_client import DATABASE, quoted
+from faultset.collector.runtime.stores.originals.postgresql_client import DATABASE, quote_name
 from faultset.collector.runtime.stores.users import file_size_limits, limit_file_size, process_tree
 from faultset.core.errors import PlatformError
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 ADMINISTRATOR = "root"
 SERVER_USER = "postgres"
-"""The user of the server when root starts it."""
+"""Operating system user that runs the server if root starts it."""
 LOG_SEGMENT_BYTES = 2**20
-"""Size of a file of the write-ahead log, the smallest that PostgreSQL allows."""
+"""Size of a file of the write-ahead log; PostgreSQL allows no smaller one."""
 _TIMEOUT_S = 10
 _WRITING = "INSERT, UPDATE, DELETE, TRUNCATE"
 _COMPARE_PAIRS = """
 SELECT count(*) FROM generate_series(1, 1000000) AS first, generate_series(1, 1000000) AS second
 WHERE md5(first::text) = md5(second::text)
 """
-"""Compares everything with everything, until the statement times out."""
+"""Query that compares all pairs of rows until it times out."""
 _FILL = """
 INSERT INTO {table} (key, document)
 SELECT 'filling-' || lpad(number::text, 6, '0'), repeat('x', 1980) FROM generate_series(1, {rows}) AS number
 """
-"""Four rows fill a page."""
+"""Statement that inserts rows of a quarter of a page each."""
 _PAGE_BYTES = 8192
 
 
@@ -54,7 +54,7 @@ class PostgresAdministrator(StoreAdministrator):
             self.require_account(action, exists)
             statements = self._statements(action, exists)
             if action == "empty-store" and (tables := await _tables(connection)):
-                statements = [f"TRUNCATE {', '.join(map(quoted, tables))}"]
+                statements = [f"TRUNCATE {', '.join(map(quote_name, tables))}"]
             async with connection.transaction():
                 for statement in statements:
                     await connection.execute(statement)
@@ -63,7 +63,7 @@ class PostgresAdministrator(StoreAdministrator):
 
     def _statements(self, action: AdminAction, exists: bool) -> list[str]:
         account, password = self.access.account, self.access.credentials.application
-        role = quoted(account)
+        role = quote_name(account)
         match action:
             case "grant-rights":
                 return _grants(account)
@@ -83,7 +83,7 @@ class PostgresAdministrator(StoreAdministrator):
             case "remove-account":
                 return exists * [
                     f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = {_literal(account)}",
-                    f"REASSIGN OWNED BY {role} TO {quoted(ADMINISTRATOR)}",
+                    f"REASSIGN OWNED BY {role} TO {quote_name(ADMINISTRATOR)}",
                     f"DROP OWNED BY {role}",
                     f"DROP ROLE {role}",
                 ]
@@ -97,10 +97,10 @@ class PostgresAdministrator(StoreAdministrator):
                 return self.cannot("messages")
 
     def lock(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
-        """Lock all tables of the application against reading and writing, repeatedly."""
+        """Repeatedly lock all tables of the application against reading and writing."""
 
         async def hold(connection: asyncpg.Connection) -> None:
-            tables = ", ".join(quoted(name) for name in await _tables(connection))
+            tables = ", ".join(quote_name(name) for name in await _tables(connection))
             async with connection.transaction():
                 if tables:
                     await connection.execute(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")
@@ -109,7 +109,7 @@ class PostgresAdministrator(StoreAdministrator):
         self._repeat(hold, purpose="lock", off_ms=off_ms, seconds=seconds, pid_file=pid_file)
 
     def report(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
-        """Run a query without an index repeatedly, which keeps a processor busy."""
+        """Repeatedly run a query without an index, which keeps a processor busy."""
         import asyncpg
 
         async def query(connection: asyncpg.Connection) -> None:
@@ -120,22 +120,25 @@ class PostgresAdministrator(StoreAdministrator):
         self._repeat(query, purpose="report", off_ms=off_ms, seconds=seconds, pid_file=pid_file)
 
     def limit_files(self, leave: int) -> None:
-        """Fill the pages of all tables, and limit the growth of their files to a number of bytes.
+        """Fill the pages of all tables, and let their files grow by at most `leave` bytes.
 
-        The rows that fill them are rolled back, so nobody sees them, but they take room until it is collected. No
-        limit can be below the size of a file of the write-ahead log: the server would end instead of refusing rows.
+        The rows that fill the pages are rolled back. They are invisible, but occupy space until it is vacuumed. The
+        limit is never below the size of a file of the write-ahead log, because the server would then stop instead of
+        refusing rows.
         """
 
         async def fill(connection: asyncpg.Connection) -> int:
             tables = await _tables(connection)
             if not tables:
-                raise PlatformError("the application has no table yet, whose file could be limited; try again later")
+                raise PlatformError(
+                    "the application has no table whose file could be limited; try again after it has stored data"
+                )
             largest = max([LOG_SEGMENT_BYTES, *[await _size(connection, table) for table in tables]])
             for table in tables:
                 pages = (largest - await _size(connection, table)) // _PAGE_BYTES + 1
                 filling = connection.transaction()
                 await filling.start()
-                await connection.execute(_FILL.format(table=quoted(table), rows=4 * pages))
+                await connection.execute(_FILL.format(table=quote_name(table), rows=4 * pages))
                 await filling.rollback()
             return max([await _size(connection, table) for table in tables])
 
@@ -144,25 +147,25 @@ class PostgresAdministrator(StoreAdministrator):
             limit_file_size(pid, str(limit), SERVER_USER)
 
     def free_files(self) -> None:
-        """Restore the limit that the server had at its start, and collect the room that was taken."""
+        """Restore the limit of the server's start, and vacuum the space of the rows that filled the pages."""
         for pid in self._processes():
             limit_file_size(pid, file_size_limits(pid)[1], SERVER_USER)
 
         async def collect(connection: asyncpg.Connection) -> None:
             for table in await _tables(connection):
-                await connection.execute(f"VACUUM {quoted(table)}")
+                await connection.execute(f"VACUUM {quote_name(table)}")
 
         self._as_administrator(collect, purpose="free-files")
 
     def state(self, stream: str | None = None) -> dict[str, Any]:
-        """Try a statement that changes nothing, as the application."""
+        """Report what the server refuses, by trying statements that change nothing as the application."""
         import asyncpg
 
         async def write(connection: asyncpg.Connection) -> str:
             tables = await _tables(connection)
             try:
                 for table in tables:
-                    await connection.execute(f"DELETE FROM {quoted(table)} WHERE false")
+                    await connection.execute(f"DELETE FROM {quote_name(table)} WHERE false")
             except asyncpg.PostgresError as error:
                 return str(error)
             may_create = await connection.fetchval("SELECT has_schema_privilege('public', 'CREATE')")
@@ -178,7 +181,7 @@ class PostgresAdministrator(StoreAdministrator):
         }
 
     def _processes(self) -> list[int]:
-        """Return the processes of the server, first the one that started all others."""
+        """Return the processes of the server; the first one is the parent of the others."""
 
         async def read(connection: asyncpg.Connection) -> str:
             return str(await connection.fetchval("SELECT pg_read_file('postmaster.pid')"))
@@ -207,7 +210,7 @@ class PostgresAdministrator(StoreAdministrator):
     def _as_account(
         self, account: str, password: str, use: Callable[[asyncpg.Connection], Awaitable[T]], *, purpose: str
     ) -> T:
-        """Use a connection of an account; raise PlatformError when the server refuses."""
+        """Use a connection of an account; raise PlatformError if the server refuses."""
         import asyncpg
 
         address, port = self.access.address, self.access.port
@@ -234,7 +237,7 @@ class PostgresAdministrator(StoreAdministrator):
 
 
 def initial_statements(account: str, credentials: Credentials) -> list[tuple[str, list[str]]]:
-    """Return the statements that prepare a new cluster of databases, by database."""
+    """Return the statements that prepare a new database cluster, by database."""
     create = [f"CREATE DATABASE {DATABASE}", f"REVOKE ALL ON DATABASE {DATABASE} FROM PUBLIC"]
     return [
         ("postgres", [_create_role(account, credentials.application), *create]),
@@ -243,11 +246,11 @@ def initial_statements(account: str, credentials: Credentials) -> list[tuple[str
 
 
 def _create_role(account: str, password: str) -> str:
-    return f"CREATE ROLE {quoted(account)} LOGIN PASSWORD {_literal(password)}"
+    return f"CREATE ROLE {quote_name(account)} LOGIN PASSWORD {_literal(password)}"
 
 
 def _grants(account: str) -> list[str]:
-    role = quoted(account)
+    role = quote_name(account)
     return [
         f"GRANT CONNECT ON DATABASE {DATABASE} TO {role}",
         f"GRANT ALL ON SCHEMA public TO {role}",
@@ -263,12 +266,12 @@ async def _tables(connection: asyncpg.Connection) -> list[str]:
 
 
 async def _size(connection: asyncpg.Connection, table: str) -> int:
-    """Return how many bytes the rows of a table take, used or not."""
-    return int(await connection.fetchval("SELECT pg_relation_size($1::regclass)", quoted(table)) or 0)
+    """Return the size of a table in bytes, including unused space."""
+    return int(await connection.fetchval("SELECT pg_relation_size($1::regclass)", quote_name(table)) or 0)
 
 
 def _literal(text: str) -> str:
-    """Return a text quoted for a statement.
+    """Quote a text for a statement.
 
     >>> _literal("it's")
     "'it''s'"

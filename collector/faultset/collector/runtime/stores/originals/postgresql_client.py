@@ -1,4 +1,4 @@
-"""Client of PostgreSQL by its own protocol, with the library asyncpg."""
+"""Client of the original PostgreSQL, with the library asyncpg."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DATABASE = "application"
-"""The database of the application's tables."""
+"""Name of the database with the application's tables."""
 _TIMEOUT_S = 15.0
 
 
 class _PodLoop:
-    """The event loop with connections from the pod's own address, for which asyncpg has no option."""
+    """An event loop that connects from the pod's address, for which asyncpg has no option."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, local: str):
         self._loop, self._local = loop, local
@@ -51,17 +51,17 @@ class _PostgresConnection:
 class PostgresClient(StoreClient[_PostgresConnection]):
     """See `StoreClient`.
 
-    A collection is a table `key, document`, an appended one has also a number that orders the documents of a key. A
-    table is created when it is first used.
+    A collection is a table with the columns `key` and `document`. The table of an appended collection also has a
+    number that orders the documents of a key. A table is created on first use.
     """
 
     async def is_empty(self, collection: str) -> bool:
-        """Return whether a collection has no document."""
+        """Return whether a collection has no documents."""
         table = _table(collection)
         return not await self._fetch_value(collection, f"SELECT EXISTS (SELECT 1 FROM {table})")
 
     async def has_appended(self, collection: str, key: str) -> bool:
-        """Return whether there is a document under a key of an appended collection."""
+        """Return whether a key of an appended collection has documents."""
         sql = f"SELECT EXISTS (SELECT 1 FROM {_table(collection)} WHERE key = $1)"
         return bool(await self._fetch_value(collection, sql, key, appended=True))
 
@@ -74,7 +74,7 @@ class PostgresClient(StoreClient[_PostgresConnection]):
         await self._use("INSERT", collection, lambda session: session.execute(sql, [*documents], [*documents.values()]))
 
     async def append_all(self, collection: str, documents: Sequence[tuple[str, str]]) -> None:
-        """Add documents, each to those of its key."""
+        """Append documents to those of their keys."""
         sql = f"INSERT INTO {_table(collection)} (key, document) SELECT * FROM unnest($1::text[], $2::text[])"
         keys, texts = [key for key, _ in documents], [text for _, text in documents]
         await self._use("INSERT", collection, lambda session: session.execute(sql, keys, texts), appended=True)
@@ -125,23 +125,23 @@ class PostgresClient(StoreClient[_PostgresConnection]):
     async def _run(self, command: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
         import asyncpg
 
-        held, texts = await self.acquire(), self.context.texts
+        session_connection, texts = await self.acquire(), self.context.texts
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                result = await command(held.connection)
+                result = await command(session_connection.connection)
         except _broken_connections() as error:
-            await held.close()
+            await session_connection.close()
             if isinstance(error, TimeoutError):
-                raise StoreError("timeout", texts.read_timed_out(self.context.local or "?", self.place)) from None
+                raise StoreError("timeout", texts.read_timed_out(self.context.local or "?", self.endpoint)) from None
             raise StoreError("broken", _text(error)) from None
         except asyncpg.PostgresError as error:
-            self.idle.append(held)
+            self.idle.append(session_connection)
             kind = "rights" if isinstance(error, asyncpg.InsufficientPrivilegeError) else "other"
             raise StoreError(kind, _text(error)) from None
         except BaseException:
-            await held.close()
+            await session_connection.close()
             raise
-        self.idle.append(held)
+        self.idle.append(session_connection)
         return result
 
     async def dial(self) -> _PostgresConnection:
@@ -170,36 +170,36 @@ class PostgresClient(StoreClient[_PostgresConnection]):
         except TimeoutError:
             raise StoreError("unreachable", "The operation has timed out.") from None
         except OSError as error:
-            raise StoreError("unreachable", self.context.texts.connection_failed(error, self.place)) from None
+            raise StoreError("unreachable", self.context.texts.connection_failed(error, self.endpoint)) from None
         return _PostgresConnection(connection)
 
 
 def _broken_connections() -> tuple[type[Exception], ...]:
-    """Return the exceptions that mean that the connection is unusable."""
+    """Return the exceptions after which a connection is unusable."""
     import asyncpg
 
-    ended = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InterfaceError)
-    return (*ended, asyncpg.InternalClientError, OSError)
+    closed = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InterfaceError)
+    return (*closed, asyncpg.InternalClientError, OSError)
 
 
-def quoted(name: str) -> str:
-    """Return a name quoted for a statement.
+def quote_name(name: str) -> str:
+    """Quote a name for a statement.
 
-    >>> quoted('od"d')
+    >>> quote_name('od"d')
     '"od""d"'
     """
     return '"' + name.replace('"', '""') + '"'
 
 
 def _table(collection: str) -> str:
-    return f"public.{quoted(collection)}"
+    return f"public.{quote_name(collection)}"
 
 
 def _create_table(collection: str, *, appended: bool) -> str:
     table = _table(collection)
     if not appended:
         return f"CREATE TABLE IF NOT EXISTS {table} (key text PRIMARY KEY, document text NOT NULL)"
-    index = quoted(f"{collection}_key")
+    index = quote_name(f"{collection}_key")
     return (
         f"CREATE TABLE IF NOT EXISTS {table} (number bigserial, key text NOT NULL, document text NOT NULL); "
         f"CREATE INDEX IF NOT EXISTS {index} ON {table} (key, number)"
@@ -207,7 +207,7 @@ def _create_table(collection: str, *, appended: bool) -> str:
 
 
 def _text(error: BaseException) -> str:
-    """Return the server's code and words, as clients show them."""
+    """Return the server's error code and message, as clients show them."""
     code = getattr(error, "sqlstate", None)
     first = str(error).partition("\n")[0]
     return f"{code}: {first}" if code else first or type(error).__name__
