@@ -18,8 +18,8 @@ from faultset.core.locks import LOCK, ProcessIdentity, lock_folder
 HOLDER = """
 import subprocess, sys, time
 from pathlib import Path
-from faultset.core.locks import locked
-with locked(Path(sys.argv[1]), "collect") as lock:
+from faultset.core.locks import lock_folder
+with lock_folder(Path(sys.argv[1]), "collect") as lock:
     if len(sys.argv) > 2:
         subprocess.Popen(["sleep", sys.argv[2]], pass_fds=(lock,))
     print("locked", flush=True)
