@@ -1,4 +1,4 @@
-"""What happened to an application before an episode: rollouts and restarts, as in one that has run for days."""
+"""Rollouts and restarts before an episode, as in an application that has run for days."""
 
 from __future__ import annotations
 

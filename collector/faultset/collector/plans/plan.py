@@ -149,7 +149,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Draws:
-    """What the seed decides within an episode, each from a stream of its own.
+    """Everything that the seed decides within an episode, each drawn from a separate stream.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class Draws:
     further
         For each further fault what its injection draws from.
     courses
-        For each fault how it acts over time; None for what it does by itself.
+        Course of each fault over time; None for its default.
     """
 
     onset_s: float
