@@ -1,9 +1,9 @@
-"""What the relay costs: CPU per round trip and throughput, beside a direct connection in the same run.
+"""Cost of the relay: CPU per round trip and throughput, compared with a direct connection.
 
     python benchmarks/collection/relay.py [--round-trips 20000] [--connections 16] [--json]
 
-One process answers, one is the relay, this one asks over blocking sockets. Absolute figures are the machine's;
-the ratios can be compared.
+One process answers, another is the relay, and this one sends requests over blocking sockets. Absolute figures depend on
+the machine; ratios can be compared.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def connect(address: tuple[str, int], count: int) -> list[socket.socket]:
 
 
 def ask(address: tuple[str, int], round_trips: int, connections: int) -> None:
-    """Make round trips, one after the other on each of several connections at once."""
+    """Make successive round trips on several connections at once."""
     endpoints = connect(address, connections)
     for _ in range(round_trips // connections):
         for endpoint in endpoints:

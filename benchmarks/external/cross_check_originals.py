@@ -1,8 +1,8 @@
-"""What published packages answer to the cases of cross_check.py; runs under the Python that has them installed.
+"""Run published packages on the cases of cross_check.py, under the Python that has them.
 
     python cross_check_originals.py CASES.npz ANSWERS.json
 
-Nothing of faultset is imported here. A function that fails leaves its error in the answers.
+The script does not import faultset. Errors of functions become their answers.
 """
 
 from __future__ import annotations
@@ -98,20 +98,20 @@ def rcd_of_rcaeval(case: Case) -> Any:
     lend_local_search()
     data, onset = joined(case)
     runs = [rcd(data, inject_time=onset, seed=seed)["ranks"] for seed in range(5)]
-    # The clock is a series to it.
+    # it treats the clock as a series
     return [[name for name in run if name != SECONDS] for run in runs]
 
 
 def rcd_of_pyrca(case: Case) -> Any:
     rcd = import_module("pyrca.analyzers.rcd")
 
-    found = []
+    rankings = []
     for seed in range(5):
         np.random.seed(seed)
         before, after = frames(case)
         answer = rcd.RCD(rcd.RCDConfig(k=5)).find_root_causes(before, after)
-        found.append([name for name, _ in answer.root_cause_nodes])
-    return found
+        rankings.append([name for name, _ in answer.root_cause_nodes])
+    return rankings
 
 
 def regression_of_pyrca(case: Case) -> Any:
@@ -127,7 +127,7 @@ def regression_of_pyrca(case: Case) -> Any:
 def regression_of_rcaeval(case: Case) -> Any:
     rht = import_module("RCAEval.graph_heads.rht")
 
-    graph, found = case["graph"], {}
+    graph, scores = case["graph"], {}
     for column, name in enumerate(case["columns"]):
         parents = np.flatnonzero(graph[:, column])
         if len(parents):
@@ -137,8 +137,8 @@ def regression_of_rcaeval(case: Case) -> Any:
                 case["reference"][:, column],
                 case["values"][:, column],
             )
-            found[str(name)] = float(np.max(np.abs(score)))
-    return found
+            scores[str(name)] = float(np.max(np.abs(score)))
+    return scores
 
 
 def epsilon_of_pyrca(case: Case) -> Any:
@@ -159,7 +159,7 @@ def torai_of_rcaeval(case: Case) -> Any:
     torai = import_module("RCAEval.e2e.torai").torai
 
     data, onset = joined(case)
-    # It takes every 15th sample of what it believes to be one a second.
+    # it takes every 15th sample, assuming one per second
     dense = data.loc[data.index.repeat(15)].reset_index(drop=True)
     dense[SECONDS] = np.arange(len(dense))
     logs = pd.DataFrame({SECONDS: data[SECONDS] * 15, "front_log": np.arange(len(data)) % 3})
@@ -199,7 +199,7 @@ CHECKS: dict[str, Callable[[Case], Any]] = {
 
 
 def answered(ask: Callable[[], Any]) -> dict[str, Any]:
-    """Return what a published function answers, or the error with which it fails."""
+    """Return the answer of a published function, or its error."""
     heard = io.StringIO()
     try:
         with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):

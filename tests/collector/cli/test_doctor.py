@@ -24,7 +24,7 @@ def test_a_fault_is_tried_on_every_target_without_touching_anything() -> None:
 def test_a_fault_without_a_target_there_is_one_sentence() -> None:
     done = CliRunner().invoke(doctor, ["--fault", "revoke-auth", "--app", "astronomy-shop"])
     assert done.exit_code == 2
-    assert "name another application with --app" in done.output
+    assert "choose another application with --app" in done.output
 
 
 def test_an_error_in_a_fault_names_its_line(monkeypatch: pytest.MonkeyPatch) -> None:

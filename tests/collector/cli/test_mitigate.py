@@ -18,7 +18,7 @@ HOTEL = ["--faults", "target-port", "--apps", "hotel"]
     [
         ([], "A fault is needed. Give a PLAN, an EPISODE, or --faults"),
         (["plan.json", *HOTEL], "A fault is needed. Give a PLAN, an EPISODE, or --faults"),
-        (["--faults", "target-port"], "which application"),
+        (["--faults", "target-port"], "--apps is missing"),
         ([*HOTEL, "--repairs", "pray"], 'unknown repair "pray"'),
         ([*HOTEL, "--repairs", ""], "A repair is needed. Give a file with --commands"),
         ([*HOTEL, "--within", "5s"], "healthy for at least 2 s of it"),

@@ -94,12 +94,12 @@ def show(dataset: Path, campaign: str, as_config: bool) -> None:
         show_json(record)
 
 
-def read_config(path: Path, known: Iterable[str]) -> dict[str, Any]:
+def read_config(path: Path, option_names: Iterable[str]) -> dict[str, Any]:
     """Return the options in a campaign file, with lists as comma-separated names.
 
     Parameters
     ----------
-    known
+    option_names
         Names of the options that a file may have, without leading dashes.
 
     Raises
@@ -112,7 +112,7 @@ def read_config(path: Path, known: Iterable[str]) -> dict[str, Any]:
     if not isinstance(options, dict):
         kind = type(options).__name__
         raise UsageError(f"campaign file {path} must be a mapping of options of collect, but is a {kind}")
-    names = set(known)
+    names = set(option_names)
     for name, value in options.items():
         if name not in names:
             raise UsageError(f'campaign file {path} has an unknown option "{name}"; {suggest(str(name), names)}')

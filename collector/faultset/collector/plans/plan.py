@@ -197,12 +197,12 @@ LIMIT_BYTES = 2**16
 
 
 def read_plan(path: Path) -> Plan:
-    """Return the plan in a JSON file, or the one by which the episode in a folder was collected.
+    """Return the plan in a JSON file, or the plan of the episode in a folder.
 
     Raises
     ------
     DataError
-        There is no such file or folder, or it holds no plan.
+        The file or folder does not exist or has no plan.
     """
     if not path.is_dir():
         text = read_regular(path, limit_bytes=LIMIT_BYTES).decode(errors="replace")
