@@ -110,9 +110,9 @@ def main() -> None:
     for episode in dataset.episodes[: options.episodes]:
         tools = dataset[episode].tools()
         for name, arguments in calls(tools):
-            _timed(tools, name, arguments, costs)
+            _time_call(tools, name, arguments, costs)
         for verb, text in commands(tools):
-            statuses[verb][_timed(tools, "kubectl", {"command": text}, costs)] += 1
+            statuses[verb][_time_call(tools, "kubectl", {"command": text}, costs)] += 1
     print(f"{'verb':30}{'share':>8}{'commands':>10}{'answered':>10}  other answers")
     weighed = 0.0
     for verb, share in SHARES.items():
@@ -128,9 +128,9 @@ def main() -> None:
         large = write_large_episode(Path(folder))
         tools = EpisodeTools(EpisodeView(large))
         for name, arguments in calls(tools):
-            _timed(tools, name, arguments, costs)
+            _time_call(tools, name, arguments, costs)
         for _, text in list(commands(tools))[::5]:
-            _timed(tools, "kubectl", {"command": text}, costs)
+            _time_call(tools, "kubectl", {"command": text}, costs)
         with multiprocessing.get_context("spawn").Pool(1) as process:
             before, most = process.apply(memory_of_agents, (large,))
     _print_costs("an episode as large as a standard one", costs)
@@ -172,7 +172,7 @@ def _print_costs(title: str, costs: dict[str, list[float]]) -> None:
     print()
 
 
-def _timed(tools: EpisodeTools, name: str, arguments: dict[str, object], costs: dict[str, list[float]]) -> str:
+def _time_call(tools: EpisodeTools, name: str, arguments: dict[str, object], costs: dict[str, list[float]]) -> str:
     start = time.process_time()
     status = tools.call(name, arguments).status
     costs[name].append(time.process_time() - start)

@@ -322,7 +322,7 @@ def is_apart(name: str) -> bool:
     return name in CAUSAL or name.partition("-")[0] in NAMED
 
 
-def together(specs: Iterable[BaselineSpec], folder: Path) -> float:
+def measure_together(specs: Iterable[BaselineSpec], folder: Path) -> float:
     """Measure processor seconds of one answer of each baseline, with a single reading."""
     lessons = training(open_dataset(SAMPLE))
     askers = [question(spec, lessons) for spec in specs]
@@ -348,7 +348,7 @@ def main() -> None:
         large = write_large_episode(Path(folder))
         folders = [Path(sample.root) / "episodes" / episode for episode in sample.episodes[: arguments.episodes]]
         costs = measure([registered[name] for name in names], [*folders, large])
-        shared = together([registered[name] for name in names if not is_apart(name)], large)
+        shared = measure_together([registered[name] for name in names if not is_apart(name)], large)
     if arguments.json:
         print(json.dumps(costs, indent=1))
         return

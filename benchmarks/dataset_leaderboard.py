@@ -38,12 +38,12 @@ class Section:
     """Metric, heading and decimals."""
 
 
-def budgets(metric: str) -> tuple[tuple[str, str, int], ...]:
+def budget_columns(metric: str) -> tuple[tuple[str, str, int], ...]:
     """Return the columns of a metric with less evidence."""
     return tuple((f"{metric}_{seconds}s", f"{seconds} s", 2) for seconds in BUDGETS_S)
 
 
-_DEEPER = (*budgets("ac1"), ("ac3", "AC@3", 2), ("avg5", "Avg@5", 2))
+_DEEPER = (*budget_columns("ac1"), ("ac3", "AC@3", 2), ("avg5", "Avg@5", 2))
 SECTIONS = (
     Section(
         "Detection: timed balanced accuracy",
@@ -73,7 +73,7 @@ SECTIONS = (
         "rca",
         "oracle",
         "joint",
-        (*budgets("joint"), ("level", "level", 2), ("type", "type", 2)),
+        (*budget_columns("joint"), ("level", "level", 2), ("type", "type", 2)),
     ),
 )
 
@@ -104,7 +104,7 @@ def table_of(frame: pd.DataFrame, section: Section) -> list[str]:
         name = str(row["baseline"])
         ends = (row[f"{section.figure}_low"], row[f"{section.figure}_high"])
         cells = [f"`{name}`", str(row["kind"]), f"{number(row[section.figure])} {interval(*ends)}"]
-        cells.append(against(row["vs_control"], row["p"], beats=row["beats_control"]))
+        cells.append(format_difference(row["vs_control"], row["p"], beats=row["beats_control"]))
         cells += [number(by_app.get((app, name), math.nan)) for app in apps]
         cells += [number(by_faults.get((faults, name), math.nan)) for faults in loudness]
         cells += [number(row[metric], decimals) for metric, _, decimals in further]
@@ -117,7 +117,7 @@ def number(value: float, decimals: int = 2) -> str:
     return "" if math.isnan(value) else "never" if math.isinf(value) else f"{value:.{decimals}f}"
 
 
-def against(difference: float | None, p: float | None, *, beats: bool) -> str:
+def format_difference(difference: float | None, p: float | None, *, beats: bool) -> str:
     """Format the difference to the strongest control with its corrected p; empty for controls."""
     if difference is None or math.isnan(difference):
         return ""
@@ -130,7 +130,7 @@ def interval(low: float, high: float) -> str:
     return f"[{low:.2f}, {high:.2f}]" if not math.isnan(low) else ""
 
 
-def put(name: str, text: str) -> None:
+def write_tables(name: str, text: str) -> None:
     """Put a text between the markers of a name in the page of results."""
     begin, end = f"<!-- {name} -->", f"<!-- end {name} -->"
     page = DOCUMENT.read_text("utf-8")
@@ -144,7 +144,7 @@ def put(name: str, text: str) -> None:
 @click.command()
 @click.argument("dataset")
 @click.option("--baselines", default="default", show_default=True, help="Names or groups, with commas.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation, which is resumed there.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation; an interrupted one is resumed.")
 @click.option("--evidence", default="10,30,60", show_default=True, help="Seconds of evidence, with commas; or none.")
 @click.option("--workers", type=int, default=2, show_default=True)
 @click.option("--write", is_flag=True, help="Put the tables into docs/results/leaderboard.md.")
@@ -165,7 +165,7 @@ def main(dataset: str, baselines: str, out: Path | None, evidence: str, workers:
     text = "\n".join(line for section in SECTIONS for line in table_of(frame, section))
     click.echo(text)
     if write:
-        put(Path(dataset).name, text)
+        write_tables(Path(dataset).name, text)
 
 
 if __name__ == "__main__":

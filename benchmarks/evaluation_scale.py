@@ -69,7 +69,7 @@ def main() -> None:
         if names == ["cheap"]:
             names = [name for name in list_baselines() if not is_apart(name)]
         began = time.perf_counter()
-        dataset = linked(source, Path(folder) / "many", options.episodes)
+        dataset = link_episodes(source, Path(folder) / "many", options.episodes)
         made_s = time.perf_counter() - began
         if options.speedup:
             figures = _speedup(dataset)
@@ -92,7 +92,7 @@ def _large(root: Path) -> Path:
     return root
 
 
-def linked(source: Path, root: Path, episodes: int) -> Path:
+def link_episodes(source: Path, root: Path, episodes: int) -> Path:
     """Create a dataset of many episodes that share the telemetry of a few."""
     manifest = read_manifest(source)
     source_episodes = sorted(manifest.episodes)

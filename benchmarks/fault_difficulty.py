@@ -106,7 +106,7 @@ def dormant_reason(label: Label) -> str:
 @click.command()
 @click.argument("dataset")
 @click.option("--baselines", default="default", show_default=True, help="Names or groups, with commas.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation, which is resumed there.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation; an interrupted one is resumed.")
 @click.option("--workers", type=int, default=2, show_default=True)
 def main(dataset: str, baselines: str, out: Path | None, workers: int) -> None:
     """Print the tables, and how many episodes with a functional fault are manifest."""

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from evaluation_scale import linked
+from evaluation_scale import link_episodes
 
 FAULTS = ("pod-kill", "pod-failure", "target-port", "scale-to-zero")
 PHASES = "--step 500ms --warmup 3s --healthy 10s --faulty 10s --cooldown 2s".split()
@@ -231,7 +231,7 @@ def _campaign(folder: Path, episodes: int) -> dict[str, Any]:
 def _evaluation(folder: Path, source: Path, episodes: int) -> dict[str, Any]:
     scratch, out = folder / "e", folder / "results"
     scratch.mkdir()
-    dataset = linked(source, folder / "many", episodes)
+    dataset = link_episodes(source, folder / "many", episodes)
     command = [_program("evaluate"), str(dataset), "--baselines", BASELINES, "--out", str(out)]
     return _figures("evaluation", episodes, Watch(scratch), command)
 

@@ -35,7 +35,7 @@ from faultset.collector.plans.requests import make_request
 VOID_EVERY = 100
 
 
-def nothing(order: WorkerAssignment) -> EpisodeRun:
+def simulate_episode(order: WorkerAssignment) -> EpisodeRun:
     """Simulate an episode: return at once; the first run of every hundredth one is void."""
     plan = order.waiting.plan
     is_void = order.waiting.attempt == 1 and plan.seed % VOID_EVERY == 0
@@ -75,7 +75,9 @@ def main() -> None:
         tempfile.TemporaryDirectory() as root,
     ):
         began = time.monotonic()
-        executor = DaskExecutor(client, FolderDestination(Path(root)), campaign="none", settings={}, task=nothing)
+        executor = DaskExecutor(
+            client, FolderDestination(Path(root)), campaign="none", settings={}, task=simulate_episode
+        )
         results = run_episodes(plans, executor, progress=progress, should_stop=lambda: False)
         executor.close()
         seconds = time.monotonic() - began

@@ -74,14 +74,14 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         out = options.out or Path(scratch)
-        dataset, rows = answered(options.source, options.path, out, options.workers)
+        dataset, rows = evaluate_source(options.source, options.path, out, options.workers)
         table = TABLES[options.source](dataset, rows, options.path)
     print(table)
     if options.write:
         write_between(DOCUMENT, options.source, table)
 
 
-def answered(source: str, path: Path, out: Path, workers: int) -> tuple[Dataset, list[ResultRow]]:
+def evaluate_source(source: str, path: Path, out: Path, workers: int) -> tuple[Dataset, list[ResultRow]]:
     """Import and evaluate by the ordinary commands; return the dataset and the result rows."""
     from faultset.evaluators.cli.evaluate import evaluate
 

@@ -126,7 +126,7 @@ def _columns(frame: pd.DataFrame, service: str, count: int) -> list[str]:
     return (of_service + picked)[:count]
 
 
-def timed(argv: Sequence[object], environment: dict[str, str] | None = None) -> dict[str, float]:
+def time_command(argv: Sequence[object], environment: dict[str, str] | None = None) -> dict[str, float]:
     """Run a command and return its wall and processor seconds, those of its children included."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
@@ -168,14 +168,14 @@ def measure(work: Path, maker: str, cases: int, rows: int, columns: int, workers
     options = ["--baselines", "baro", "--tasks", "localization", "--protocol", "oracle", "--workers", workers]
     times = {}
     for layout in ("csv", "parquet"):
-        times[f"RCAEval, {layout}"] = timed(
+        times[f"RCAEval, {layout}"] = time_command(
             [python, runner, layout, data / layout, work / f"theirs-{layout}"], one_thread
         )
-        times[f"import from {layout}"] = timed(
+        times[f"import from {layout}"] = time_command(
             [faultset, "dataset", "import", "rcaeval", data / layout, ours / layout, "--workers", workers], one_thread
         )
         for which in ("first", "again"):
-            times[f"evaluate {which}, {layout}"] = timed(
+            times[f"evaluate {which}, {layout}"] = time_command(
                 [faultset, "evaluate", ours / layout, *options, "--out", ours / f"results-{layout}-{which}"], one_thread
             )
     return times

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from cross_check_originals import answered
+from cross_check_originals import call_published
 
 MICROSECONDS = 1_000_000
 NUMBERS = r"\d[\d_-]*"
@@ -79,9 +79,9 @@ def main() -> None:
     cases = Path(sys.argv[1])
     answers: dict[str, dict[str, Any]] = {}
     for case in sorted(path for path in cases.iterdir() if path.is_dir()):
-        answers[case.name] = {name: answered(partial(method, case)) for name, method in METHODS.items()}
+        answers[case.name] = {name: call_published(partial(method, case)) for name, method in METHODS.items()}
     for name, graph in json.loads((cases / "coverage.json").read_text()).items():
-        answers[name] = {"normal": answered(partial(weights, graph))}
+        answers[name] = {"normal": call_published(partial(weights, graph))}
     Path(sys.argv[2]).write_text(json.dumps(answers))
 
 

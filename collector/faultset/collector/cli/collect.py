@@ -164,10 +164,12 @@ def _check_source(as_in: Path | None, options: dict[str, Any]) -> None:
     if as_in is None:
         missing = [name for name, option in declared.items() if option.is_required and not options[name]]
         if missing:
-            raise UsageError(f"--{missing[0]} is missing. Add it, or repeat a campaign with --as-in")
+            raise UsageError(
+                f"a campaign needs --{missing[0]}, but it is missing. Add it, or repeat a campaign with --as-in"
+            )
         return
     for name, option in declared.items():
         if context.get_parameter_source(name) in (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP):
             raise UsageError(
-                f"--as-in repeats a campaign as it was, but --{option.flag} changes it. Leave one of them out"
+                f"--as-in must repeat a campaign without changes, but --{option.flag} changes it. Leave one of them out"
             )

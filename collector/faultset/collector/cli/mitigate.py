@@ -96,7 +96,9 @@ def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_j
     repairs = {name: options.pop(name) for name in ("commands", "operator", "repairs", "within", "sustain")}
     request = request_options(options)
     if (plan is None) == (not request["faults"]):
-        raise UsageError("A fault is needed. Give a PLAN, an EPISODE, or --faults with --apps, and only one of them")
+        raise UsageError(
+            "the fault must come from a PLAN, an EPISODE, or --faults with --apps, but not from several. Choose one"
+        )
     if plan is None:
         plans = _drawn(request)
     elif request.get("spread"):
@@ -143,7 +145,7 @@ def _drawn(options: CampaignOptions) -> tuple[Plan, ...]:
     from faultset.collector.plans.requests import make_request
 
     if not options["apps"]:
-        raise UsageError("--apps is missing. Name the applications, for instance --apps hotel")
+        raise UsageError("--faults needs --apps, but it is missing. Name the applications, for instance --apps hotel")
     fixed: Any = {"normal": 0, "profile": "quick", **vars(MITIGATION_PHASES)}
     request = make_request(**options | fixed)
     return tuple(sorted(plan_campaign(request), key=lambda plan: (plan.app, plan.fault or "")))
@@ -159,7 +161,9 @@ def _orders(commands: Path | None, operator: Path | None, repairs: str | None, w
     for name in chosen:
         repair_order(name, "", within_s=within, sustain_s=sustain)
     if not given_orders and not chosen:
-        raise UsageError("A repair is needed. Give a file with --commands, or names with --repairs")
+        raise UsageError(
+            "the command needs a repair, but none is chosen. Give a file with --commands, or names with --repairs"
+        )
 
     def orders(plan: Plan) -> list[RepairOrder]:
         builtin_orders = [repair_order(name, plan.target or "", within_s=within, sustain_s=sustain) for name in chosen]

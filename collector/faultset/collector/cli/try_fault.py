@@ -70,7 +70,7 @@ def try_fault(
     settings = platform_settings(**options)
     host = open_host(platform, settings)
     if reason := unsupported_faults(host, [spec]).get(name):
-        raise UsageError(f"fault {name} cannot be injected on platform {platform}: {reason}")
+        raise UsageError(f"fault {name} cannot be injected on platform {platform}: {reason}; choose another fault")
     host.check()
     for sentence in check_stores(host, [loaded]) if choice else ():
         click.echo(sentence, err=True)

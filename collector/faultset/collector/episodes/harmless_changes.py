@@ -1,4 +1,4 @@
-"""Harmless changes: the decoys of every episode, and what no-fault episodes do instead of a fault."""
+"""Harmless changes: the decoys of every episode, and the changes of episodes without a fault."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ROUNDING_S = 0.001
 
 
 class DecoySchedule:
-    """The decoys of one episode, made step by step.
+    """Makes the decoys of an episode step by step.
 
     A decoy that would add or replace pods of a target changes a setting of the target instead, unless it ends before
     the onset. So the number of decoys and their services never depend on the fault.

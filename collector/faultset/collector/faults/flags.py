@@ -129,7 +129,7 @@ def turn_on(platform: Platform, name: str, variant: str) -> dict[str, Any]:
         text = set_variant(data.get(settings.file, ""), name, variant)
     except ValueError as error:
         raise PlatformError(
-            f"key {settings.file} of ConfigMap {settings.config_map} has no flags that can be changed: {error}"
+            f"{settings.file} of ConfigMap {settings.config_map} must have feature flags, but cannot be read: {error}"
         ) from None
     platform.patch("ConfigMap", settings.config_map, {"data": {settings.file: text}})
     return {"flag": name, "variant": variant, "config_map": settings.config_map}

@@ -1,4 +1,4 @@
-"""How often an application errs without a fault in an episode, drawn from its seed."""
+"""Rates of an application's errors without a fault, drawn from the seed of an episode."""
 
 from __future__ import annotations
 
